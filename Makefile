@@ -1,0 +1,54 @@
+# `make run` and `make test` set up all they need in .venv; only Python 3.11+, pip and make must be there.
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: help run test test-long check format bench clean
+
+help:
+	@echo "make run        set up and open a chat"
+	@echo "make test       set up and run every check and test"
+	@echo "make test-long  the long runs: random kills, power cuts and fuzzing by the thousand"
+	@echo "make check      ruff, pyright, import-linter"
+	@echo "make bench      our times beside their floors, as ratios"
+
+run: .venv/.ready
+	@$(BIN)/talaria
+
+test: check
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not long"
+
+test-long: .venv/.ready-dev
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m long
+
+check: .venv/.ready-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+
+format: .venv/.ready-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/.ready-dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+
+.venv/.pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Talaria needs Python 3.11 or newer; set PYTHON=... to one."; exit 1; }
+	@echo "Setting up .venv (once) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@touch $@
+
+.venv/.ready: .venv/.pip pyproject.toml
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/.ready-dev: .venv/.ready pyproject.toml
+	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
