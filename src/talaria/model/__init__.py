@@ -1,0 +1,1 @@
+"""The vocabulary: pure data, no I/O, imports nothing of ours."""

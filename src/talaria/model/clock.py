@@ -1,0 +1,28 @@
+"""Time as a value that is passed in: tests turn it by hand."""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since the epoch, for people and for the journal."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds for measuring and for deadlines; never jumps."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

@@ -1,0 +1,45 @@
+"""Entries: what the disk keeps. A session's journal is an append-only sequence of these."""
+
+from typing import Literal
+
+import msgspec
+
+from talaria.model.ids import TurnId
+from talaria.model.messages import Message
+from talaria.model.usage import NO_USAGE, Usage
+
+TurnOrigin = Literal["terminal", "library", "platform", "schedule"]
+TurnOutcome = Literal["completed", "interrupted", "failed"]
+
+
+class MessageAdded(msgspec.Struct, frozen=True, tag="message"):
+    message: Message
+
+
+class TurnStarted(msgspec.Struct, frozen=True, tag="turn_started"):
+    turn: TurnId
+    origin: TurnOrigin
+
+
+class TurnEnded(msgspec.Struct, frozen=True, tag="turn_ended", omit_defaults=True):
+    turn: TurnId
+    outcome: TurnOutcome
+    usage: Usage = NO_USAGE
+    error: str = ""
+
+
+class Noted(msgspec.Struct, frozen=True, tag="note"):
+    """Something a reader of the journal should know; the model does not see it."""
+
+    text: str
+
+
+Entry = MessageAdded | TurnStarted | TurnEnded | Noted
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """An entry with its place in the journal."""
+
+    seq: int
+    at: float
+    entry: Entry

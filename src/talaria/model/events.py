@@ -1,0 +1,59 @@
+"""Events: what people are shown while a turn runs. Losing one loses nothing: the journal has the facts."""
+
+import msgspec
+
+from talaria.model.ids import CallId, SessionId, TurnId
+from talaria.model.messages import Assistant, ToolResult
+from talaria.model.usage import Usage
+
+
+class TurnBegan(msgspec.Struct, frozen=True, tag="turn_began"):
+    session: SessionId
+    turn: TurnId
+    model: str
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True, tag="thinking"):
+    text: str
+
+
+class AnswerRestarted(msgspec.Struct, frozen=True, tag="restarted"):
+    """What was streamed of this answer is void: the model is asked again."""
+
+    reason: str
+
+
+class ToolBegan(msgspec.Struct, frozen=True, tag="tool_began"):
+    call: CallId
+    name: str
+    arguments: str
+
+
+class ToolEnded(msgspec.Struct, frozen=True, tag="tool_ended"):
+    result: ToolResult
+    seconds: float
+
+
+class Notice(msgspec.Struct, frozen=True, tag="notice"):
+    text: str
+
+
+class RoundEnded(msgspec.Struct, frozen=True, tag="round"):
+    """One model call came to its end."""
+
+    message: Assistant
+
+
+class TurnDone(msgspec.Struct, frozen=True, tag="turn_done"):
+    turn: TurnId
+    outcome: str
+    text: str
+    usage: Usage
+    error: str = ""
+
+
+Event = TurnBegan | TextDelta | ThinkingDelta | AnswerRestarted | ToolBegan | ToolEnded | Notice | RoundEnded | TurnDone

@@ -1,0 +1,33 @@
+"""A secret value that does not print itself."""
+
+import hashlib
+
+
+class Secret:
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Only where it goes on the wire."""
+        return self._value
+
+    def fingerprint(self) -> str:
+        """Tells two secrets apart without telling either."""
+        return hashlib.sha256(self._value.encode()).hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.reveal() == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return "Secret(•••)" if self._value else "Secret()"
+
+
+NO_SECRET = Secret("")
