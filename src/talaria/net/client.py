@@ -1,0 +1,146 @@
+"""The one HTTP client: one pool and one TLS context per process. Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate
+CA (`SSL_CERT_FILE`) are honoured; redirects are not followed, so that a key never travels to another host.
+
+aiohttp is known only here (docs/adr/0002).
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+from talaria.model.errors import BadConfig, Disconnected
+from talaria.net.timeouts import Timeouts
+
+MAX_ERROR_BODY_BYTES = 64 << 10
+
+
+class Response(Protocol):
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    def chunks(self) -> AsyncIterator[bytes]: ...
+    async def read(self, limit: int | None = None) -> bytes: ...
+
+
+class _Response:
+    def __init__(self, response: aiohttp.ClientResponse, host: str) -> None:
+        self._response = response
+        self._host = host
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        content = self._response.content
+        while True:
+            try:
+                chunk = await content.readany()
+            except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+                raise _lost(self._host, fault) from fault
+            if not chunk:
+                return
+            yield chunk
+
+    async def read(self, limit: int | None = None) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        async for chunk in self.chunks():
+            pieces.append(chunk)
+            size += len(chunk)
+            if limit is not None and size >= limit:
+                break
+        return b"".join(pieces)[:limit]
+
+
+class HttpClient:
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @asynccontextmanager
+    async def post(
+        self, url: str, *, body: bytes, headers: Mapping[str, str], timeouts: Timeouts
+    ) -> AsyncGenerator[Response]:
+        """The response once its head has come; leaving the context ends it."""
+        async with self._request("POST", url, body, headers, timeouts) as response:
+            yield response
+
+    @asynccontextmanager
+    async def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts) -> AsyncGenerator[Response]:
+        async with self._request("GET", url, None, headers, timeouts) as response:
+            yield response
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeouts: Timeouts
+    ) -> AsyncGenerator[Response]:
+        host = urlsplit(url).netloc
+        try:
+            response = await self._pool().request(
+                method,
+                url,
+                data=body,
+                headers={"Accept-Encoding": "identity", **headers},
+                proxy=_proxy_for(url),
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect_s, sock_read=timeouts.read_s),
+            )
+        except aiohttp.InvalidURL as fault:
+            raise BadConfig(f"{url!r} is not an address: check base_url in config.yaml.") from fault
+        except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+            raise _unreachable(host, fault) from fault
+        try:
+            yield _Response(response, host)
+        finally:
+            response.release()  # back to the pool if it was read to its end, else closed
+
+    def _pool(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+
+def _proxy_for(url: str) -> str | None:
+    parts = urlsplit(url)
+    proxies = getproxies()
+    if not proxies or proxy_bypass(parts.netloc):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def _unreachable(host: str, fault: Exception) -> Disconnected | BadConfig:
+    if isinstance(fault, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        return BadConfig(
+            f"The certificate of {host} cannot be verified. If your network has its own CA, point SSL_CERT_FILE to it."
+        )
+    if isinstance(fault, TimeoutError | asyncio.TimeoutError):
+        return Disconnected(f"{host} did not answer in time.")
+    return Disconnected(f"Cannot reach {host}: {_reason(fault)}.")
+
+
+def _reason(fault: Exception) -> str:
+    if isinstance(fault, OSError) and fault.errno is not None and fault.errno > 0:
+        return os.strerror(fault.errno)  # asyncio words a refusal as "Connect call failed ('127.0.0.1', 9)"
+    return getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+
+
+def _lost(host: str, fault: Exception) -> Disconnected:
+    if isinstance(fault, TimeoutError | asyncio.TimeoutError):
+        return Disconnected(f"{host} fell silent in the middle of an answer.")
+    return Disconnected(f"The connection to {host} broke in the middle of an answer.")
