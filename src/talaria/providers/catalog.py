@@ -1,0 +1,42 @@
+"""The providers we know, as data (`catalog.json`). Every entry can be overridden in config.yaml."""
+
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from talaria.providers.base import Prices, WireName
+
+
+class ModelFacts(msgspec.Struct, frozen=True):
+    window: int | None = None
+    max_output: int | None = None
+    prices: Prices | None = None
+    """Only where we are sure."""
+
+
+class ProviderFacts(msgspec.Struct, frozen=True):
+    name: str
+    label: str
+    base_url: str
+    wire: WireName = "openai_chat"
+    keys: tuple[str, ...] = ()
+    """Environment names that may hold the API key."""
+    base_url_names: tuple[str, ...] = ()
+    """Environment names that may hold another address."""
+    default_model: str | None = None
+    is_local: bool = False
+    is_aggregator: bool = False
+    signup: str = ""
+    models: dict[str, ModelFacts] = {}
+
+
+class _Catalog(msgspec.Struct, frozen=True):
+    providers: tuple[ProviderFacts, ...]
+
+
+@cache
+def catalog() -> dict[str, ProviderFacts]:
+    """By name, in the order in which keys are looked for on the first run."""
+    content = (resources.files("talaria.providers") / "catalog.json").read_bytes()
+    return {facts.name: facts for facts in msgspec.json.decode(content, type=_Catalog).providers}

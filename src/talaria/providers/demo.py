@@ -1,0 +1,88 @@
+"""The stand-in when no model is at hand: makes real tool calls from plain phrases, and says plainly what it is."""
+
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+import msgspec
+
+from talaria.model.events import TextDelta
+from talaria.model.ids import new_call_id
+from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, User
+from talaria.model.usage import Usage
+from talaria.providers.base import Delta, Endpoint, Request
+
+ENDPOINT = Endpoint(provider="demo", model="demo", base_url="", wire="openai_chat")
+
+_INTRODUCTION = """\
+I am the demo model: a script, not an AI. I understand a few plain phrases and make real tool calls from them:
+
+  list files                     read README.md
+  run uname -a                   search for TODO in src
+  write hello to notes.txt       replace hello with goodbye in notes.txt
+
+To talk to a real model, do one of these and start again:
+  talaria config set OPENROUTER_API_KEY …     (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …)
+  start Ollama, LM Studio, llama.cpp or vLLM on this machine; it is found by itself"""
+
+Arguments = dict[str, str | bool]
+_PHRASES: tuple[tuple[str, str, Callable[[re.Match[str]], Arguments]], ...] = (
+    (r"(?:run|\$|!)\s*(.+)", "terminal", lambda m: {"command": m[1]}),
+    (r"list (?:the )?files(?: in (\S+))?", "search_files", lambda m: _names(m[1] or ".")),
+    (r"(?:read|show|open) (?:the file )?(\S+)", "read_file", lambda m: {"path": m[1]}),
+    (r"search for (.+?)(?: in (\S+))?", "search_files", lambda m: {"pattern": re.escape(m[1]), "path": m[2] or "."}),
+    (r"write (.+) to (\S+)", "write_file", lambda m: {"path": m[2], "content": m[1] + "\n"}),
+    (r"replace (.+) with (.+) in (\S+)", "patch", lambda m: {"path": m[3], "old": m[1], "new": m[2]}),
+)
+
+
+def _names(folder: str) -> Arguments:
+    return {"pattern": "*", "target": "names", "path": folder}
+
+
+class DemoProvider:
+    endpoint = ENDPOINT
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+        answer = _answer(request)
+        for word in re.findall(r"\S+\s*|\s+", answer.text):
+            yield TextDelta(word)
+        yield answer
+
+
+def _answer(request: Request) -> Assistant:
+    results = _latest_results(request)
+    if results:
+        said = "\n\n".join(f"{result.name} says:\n{result.text}" for result in results)
+        return _say(f"{said}\n\n(demo model: this is the tool's own output)")
+    asked = next((message.text for message in reversed(list(request.history)) if isinstance(message, User)), "")
+    call = _call(asked) if request.may_call else None
+    if call is None:
+        return _say(_INTRODUCTION)
+    return Assistant((call,), "calls", _usage(asked), ENDPOINT.origin)
+
+
+def _latest_results(request: Request) -> Sequence[ToolResult]:
+    results: list[ToolResult] = []
+    for message in reversed(list(request.history)):
+        if not isinstance(message, ToolResult):
+            break
+        results.insert(0, message)
+    return results
+
+
+def _call(asked: str) -> ToolCall | None:
+    for pattern, name, arguments in _PHRASES:
+        found = re.fullmatch(pattern, asked.strip().rstrip("."), re.IGNORECASE | re.DOTALL)
+        if found is None:
+            found = re.fullmatch(pattern, asked.strip(), re.IGNORECASE | re.DOTALL)
+        if found is not None:
+            return ToolCall(new_call_id(), name, msgspec.json.encode(arguments(found)).decode())
+    return None
+
+
+def _say(text: str) -> Assistant:
+    return Assistant((Text(text),), "end", _usage(text), ENDPOINT.origin)
+
+
+def _usage(text: str) -> Usage:
+    return Usage(output=len(text.split()))

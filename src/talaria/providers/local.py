@@ -1,0 +1,61 @@
+"""Finds a model server that runs on this machine, on the ports where such servers usually listen."""
+
+import asyncio
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from talaria.model.errors import TalariaError
+from talaria.net.client import HttpClient
+from talaria.net.timeouts import Timeouts
+from talaria.providers.catalog import ProviderFacts
+
+KNOCK_S = 0.2
+_TIMEOUTS = Timeouts(connect_s=1.0, read_s=2.0)
+MAX_LIST_BYTES = 1 << 20
+
+
+class LocalModel(msgspec.Struct, frozen=True):
+    provider: str
+    model: str
+
+
+class _Listed(msgspec.Struct):
+    id: str
+
+
+class _Listing(msgspec.Struct):
+    data: list[_Listed] = []
+
+
+async def open_ports(candidates: Iterable[ProviderFacts]) -> list[ProviderFacts]:
+    """Those whose port answers, in their order."""
+    found = list(candidates)
+    answers = await asyncio.gather(*(_answers(facts.base_url) for facts in found))
+    return [facts for facts, is_open in zip(found, answers, strict=True) if is_open]
+
+
+async def _answers(base_url: str) -> bool:
+    parts = urlsplit(base_url)
+    try:
+        async with asyncio.timeout(KNOCK_S):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+async def first_model(candidates: Iterable[ProviderFacts], client: HttpClient) -> LocalModel | None:
+    """The first model of the first server that lists any."""
+    for facts in candidates:
+        try:
+            async with client.get(f"{facts.base_url}/models", headers={}, timeouts=_TIMEOUTS) as response:
+                body = await response.read(MAX_LIST_BYTES)
+                listing = msgspec.json.decode(body, type=_Listing)
+        except (TalariaError, msgspec.MsgspecError):
+            continue  # something else listens there
+        if listing.data:
+            return LocalModel(facts.name, listing.data[0].id)
+    return None

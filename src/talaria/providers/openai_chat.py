@@ -1,0 +1,269 @@
+"""The OpenAI chat-completions wire, which most endpoints speak."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from talaria.model.events import TextDelta, ThinkingDelta
+from talaria.model.ids import CallId
+from talaria.model.messages import (
+    Assistant,
+    AssistantPart,
+    Context,
+    Image,
+    Message,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    User,
+)
+from talaria.model.secret import Secret
+from talaria.model.usage import Usage
+from talaria.providers import counts, failures, prefix
+from talaria.providers.arguments import as_object
+from talaria.providers.base import Delta, Endpoint, Request
+from talaria.providers.identifiers import fitting
+from talaria.providers.reading import ABSENT, read
+
+_encode = msgspec.json.Encoder().encode
+_STOPS: dict[str, StopReason] = {
+    "stop": "end",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "length": "length",
+    "content_filter": "refused",
+}
+
+
+class OpenAIChat:
+    path = "/chat/completions"
+
+    def headers(self, key: Secret) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {key.reveal()}"} if key else {}
+
+    def encode(self, message: Message, origin: str) -> bytes:
+        match message:
+            case User():
+                return _encode({"role": "user", "content": _user_content(message)})
+            case Assistant():
+                return _encode(_assistant(message, origin))
+            case ToolResult():
+                return _encode({"role": "tool", "tool_call_id": message.call_id, "content": message.text})
+
+    def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
+        head: dict[str, Any] = {"model": endpoint.model}
+        if request.tools:
+            head["tools"] = [{"type": "function", "function": tool} for tool in request.tools]
+        system = _encode({"role": "system", "content": request.system})
+        return prefix.body(head, "messages", b",".join((system, *messages)), _tail(request, endpoint))
+
+    def decoder(self, endpoint: Endpoint) -> "ChatDecoder":
+        return ChatDecoder(endpoint)
+
+    def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
+        decoder = ChatDecoder(endpoint)
+        list(decoder.feed("", body))
+        return decoder.finish()
+
+
+def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    tail: dict[str, Any] = {"stream": request.is_streaming}
+    if request.is_streaming:
+        tail["stream_options"] = {"include_usage": True}
+    if request.tools and not request.may_call:
+        tail["tool_choice"] = "none"
+    if endpoint.max_output is not None:
+        tail["max_completion_tokens" if endpoint.provider == "openai" else "max_tokens"] = endpoint.max_output
+    if request.effort is not None:
+        tail["reasoning_effort"] = request.effort
+    return tail
+
+
+def _user_content(message: User) -> str | list[dict[str, Any]]:
+    if not any(isinstance(part, Image) for part in message.parts):
+        return "\n\n".join(part.text for part in message.parts if isinstance(part, Text | Context))
+    return [_user_part(part) for part in message.parts]
+
+
+def _user_part(part: Text | Context | Image) -> dict[str, Any]:
+    if isinstance(part, Image):
+        return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{part.data}"}}
+    return {"type": "text", "text": part.text}
+
+
+def _assistant(message: Assistant, origin: str) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"role": "assistant", "content": message.text or (None if message.calls else "")}
+    if message.calls:
+        encoded["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": fitting(call.name), "arguments": as_object(call.arguments).decode()},
+            }
+            for call in message.calls
+        ]
+        if message.origin == origin:
+            encoded |= _sealed(message)
+    return encoded
+
+
+def _sealed(message: Assistant) -> dict[str, msgspec.Raw]:
+    """Vendors that think between tool calls want their reasoning back with those calls, and only there."""
+    seals = [part.sealed for part in message.parts if isinstance(part, Thinking) and part.sealed]
+    return msgspec.json.decode(seals[0], type=dict[str, msgspec.Raw]) if seals else {}
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallPiece(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Piece(msgspec.Struct):
+    """A delta of a stream, or the message of a document."""
+
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    tool_calls: list[_CallPiece] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Piece | None = None
+    message: _Piece | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw = ABSENT
+
+
+_CHUNKS = msgspec.json.Decoder(_Chunk, strict=False)
+
+
+@dataclass(slots=True)
+class _Call:
+    id: str
+    name: str
+    arguments: list[str]
+
+
+class ChatDecoder:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._details: list[dict[str, Any]] = []
+        self._replays_reasoning = False
+        self._calls: dict[int, _Call] = {}
+        self._finish: str | None = None
+        self._usage: _Usage | None = None
+        self.is_complete = False
+
+    def feed(self, name: str, data: bytes) -> Iterable[Delta]:  # noqa: ARG002  (this wire names no events)
+        if data.strip() == b"[DONE]":
+            self.is_complete = True
+            return
+        chunk = read(_CHUNKS, data, self._endpoint.label)
+        self._usage = chunk.usage or self._usage
+        for choice in (chunk.choices or ())[:1]:
+            piece = choice.delta or choice.message
+            if piece is not None:
+                yield from self._take(piece)
+            self._finish = choice.finish_reason or self._finish
+
+    def _take(self, piece: _Piece) -> Iterable[Delta]:
+        thought = piece.reasoning_content or piece.reasoning
+        if thought:
+            self._replays_reasoning = self._replays_reasoning or bool(piece.reasoning_content)
+            self._thinking.append(thought)
+            yield ThinkingDelta(thought)
+        self._details.extend(piece.reasoning_details or ())
+        text = piece.content or piece.refusal
+        if text:
+            self._text.append(text)
+            yield TextDelta(text)
+        for position, call in enumerate(piece.tool_calls or ()):
+            self._take_call(call, position)
+
+    def _take_call(self, piece: _CallPiece, position: int) -> None:
+        index = piece.index if piece.index is not None else position
+        function = piece.function or _Function()
+        known = self._calls.get(index)
+        if known is not None and piece.id and function.name and piece.id != known.id:
+            index = max(self._calls) + 1  # some endpoints number every parallel call 0
+            known = None
+        if known is None:
+            known = self._calls[index] = _Call(piece.id or "", function.name or "", [])
+        known.id = known.id or piece.id or ""
+        known.name = known.name or function.name or ""
+        match function.arguments:
+            case str() as text:
+                known.arguments.append(text)
+            case dict() as decoded:  # some servers do not encode them
+                known.arguments.append(_encode(decoded).decode())
+            case None:
+                pass
+
+    def finish(self) -> Assistant:
+        if self._finish is None and not self.is_complete:
+            raise failures.broken_off()
+        return Assistant(tuple(self._parts()), self._stop(), self._counted(), self._endpoint.origin)
+
+    def _parts(self) -> Iterable[AssistantPart]:
+        if self._thinking or self._details:
+            yield Thinking("".join(self._thinking), self._seal())
+        if self._text:
+            yield Text("".join(self._text))
+        for _, call in sorted(self._calls.items()):
+            yield ToolCall(CallId(call.id), call.name, "".join(call.arguments))
+
+    def _seal(self) -> str:
+        if self._details:
+            return _encode({"reasoning_details": self._details}).decode()
+        return _encode({"reasoning_content": "".join(self._thinking)}).decode() if self._replays_reasoning else ""
+
+    def _stop(self) -> StopReason:
+        stop = _STOPS.get(self._finish or "", "end")
+        return "calls" if stop == "end" and self._calls else stop
+
+    def _counted(self) -> Usage | None:
+        if self._usage is None:
+            return None
+        details = self._usage.prompt_tokens_details or _PromptDetails()
+        return counts.inclusive(
+            prompt=self._usage.prompt_tokens,
+            output=self._usage.completion_tokens,
+            read=details.cached_tokens,
+            written=details.cache_write_tokens,
+            reasoning=(self._usage.completion_tokens_details or _OutputDetails()).reasoning_tokens,
+        )
