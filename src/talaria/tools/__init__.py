@@ -1,0 +1,1 @@
+"""What the model can do: `base.py` is the port, the builtin tools stand beside it."""

@@ -1,0 +1,98 @@
+"""The tool port. A tool says what it is, checks its arguments, and tells what a call would touch before it runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from talaria.model.ids import CallId, SessionId
+from talaria.model.tools import ToolSpec
+
+AfterCrash = Literal["repeat", "keyed", "once"]
+"""What recovery may do with a call that had started: run it again, run it again under the same key, never again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a call touches, so that calls which do not clash can run at the same time."""
+
+    kind: Literal["reads", "writes", "independent", "exclusive"]
+    paths: tuple[Path, ...] = ()
+    """Of `writes` and `reads`; none means anywhere."""
+
+    def clashes(self, other: "Effect") -> bool:
+        kinds = {self.kind, other.kind}
+        if "exclusive" in kinds:
+            return True
+        if "writes" not in kinds or "independent" in kinds:
+            return False
+        return _overlap(self.paths, other.paths)
+
+
+READS = Effect("reads")
+INDEPENDENT = Effect("independent")
+EXCLUSIVE = Effect("exclusive")
+
+
+def _overlap(some: tuple[Path, ...], others: tuple[Path, ...]) -> bool:
+    if not some or not others:
+        return True
+    return any(a == b or a in b.parents or b in a.parents for a in some for b in others)
+
+
+def _silent(_: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where the calls of one session run."""
+
+    session: SessionId
+    cwd: Path
+    spill: Path
+    """Folder for output too long for the model."""
+
+    def resolve(self, path: str) -> Path:
+        return (self.cwd / Path(path).expanduser()).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a call. `key` is the same again when recovery repeats it."""
+
+    call: CallId
+    scope: Scope
+    progress: Callable[[str], None] = field(default=_silent)
+
+    @property
+    def key(self) -> str:
+        return f"{self.scope.session}:{self.call}"
+
+
+class Invocation(Protocol):
+    """A call whose arguments have been checked."""
+
+    @property
+    def effect(self) -> Effect: ...
+    @property
+    def question(self) -> str | None:
+        """What a person is asked before it runs, where somebody is there to ask; None: nothing to ask."""
+        ...
+
+    async def run(self, run: Run) -> str:
+        """Raises `ToolFailed` with a sentence for the model."""
+        ...
+
+
+@runtime_checkable
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+    @property
+    def after_crash(self) -> AfterCrash: ...
+    @property
+    def timeout_s(self) -> float | None: ...
+    def prepare(self, arguments: str, scope: Scope) -> Invocation:
+        """Raises `BadArguments`."""
+        ...

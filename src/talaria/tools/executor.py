@@ -1,0 +1,74 @@
+"""Every tool call passes here: validate → gate → run → cap. Nothing a tool does can end the turn."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from talaria.model.errors import ModelCorrectable, ToolFailed
+from talaria.model.messages import ToolCall, ToolResult
+from talaria.tools.approval import Gate
+from talaria.tools.base import Invocation, Run, Scope, Tool
+from talaria.tools.output import cap
+from talaria.tools.registry import Toolbox
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call that may run: its tool exists and its arguments are right."""
+
+    call: ToolCall
+    tool: Tool
+    invocation: Invocation
+
+
+class Executor:
+    def __init__(self, toolbox: Toolbox, gate: Gate, scope: Scope) -> None:
+        self._toolbox = toolbox
+        self._gate = gate
+        self._scope = scope
+
+    def prepare(self, call: ToolCall) -> Prepared:
+        """Raises `BadArguments`."""
+        tool = self._toolbox.find(call.name)
+        return Prepared(call, tool, tool.prepare(call.arguments, self._scope))
+
+    async def admit(self, prepared: Prepared) -> None:
+        """Raises `Denied`."""
+        await self._gate.admit(prepared.call, prepared.invocation)
+
+    async def run(self, prepared: Prepared) -> ToolResult:
+        """Always an outcome; only cancellation passes through."""
+        call = prepared.call
+        try:
+            text = await self._run(prepared)
+            return ToolResult(call.id, call.name, cap(text, self._spill(call)))
+        except ModelCorrectable as failure:
+            return failed(call, str(failure))
+        except Exception as fault:
+            log.exception("tool %s broke", call.name)
+            return failed(call, f"{call.name} broke: {type(fault).__name__}: {fault}")
+
+    async def _run(self, prepared: Prepared) -> str:
+        run = Run(prepared.call.id, self._scope)
+        limit = prepared.tool.timeout_s
+        deadline = asyncio.timeout(limit)
+        try:
+            async with deadline:
+                return await prepared.invocation.run(run)
+        except TimeoutError:
+            if deadline.expired():
+                raise ToolFailed(
+                    f"It took longer than {limit:.0f} seconds and was stopped; check what it has done."
+                ) from None
+            raise
+
+    def _spill(self, call: ToolCall) -> Path:
+        safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in call.id)
+        return self._scope.spill / f"{safe[:80]}.txt"
+
+
+def failed(call: ToolCall, sentence: str) -> ToolResult:
+    return ToolResult(call.id, call.name, f"Error: {sentence}", is_error=True)

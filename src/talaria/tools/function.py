@@ -1,0 +1,135 @@
+"""Tools from typed functions: the signature is the schema, the docstring the description.
+
+    @tool(after_crash="repeat", effect=READS)
+    async def add(a: int, b: Annotated[int, "the second number"] = 1) -> str:
+        '''Add two numbers.'''
+
+A parameter annotated `Run` receives the execution's surroundings and is not shown to the model.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from talaria.model.errors import BadArguments
+from talaria.model.tools import ToolSpec
+from talaria.tools.base import EXCLUSIVE, AfterCrash, Effect, Run, Scope
+from talaria.tools.threads import in_thread
+
+DEFAULT_TIMEOUT_S = 420.0
+
+EffectOf = Effect | Callable[[Any, Scope], Effect]
+"""Fixed, or told from the arguments (an object with one attribute per parameter)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    function: Callable[..., Any]
+    spec: ToolSpec
+    arguments: type[msgspec.Struct]
+    run_parameter: str | None
+    after_crash: AfterCrash
+    effect: EffectOf
+    question: Callable[[Any], str | None]
+    timeout_s: float | None
+
+    def prepare(self, arguments: str, scope: Scope) -> "FunctionInvocation":
+        try:
+            decoded = msgspec.json.decode(arguments.strip() or "{}", type=self.arguments)
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
+            raise BadArguments(f"The arguments of {self.spec.name} are not right: {fault}.") from fault
+        effect = self.effect if isinstance(self.effect, Effect) else self.effect(decoded, scope)
+        return FunctionInvocation(self, decoded, effect, self.question(decoded))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, for those who call it directly."""
+        return self.function(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInvocation:
+    tool: FunctionTool
+    arguments: msgspec.Struct
+    effect: Effect
+    question: str | None
+
+    async def run(self, run: Run) -> str:
+        named = {name: getattr(self.arguments, name) for name in self.arguments.__struct_fields__}
+        if self.tool.run_parameter is not None:
+            named[self.tool.run_parameter] = run
+        if inspect.iscoroutinefunction(self.tool.function):
+            returned: Awaitable[object] = self.tool.function(**named)
+        else:
+            returned = in_thread(lambda: self.tool.function(**named))
+        return _as_text(await returned)
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    after_crash: AfterCrash = "once",
+    effect: EffectOf = EXCLUSIVE,
+    question: Callable[[Any], str | None] = lambda _: None,
+    timeout_s: float | None = DEFAULT_TIMEOUT_S,
+) -> Any:
+    """Make a tool of a typed function, sync (it runs in a thread) or async. Use bare or with arguments.
+
+    The defaults are the careful ones: it runs alone, and never twice after a crash.
+    """
+
+    def make(function: Callable[..., Any]) -> FunctionTool:
+        arguments, run_parameter = _arguments(function)
+        spec = ToolSpec(
+            name or function.__name__, inspect.cleandoc(function.__doc__ or ""), msgspec.Raw(_schema(arguments))
+        )
+        return FunctionTool(function, spec, arguments, run_parameter, after_crash, effect, question, timeout_s)
+
+    return make if function is None else make(function)
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
+    """A struct with one field per parameter, and the name of the parameter that takes the `Run`."""
+    hints = get_type_hints(function, include_extras=True)
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    run_parameter = None
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name, str)
+        if hint is Run:
+            run_parameter = parameter.name
+        elif parameter.default is parameter.empty:
+            fields.append((parameter.name, _described(hint)))
+        else:
+            fields.append((parameter.name, _described(hint), parameter.default))
+    struct = msgspec.defstruct(function.__name__, fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
+    return struct, run_parameter
+
+
+def _described(hint: Any) -> Any:
+    """`Annotated[T, "text"]` describes a parameter in plain words."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    base, *notes = get_args(hint)
+    metas = [msgspec.Meta(description=note) if isinstance(note, str) else note for note in notes]
+    for meta in metas:
+        base = Annotated[base, meta]
+    return base
+
+
+def _schema(arguments: type[msgspec.Struct]) -> bytes:
+    schema: dict[str, Any] = msgspec.json.schema(arguments)
+    definitions: dict[str, dict[str, Any]] = schema["$defs"]
+    own = definitions.pop(arguments.__name__)
+    own.pop("title", None)
+    if definitions:
+        own["$defs"] = definitions
+    return msgspec.json.encode(own)
+
+
+def _as_text(returned: object) -> str:
+    if isinstance(returned, str):
+        return returned
+    return "" if returned is None else msgspec.json.encode(returned, enc_hook=str).decode()

@@ -1,0 +1,27 @@
+"""The tools of a session, by name."""
+
+from collections.abc import Iterable
+
+from talaria.model.errors import BadArguments, BadConfig
+from talaria.model.tools import ToolSpec
+from talaria.tools.base import Tool
+
+
+class Toolbox:
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.spec.name in self._tools:
+                raise BadConfig(f"Two tools are called {tool.spec.name!r}; rename one of them.")
+            self._tools[tool.spec.name] = tool
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self._tools.values())
+
+    def find(self, name: str) -> Tool:
+        try:
+            return self._tools[name]
+        except KeyError:
+            known = ", ".join(self._tools) or "none"
+            raise BadArguments(f"There is no tool called {name!r}. The tools are: {known}.") from None
