@@ -1,0 +1,77 @@
+"""What becomes of the calls that a crash left open. Pure: told from the rows, the tools' declarations and the time."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from talaria.model.ids import CallId
+from talaria.model.messages import ToolCall, ToolResult
+from talaria.store.base import CallRow
+from talaria.tools.base import AfterCrash
+
+MAX_INTENT_AGE_S = 600.0
+
+UNKNOWN = "Interrupted while it ran: its effect is unknown. Check the state of things before doing it again."
+NOT_STARTED = "Not started: the work was interrupted before this call began. Call again if it is still wanted."
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Nothing has happened yet: run it, if the gate passes anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunAgain:
+    """It had started, and the tool declares that running it again is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """It does not run; this is its result."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It ran to its end before the crash; only the message is missing."""
+
+    result: ToolResult
+
+
+Verdict = Run | RunAgain | Close | Ended
+Declared = Callable[[ToolCall], AfterCrash]
+
+
+def resume(rows: Sequence[CallRow], declared: Declared, now: float) -> Mapping[CallId, Verdict]:
+    """For a turn that goes on."""
+    has_unknown = any(row.state == "started" and declared(row.call) == "once" for row in rows)
+    return {row.call.id: _resumed(row, declared, now, has_unknown) for row in rows}
+
+
+def _resumed(row: CallRow, declared: Declared, now: float, has_unknown: bool) -> Verdict:
+    if row.result is not None:
+        return Ended(row.result)
+    if row.state == "started":
+        return unknown(row.call) if declared(row.call) == "once" else RunAgain()
+    if has_unknown or now - row.created_at >= MAX_INTENT_AGE_S:
+        return not_started(row.call)
+    return Run()
+
+
+def close(rows: Sequence[CallRow]) -> Mapping[CallId, Verdict]:
+    """For a turn that is given up: nothing runs."""
+    return {row.call.id: _closed(row) for row in rows}
+
+
+def _closed(row: CallRow) -> Verdict:
+    if row.result is not None:
+        return Ended(row.result)
+    return unknown(row.call) if row.state == "started" else not_started(row.call)
+
+
+def unknown(call: ToolCall) -> Close:
+    return Close(ToolResult(call.id, call.name, UNKNOWN, is_error=True, disposition="unknown"))
+
+
+def not_started(call: ToolCall) -> Close:
+    return Close(ToolResult(call.id, call.name, NOT_STARTED, is_error=True, disposition="none"))

@@ -1,0 +1,42 @@
+"""The loop. Durability is the plain order of its lines: nothing is acted on before it is recorded."""
+
+import msgspec
+
+from talaria.agent.asking import ask
+from talaria.agent.sink import Sink
+from talaria.agent.tool_calls import intents, run_calls
+from talaria.agent.turn import Turn
+from talaria.model.entries import MessageAdded
+from talaria.model.messages import Assistant, Text, ToolCall, user
+from talaria.providers.base import Provider
+from talaria.tools.executor import Executor
+
+_CLOSING = (
+    "You have no tool calls left in this turn. Say what was done, what was found, and what is still open; "
+    "do not call tools."
+)
+
+
+async def run_turn(turn: Turn, *, provider: Provider, tools: Executor, sink: Sink, rounds_used: int = 0) -> Assistant:
+    """Return the final answer; `runtime/turn.py` commits it together with the turn's end."""
+    for _ in range(rounds_used, turn.limits.max_rounds):
+        for note in turn.take_steering():
+            await sink.record(MessageAdded(note))
+        answer = await ask(provider, turn, turn.view(), sink)
+        if not answer.calls and not turn.has_steering:
+            return answer
+        await sink.record(MessageAdded(answer), *intents(turn, answer))  # returns once it survives a crash
+        await run_calls(answer, turn, tools, sink)
+        if turn.breaker.has_tripped:
+            break
+    await sink.record(MessageAdded(user(_CLOSING, author="host")))
+    return without_calls(await ask(provider, turn, turn.closing_view(), sink))
+
+
+def without_calls(answer: Assistant) -> Assistant:
+    """A closing answer must not leave calls open, whatever the model wrote."""
+    if not answer.calls:
+        return answer
+    kept = tuple(part for part in answer.parts if not isinstance(part, ToolCall))
+    parts = kept if answer.text else (*kept, Text("Stopped: the limit of tool rounds is reached."))
+    return msgspec.structs.replace(answer, parts=parts, stop="end")

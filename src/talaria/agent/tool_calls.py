@@ -1,0 +1,167 @@
+"""Runs the calls of one answer: those that do not clash at the same time, each outcome durable the moment it exists.
+
+Whatever happens in between, every call ends with exactly one result, and the results stand in the model's order.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from talaria.agent.interrupted import Close, Ended, Run, RunAgain, Verdict, not_started, unknown
+from talaria.agent.sink import Sink
+from talaria.agent.turn import Turn
+from talaria.model.entries import MessageAdded
+from talaria.model.errors import BadArguments, ModelCorrectable
+from talaria.model.events import ToolBegan, ToolEnded
+from talaria.model.ids import CallId
+from talaria.model.messages import Assistant, ToolCall, ToolResult
+from talaria.store.base import CallEnded, CallIntended, CallStarted
+from talaria.store.completion import completed
+from talaria.tools.executor import Executor, Prepared, failed
+
+MAX_AT_ONCE = 8
+
+_CUT_OFF = "The answer was cut off before this call was complete, so it did not run. Make a smaller call."
+
+
+def intents(turn: Turn, answer: Assistant) -> Iterator[CallIntended]:
+    return (CallIntended(turn.id, call) for call in answer.calls)
+
+
+async def run_calls(
+    answer: Assistant, turn: Turn, tools: Executor, sink: Sink, verdicts: Mapping[CallId, Verdict] | None = None
+) -> None:
+    """`verdicts`, of recovery, tell which calls have no result message yet and what is to be done about them."""
+    calls = [call for call in answer.calls if verdicts is None or call.id in verdicts]
+    batch = _Batch(turn, tools, sink)
+    for call in calls:
+        batch.add(call, (verdicts or {}).get(call.id, Run()), is_cut_off=answer.stop == "length")
+    try:
+        for group in batch.groups():
+            await batch.run_together(group)
+    except asyncio.CancelledError:
+        await batch.close_rest()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One call with what is to be done about it."""
+
+    call: ToolCall
+    todo: Prepared | Close | Ended
+    has_started: bool = False
+
+
+class _Batch:
+    def __init__(self, turn: Turn, tools: Executor, sink: Sink) -> None:
+        self._turn = turn
+        self._tools = tools
+        self._sink = sink
+        self._items: list[_Item] = []
+        self._order: deque[CallId] = deque()
+        self._results: dict[CallId, ToolResult] = {}
+        self._appending = asyncio.Lock()
+        self._slots = asyncio.Semaphore(MAX_AT_ONCE)
+
+    def add(self, call: ToolCall, verdict: Verdict, *, is_cut_off: bool) -> None:
+        self._items.append(self._item(call, verdict, is_cut_off=is_cut_off))
+        self._order.append(call.id)
+
+    def _item(self, call: ToolCall, verdict: Verdict, *, is_cut_off: bool) -> _Item:
+        match verdict:
+            case Close() | Ended():
+                return _Item(call, verdict)
+            case Run() | RunAgain():
+                try:
+                    if is_cut_off:
+                        raise BadArguments(_CUT_OFF)
+                    prepared = self._tools.prepare(call)
+                except ModelCorrectable as refusal:
+                    return _Item(call, Close(_refused(call, refusal)))
+                return _Item(call, prepared, has_started=isinstance(verdict, RunAgain))
+
+    def groups(self) -> Iterator[Sequence[_Item]]:
+        """Runs of neighbours that may run at the same time, in the model's order."""
+        group: list[_Item] = []
+        for item in self._items:
+            if group and any(_clash(item, other) for other in group):
+                yield group
+                group = []
+            group.append(item)
+        if group:
+            yield group
+
+    async def run_together(self, group: Sequence[_Item]) -> None:
+        if len(group) == 1:
+            await self._finish(group[0])
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for item in group:
+                    tasks.create_task(self._finish(item), name=f"call {item.call.name}")
+        except BaseExceptionGroup as faults:
+            raise faults.exceptions[0] from None  # only the store can fail here; its first word says it
+
+    async def _finish(self, item: _Item) -> None:
+        match item.todo:
+            case Ended(result):
+                await self._settle(result, is_durable=True)
+            case Close(result):
+                await self._settle(result)
+            case Prepared() as prepared:
+                async with self._slots:
+                    await self._run(item, prepared)
+
+    async def _run(self, item: _Item, prepared: Prepared) -> None:
+        call, clock = item.call, self._turn.clock
+        try:
+            await self._tools.admit(prepared)
+        except ModelCorrectable as refusal:
+            await self._settle(_refused(call, refusal))
+            return
+        if not item.has_started:
+            await self._sink.record(CallStarted(call.id))
+        self._sink.emit(ToolBegan(call.id, call.name, call.arguments))
+        began = clock.monotonic()
+        try:
+            result = self._turn.breaker.judge(call, await self._tools.run(prepared))
+        except asyncio.CancelledError:
+            await self._settle(unknown(call).result)
+            raise
+        await self._settle(result)
+        self._sink.emit(ToolEnded(result, clock.monotonic() - began))
+
+    async def _settle(self, result: ToolResult, *, is_durable: bool = False) -> None:
+        """Make the outcome durable at once; append its message when all earlier ones stand. Not to be torn."""
+        await completed(self._settle_in_order(result, is_durable=is_durable))
+
+    async def _settle_in_order(self, result: ToolResult, *, is_durable: bool) -> None:
+        async with self._appending:
+            self._results[result.call_id] = result
+            ended = [] if is_durable else [CallEnded(result)]
+            if ended and self._order[0] != result.call_id:
+                await self._sink.record(*ended)
+                ended = []
+            while self._order and self._order[0] in self._results:
+                await self._sink.record(*ended, MessageAdded(self._results[self._order.popleft()]))
+                ended = []
+
+    async def close_rest(self) -> None:
+        """After an interruption: what never began says so."""
+        for item in self._items:
+            if item.call.id not in self._results:
+                close = item.todo if isinstance(item.todo, Close | Ended) else not_started(item.call)
+                await self._settle(close.result, is_durable=isinstance(close, Ended))
+
+
+def _clash(item: _Item, other: _Item) -> bool:
+    if not isinstance(item.todo, Prepared) or not isinstance(other.todo, Prepared):
+        return True
+    return item.todo.invocation.effect.clashes(other.todo.invocation.effect)
+
+
+def _refused(call: ToolCall, refusal: ModelCorrectable) -> ToolResult:
+    result = failed(call, str(refusal))
+    return ToolResult(result.call_id, result.name, result.text, is_error=True, disposition="none")
