@@ -1,0 +1,74 @@
+"""The sink of a live session: writes under its epoch, waits out a store that is not well, and shows events."""
+
+import logging
+from collections.abc import Callable
+
+from talaria.model.clock import Clock
+from talaria.model.entries import Entry
+from talaria.model.errors import StoreUnavailable
+from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta
+from talaria.model.ids import Epoch, SessionId
+from talaria.runtime.view import View
+from talaria.store.base import Journal, Write
+from talaria.store.completion import completed
+
+PATIENCE_S = 120.0
+FIRST_WAIT_S = 0.25
+LONGEST_WAIT_S = 4.0
+
+Observer = Callable[[Event], None]
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    def __init__(
+        self, journal: Journal, session: SessionId, epoch: Epoch, view: View, clock: Clock, observer: Observer
+    ) -> None:
+        self._journal = journal
+        self._session = session
+        self._epoch = epoch
+        self._view = view
+        self._clock = clock
+        self._observer = observer
+        self._shown: list[str] = []
+
+    async def record(self, *writes: Write) -> None:
+        """Durable when it returns, also when it returns by cancellation. Raises `Fenced`, `StoreUnavailable`."""
+        await completed(self._record(writes))
+
+    async def _record(self, writes: tuple[Write, ...]) -> None:
+        wait_s = FIRST_WAIT_S
+        deadline = self._clock.monotonic() + PATIENCE_S
+        while True:
+            try:
+                await self._journal.record(self._session, self._epoch, writes)
+                break
+            except StoreUnavailable as fault:
+                if self._clock.monotonic() + wait_s > deadline:
+                    raise
+                if wait_s == FIRST_WAIT_S:
+                    self.emit(Notice(f"{fault} Waiting for it."))
+            await self._clock.sleep(wait_s)
+            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+        for write in writes:
+            if isinstance(write, Entry):
+                self._view.add(write, self._clock.now())
+
+    def emit(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):
+                self._shown.append(text)
+            case AnswerRestarted() | RoundEnded():
+                self._shown.clear()
+            case _:
+                pass
+        try:
+            self._observer(event)
+        except Exception:
+            log.exception("an observer failed on %s", type(event).__name__)
+
+    @property
+    def partial_text(self) -> str:
+        """What people have seen of an answer that is not recorded."""
+        return "".join(self._shown)

@@ -1,0 +1,228 @@
+"""A live session: one conversation, one turn at a time, under an epoch of this process."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import msgspec
+
+from talaria.agent import interrupted
+from talaria.agent.loop import run_turn
+from talaria.agent.tool_calls import run_calls
+from talaria.agent.turn import Turn
+from talaria.model.clock import Clock
+from talaria.model.entries import MessageAdded, TurnStarted
+from talaria.model.errors import BadArguments, Fenced, SessionBusy, StoreUnavailable
+from talaria.model.events import Event, TurnBegan
+from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id
+from talaria.model.messages import Assistant, Context, ToolCall, User
+from talaria.model.tools import ToolSpec
+from talaria.model.usage import NO_USAGE
+from talaria.providers.base import Provider
+from talaria.runtime import prompt
+from talaria.runtime.closing import closing
+from talaria.runtime.recorder import Observer, Recorder
+from talaria.runtime.setup import Setup
+from talaria.runtime.turn import Report, TurnRunner
+from talaria.runtime.view import View
+from talaria.store.base import CallRow, Held, NewSession, Session, Store
+from talaria.tools.approval import Gate
+from talaria.tools.base import AfterCrash, Scope
+from talaria.tools.executor import Executor
+from talaria.tools.registry import Toolbox
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[Turn, Recorder], Awaitable[Assistant]]
+
+_encode_specs = msgspec.json.Encoder().encode
+_decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
+
+
+def ignore(_: Event) -> None:
+    """The observer of those who do not watch."""
+
+
+class LiveSession:
+    def __init__(
+        self,
+        id: SessionId,
+        *,
+        row: Session | None,
+        setup: Setup,
+        store: Store,
+        owner: OwnerId,
+        provider: Provider,
+        toolbox: Toolbox,
+        gate: Gate,
+        clock: Clock,
+    ) -> None:
+        """`row` is None for a conversation that has not begun: it is written with the first message."""
+        self.id = id
+        self._row = row
+        self._setup = setup
+        self._store = store
+        self._owner = owner
+        self._provider = provider
+        self._toolbox = toolbox
+        self._gate = gate
+        self._clock = clock
+        self._view = View()
+        self._epoch: Epoch | None = None
+        self._turn: Turn | None = None
+        self._task: asyncio.Task[Report] | None = None
+
+    async def ask(self, message: User, observer: Observer = ignore) -> Report:
+        """Take a message as a turn and run it to its end. A turn that a crash left open is closed first.
+
+        Raises `SessionBusy` when another turn or another process has the session; the message is then not taken.
+        """
+        async with self._seized() as epoch:
+            recorder = self._recorder(epoch, observer)
+            if self._view.open_turn is not None:
+                await self._give_up(self._view.open_turn, recorder)
+            turn = self._new_turn(new_turn_id())
+            await recorder.record(TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message)))
+            return await self._run(turn, recorder, self._answer)
+
+    async def resume(self, observer: Observer = ignore) -> Report | None:
+        """Finish the turn that a crash left open; None if there is none."""
+        if self._row is None:
+            return None
+        async with self._seized() as epoch:
+            if self._view.open_turn is None:
+                return None
+            turn = self._new_turn(self._view.open_turn)
+            return await self._run(turn, self._recorder(epoch, observer), self._go_on)
+
+    def steer(self, text: str) -> bool:
+        """Put a note before the model at the next round of the running turn; False if none is running."""
+        if self._turn is None:
+            return False
+        self._turn.steer(text)
+        return True
+
+    def interrupt(self) -> bool:
+        """Stop the running turn; its report says so. False if none is running."""
+        return self._task is not None and self._task.cancel()
+
+    async def _answer(self, turn: Turn, recorder: Recorder) -> Assistant:
+        return await run_turn(
+            turn, provider=self._provider, tools=self._executor(), sink=recorder, rounds_used=self._view.rounds
+        )
+
+    async def _go_on(self, turn: Turn, recorder: Recorder) -> Assistant:
+        answer = self._view.open_answer
+        if answer is not None:
+            rows = await self._open_rows(turn.id)
+            verdicts = interrupted.resume(rows, self._declared, self._clock.now())
+            await run_calls(answer, turn, self._executor(), recorder, verdicts)
+        return await self._answer(turn, recorder)
+
+    async def _give_up(self, turn: TurnId, recorder: Recorder) -> None:
+        await recorder.record(
+            *closing(
+                turn,
+                "interrupted",
+                open_calls=self._view.open_calls,
+                rows=await self._open_rows(turn),
+                shown="",
+                usage=NO_USAGE,
+            )
+        )
+
+    async def _open_rows(self, turn: TurnId) -> Sequence[CallRow]:
+        rows = await self._store.journal.calls(self.id, turn)
+        return [row for row in rows if row.call.id in self._view.open_calls]
+
+    async def _run(self, turn: Turn, recorder: Recorder, work: Work) -> Report:
+        runner = TurnRunner(turn, self.id, self._view, self._store.journal, recorder)
+        recorder.emit(TurnBegan(self.id, turn.id, self._provider.endpoint.label))
+        self._turn = turn
+        self._task = task = asyncio.create_task(runner.run(lambda: work(turn, recorder)), name=f"turn {turn.id}")
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        finally:
+            self._turn = self._task = None
+        return await runner.interrupted() if task.cancelled() else task.result()
+
+    @asynccontextmanager
+    async def _seized(self) -> AsyncGenerator[Epoch]:
+        """The session in our hands, and its view up to date with what other processes wrote."""
+        if self._task is not None:
+            raise SessionBusy(f"Session {self.id} is still working on the last message.")
+        if self._row is None:
+            self._row = await self._store.sessions.create(self._new_row())
+        epoch = self._epoch = self._epoch or await self._seize()
+        try:
+            self._view.extend(await self._store.journal.entries(self.id, self._view.last_seq))
+            yield epoch
+        finally:
+            await self._release(epoch)
+
+    async def _seize(self) -> Epoch:
+        match await self._store.journal.seize(self.id, self._owner):
+            case Held(owner):
+                process = owner.split("-", 1)[0]
+                raise SessionBusy(f"Session {self.id} is at work in another process ({process}); wait or stop that.")
+            case epoch:
+                return epoch
+
+    async def _release(self, epoch: Epoch) -> None:
+        """A release that fails is made up for: by the next turn, which still has the epoch, or by this owner's end."""
+        try:
+            if await self._store.journal.release(self.id, epoch):
+                self._epoch = None
+        except Fenced:
+            self._epoch = None
+        except StoreUnavailable as fault:
+            log.warning("session %s not released: %s", self.id, fault)
+
+    def _new_row(self) -> NewSession:
+        return NewSession(
+            self.id,
+            source=self._setup.origin,
+            model=self._provider.endpoint.label,
+            cwd=str(self._setup.cwd),
+            system_prompt=prompt.build(self._setup),
+            tools=_encode_specs(self._toolbox.specs).decode(),
+        )
+
+    def _new_turn(self, id: TurnId) -> Turn:
+        assert self._row is not None  # noqa: S101  (made before any turn)
+        return Turn(
+            id,
+            session=self.id,
+            system=self._row.system_prompt,
+            tools=_decode_specs(self._row.tools),
+            history=self._view.history,
+            limits=self._setup.limits,
+            clock=self._clock,
+            effort=self._setup.effort,
+        )
+
+    def _recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
+        return Recorder(self._store.journal, self.id, epoch, self._view, self._clock, observer)
+
+    def _executor(self) -> Executor:
+        scope = Scope(self.id, self._setup.cwd, self._setup.home / "spill" / self.id)
+        return Executor(self._toolbox, self._gate, scope)
+
+    def _declared(self, call: ToolCall) -> AfterCrash:
+        try:
+            return self._toolbox.find(call.name).after_crash
+        except BadArguments:
+            return "once"
+
+    def _in_context(self, message: User) -> User:
+        """With the date in front whenever it is news to the model; the prompt itself never changes."""
+        today = datetime.fromtimestamp(self._clock.now()).astimezone()
+        if today.date() == datetime.fromtimestamp(self._view.last_at).astimezone().date():
+            return message
+        return msgspec.structs.replace(message, parts=(Context(f"[Today is {today:%A, %Y-%m-%d}.]"), *message.parts))

@@ -1,0 +1,94 @@
+"""Runs a turn to an end that is on the disk: the answer, or last words that keep the transcript legal."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import msgspec
+
+from talaria.agent.turn import Turn
+from talaria.model.entries import MessageAdded, TurnEnded, TurnOutcome
+from talaria.model.errors import Fenced, StoreUnavailable, TalariaError
+from talaria.model.events import TurnDone
+from talaria.model.ids import SessionId, TurnId
+from talaria.model.messages import Assistant
+from talaria.model.usage import Usage
+from talaria.runtime.closing import closing
+from talaria.runtime.recorder import Recorder
+from talaria.runtime.view import View
+from talaria.store.base import Journal
+
+log = logging.getLogger(__name__)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How a turn ended."""
+
+    session: SessionId
+    turn: TurnId
+    outcome: TurnOutcome
+    text: str
+    usage: Usage
+    error: TalariaError | None = None
+
+
+class TurnRunner:
+    """One turn of one session under one epoch."""
+
+    def __init__(self, turn: Turn, session: SessionId, view: View, journal: Journal, recorder: Recorder) -> None:
+        self._turn = turn
+        self._session = session
+        self._view = view
+        self._journal = journal
+        self._recorder = recorder
+
+    async def run(self, work: Callable[[], Awaitable[Assistant]]) -> Report:
+        """`work` brings the final answer. Cancelling this is the person's interruption: it ends in a report, too."""
+        try:
+            answer = await work()
+            await self._recorder.record(MessageAdded(answer), TurnEnded(self._turn.id, "completed", self._turn.usage))
+        except asyncio.CancelledError:
+            return await self.interrupted()
+        except (Fenced, StoreUnavailable) as fault:
+            return self._report("failed", "", fault)  # not ours to close, or no way to: it stays open on the disk
+        except TalariaError as fault:
+            return await self._close("failed", fault)
+        except Exception:
+            log.exception("turn %s of session %s broke", self._turn.id, self._session)
+            await self._close("failed", None)
+            raise
+        return self._report("completed", answer.text)
+
+    async def interrupted(self) -> Report:
+        if self._view.open_turn is None:
+            return self._report("completed", self._last_text())  # it came while the end was being committed
+        return await self._close("interrupted", None)
+
+    async def _close(self, outcome: Literal["interrupted", "failed"], fault: TalariaError | None) -> Report:
+        shown = self._recorder.partial_text
+        try:
+            rows = await self._journal.calls(self._session, self._turn.id) if self._view.open_calls else ()
+            await self._recorder.record(
+                *closing(
+                    self._turn.id,
+                    outcome,
+                    open_calls=self._view.open_calls,
+                    rows=rows,
+                    shown=shown,
+                    usage=self._turn.usage,
+                    error=str(fault or ""),
+                )
+            )
+        except (Fenced, StoreUnavailable) as worse:
+            return self._report("failed", shown, worse)
+        return self._report(outcome, shown, fault)
+
+    def _last_text(self) -> str:
+        last = self._view.history.last
+        return last.text if isinstance(last, Assistant) else ""
+
+    def _report(self, outcome: TurnOutcome, text: str, error: TalariaError | None = None) -> Report:
+        usage = self._turn.usage
+        self._recorder.emit(TurnDone(self._turn.id, outcome, text, usage, str(error or "")))
+        return Report(self._session, self._turn.id, outcome, text, usage, error)

@@ -1,0 +1,62 @@
+"""What a session's journal amounts to: the messages the model reads and the state of the open turn, if one is."""
+
+from collections.abc import Iterable, Sequence
+
+from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.model.ids import CallId, TurnId
+from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.providers.history import History
+
+
+class View:
+    """Grows entry by entry, from the disk at first and then with each record."""
+
+    def __init__(self, entries: Iterable[Recorded] = ()) -> None:
+        self.history = History()
+        self.last_seq = 0
+        self.last_at = 0.0
+        self.open_turn: TurnId | None = None
+        self.rounds = 0
+        """Model answers with calls in the open turn."""
+        self._answer: Assistant | None = None
+        self._missing: list[CallId] = []
+        self.extend(entries)
+
+    def extend(self, entries: Iterable[Recorded]) -> None:
+        for recorded in entries:
+            self.add(recorded.entry, recorded.at)
+
+    def add(self, entry: Entry, at: float) -> None:
+        self.last_seq += 1
+        self.last_at = at
+        match entry:
+            case MessageAdded(message):
+                self.history.append(message)
+                self._note(message)
+            case TurnStarted(turn):
+                self.open_turn = turn
+                self.rounds = 0
+            case TurnEnded():
+                self.open_turn = None
+            case Noted():
+                pass
+
+    def _note(self, message: Message) -> None:
+        match message:
+            case Assistant() if message.calls:
+                self.rounds += 1
+                self._answer = message
+                self._missing = [call.id for call in message.calls]
+            case ToolResult():
+                self._missing.remove(message.call_id)
+            case Assistant() | User():
+                pass
+
+    @property
+    def open_answer(self) -> Assistant | None:
+        """The answer some of whose calls have no result message yet."""
+        return self._answer if self._missing else None
+
+    @property
+    def open_calls(self) -> Sequence[CallId]:
+        return tuple(self._missing)
