@@ -1,0 +1,51 @@
+"""The gate in the interactive chat: asks before a command; no answer means no."""
+
+import asyncio
+import os
+import sys
+
+from talaria.cli.safe import visible
+from talaria.model.errors import Denied
+from talaria.model.messages import ToolCall
+from talaria.tools.base import Invocation
+
+YES = frozenset({"y", "yes"})
+MAX_ANSWER_BYTES = 1024
+
+
+class AskingGate:
+    """One question at a time, also when calls run together."""
+
+    def __init__(self) -> None:
+        self._asking = asyncio.Lock()
+        self._allows_all = False
+
+    async def admit(self, call: ToolCall, invocation: Invocation) -> None:
+        question = invocation.question
+        if question is None or self._allows_all:
+            return
+        async with self._asking:
+            answer = await _ask(f"\n{visible(question)}\n  [y]es, [a]ll in this chat, [N]o: ")
+        if answer in ("a", "all"):
+            self._allows_all = True
+        elif answer not in YES:
+            raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.")
+
+
+async def _ask(prompt: str) -> str:
+    """A line from the terminal; can be interrupted, unlike `input`."""
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str] = loop.create_future()
+    descriptor = sys.stdin.fileno()
+
+    def take() -> None:
+        if not line.done():
+            line.set_result(os.read(descriptor, MAX_ANSWER_BYTES).decode("utf-8", "replace"))
+
+    loop.add_reader(descriptor, take)
+    try:
+        return (await line).strip().lower()
+    finally:
+        loop.remove_reader(descriptor)

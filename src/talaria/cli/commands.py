@@ -1,0 +1,59 @@
+"""The tree of commands. Each lives in a module of its own, loaded when it is called; none named means `chat`."""
+
+import importlib
+from collections.abc import Sequence
+
+import click
+
+from talaria import __version__
+from talaria.cli.exits import guarded
+
+_MODULES = {
+    "chat": "talaria.cli.chat",
+    "sessions": "talaria.cli.sessions",
+    "config": "talaria.cli.config",
+    "doctor": "talaria.cli.doctor",
+}
+_SUMMARIES = {
+    "chat": "Talk to the model (the default).",
+    "sessions": "List, show, search, export and change conversations.",
+    "config": "Read and change settings.",
+    "doctor": "Check that everything is in order.",
+}
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        module = _MODULES.get(cmd_name)
+        return importlib.import_module(module).command if module else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_SUMMARIES.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="talaria %(version)s")
+@click.option("-p", "--profile", metavar="NAME", help="Use the home of this profile.")
+@click.pass_context
+def talaria(ctx: click.Context, profile: str | None) -> None:
+    """A self-hosted AI agent that loses nothing and does nothing twice."""
+    ctx.obj = profile
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    return guarded(lambda: talaria.main(_with_default(arguments), "talaria", standalone_mode=False))
+
+
+def _with_default(arguments: Sequence[str]) -> list[str]:
+    """`talaria -c` means `talaria chat -c`; the profile may stand before the command."""
+    given = list(arguments)
+    start = 2 if given and given[0] in ("-p", "--profile") else 1 if given and given[0].startswith("--profile=") else 0
+    rest = given[start:]
+    if not rest or (rest[0].startswith("-") and rest[0] not in ("-h", "--help", "-V", "--version")):
+        return [*given[:start], "chat", *rest]
+    return given

@@ -1,0 +1,66 @@
+"""`talaria config`: read and change settings."""
+
+from typing import Any, cast
+
+import click
+import msgspec
+
+from talaria.cli import exits
+from talaria.cli.render import print_json
+from talaria.cli.surroundings import settings
+from talaria.config import paths
+from talaria.config.edit import set_value
+from talaria.config.schema import Config
+from talaria.model.errors import BadInput
+from talaria.model.secret import Secret
+
+
+@click.group("config", help="Read and change settings.")
+def command() -> None:
+    pass
+
+
+@command.command("path", help="Where config.yaml is.")
+@click.pass_context
+def path(ctx: click.Context) -> None:
+    click.echo(paths.config_file(paths.home(ctx.find_root().obj)))
+
+
+@command.command("get", help="Print one setting, or all; secrets are masked.")
+@click.argument("key", required=False)
+@click.pass_context
+def get(ctx: click.Context, key: str | None) -> None:
+    value: Any = _plain(settings(ctx).config)
+    for name in key.split(".") if key else ():
+        if not isinstance(value, dict) or name not in value:
+            raise BadInput(f"There is no setting {key!r}; `talaria config get` shows them all.")
+        value = cast("Any", value[name])
+    if isinstance(value, str):
+        click.echo(value)
+    else:
+        print_json(value)
+
+
+@command.command("set", help="Change one setting in config.yaml; a NAME in capitals goes to .env.")
+@click.argument("key")
+@click.argument("value")
+@click.pass_context
+def set_(ctx: click.Context, key: str, value: str) -> None:
+    file = set_value(paths.home(ctx.find_root().obj), key, value)
+    exits.say(f"Set {key} in {file}.")
+
+
+@command.command("check", help="Check config.yaml and .env.")
+@click.pass_context
+def check(ctx: click.Context) -> None:
+    settings(ctx)
+    exits.say("The settings are in order.")
+
+
+def _plain(config: Config) -> dict[str, object]:
+    def mask(value: object) -> object:
+        if isinstance(value, Secret):
+            return "•••" if value else ""
+        raise NotImplementedError
+
+    return msgspec.to_builtins(config, enc_hook=mask)

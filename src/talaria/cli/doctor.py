@@ -1,0 +1,88 @@
+"""`talaria doctor`: looks at everything that must be right, and says what to do about what is not."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from talaria import __version__
+from talaria.cli import exits
+from talaria.cli.render import print_json
+from talaria.compose import Settings, open_application, read_settings
+from talaria.config import paths
+from talaria.config.selection import DEMO
+from talaria.model.clock import SystemClock
+from talaria.model.errors import TalariaError
+from talaria.store.sqlite.store import SqliteStore
+
+
+class Finding(msgspec.Struct, frozen=True):
+    subject: str
+    verdict: Literal["ok", "warn", "fail"]
+    text: str
+
+
+@click.command("doctor", help="Check that everything is in order.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> int:
+    findings = list(_examine(paths.home(ctx.find_root().obj)))
+    if as_json:
+        print_json(findings)
+    else:
+        for finding in findings:
+            click.echo(f"{finding.verdict:>4}  {finding.subject}: {finding.text}")
+    return exits.BAD_INPUT if any(finding.verdict == "fail" for finding in findings) else exits.DONE
+
+
+def _examine(home: Path) -> Iterator[Finding]:
+    yield Finding("talaria", "ok", f"{__version__} on Python {sys.version.split()[0]}")
+    yield _home(home)
+    if os.geteuid() == 0:
+        yield Finding("user", "warn", "running as root: commands of the model have every right on this machine")
+    try:
+        settings = read_settings(home)
+        yield Finding("settings", "ok", str(paths.config_file(home)))
+    except TalariaError as error:
+        settings = None
+        yield Finding("settings", "fail", str(error))
+    yield _examined("store", lambda: _store(home))
+    if settings is not None:
+        yield _examined("model", lambda: _model(settings))
+
+
+def _home(home: Path) -> Finding:
+    nearest = next(folder for folder in (home, *home.parents) if folder.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return Finding("home", "fail", f"{nearest} is not writable; make it so, or set TALARIA_HOME to another folder")
+    return Finding("home", "ok", str(home))
+
+
+def _examined(subject: str, look: Callable[[], Coroutine[Any, Any, Finding]]) -> Finding:
+    try:
+        return asyncio.run(look())
+    except TalariaError as error:
+        return Finding(subject, "fail", str(error))
+
+
+async def _store(home: Path) -> Finding:
+    async with SqliteStore(home, SystemClock()) as store:
+        problems = await store.check()
+        waiting = await store.journal.interrupted()
+    if problems:
+        return Finding("store", "fail", f"{home / 'state.db'} is damaged: {problems}; restore a backup")
+    note = f"; {len(waiting)} interrupted conversation(s) wait" if waiting else ""
+    return Finding("store", "ok", f"SQLite {store.sqlite_version}{note}")
+
+
+async def _model(settings: Settings) -> Finding:
+    async with open_application(settings) as app:
+        endpoint = app.provider.endpoint
+    if endpoint.provider == DEMO:
+        return Finding("model", "warn", "demo: no API key and no local model server found")
+    return Finding("model", "ok", f"{endpoint.label} at {endpoint.base_url}")

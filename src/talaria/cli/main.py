@@ -1,0 +1,20 @@
+"""The entry point. `--version` is answered before anything is loaded; a command loads only what it needs."""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0] in ("--version", "-V"):
+        from talaria import __version__  # noqa: PLC0415
+
+        sys.stdout.write(f"talaria {__version__}\n")
+        return 0
+    from talaria.cli.commands import run  # noqa: PLC0415  (loads click)
+
+    return run(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

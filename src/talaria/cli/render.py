@@ -1,0 +1,124 @@
+"""How a turn is shown: text as it comes, or as JSON. stdout carries only the answer; everything else goes to stderr."""
+
+import sys
+from typing import Literal, Protocol
+
+import msgspec
+
+from talaria.cli.safe import printable
+from talaria.model.errors import TalariaError
+from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ToolBegan, ToolEnded
+from talaria.runtime.turn import Report
+
+Format = Literal["text", "json", "stream-json"]
+MAX_ARGUMENT_CHARS = 100
+
+_encode = msgspec.json.Encoder().encode
+
+
+class View(Protocol):
+    def show(self, event: Event) -> None: ...
+    def finish(self, report: Report, model: str) -> None: ...
+
+
+class TextView:
+    """On a terminal words appear as they come; into a pipe goes the final answer alone."""
+
+    def __init__(self) -> None:
+        self._is_live = sys.stdout.isatty()
+        self._has_open_line = False
+
+    def show(self, event: Event) -> None:
+        match event:
+            case TextDelta(text) if self._is_live:
+                self._write(printable(text))
+            case AnswerRestarted() if self._has_open_line:
+                self._write(" […]\n")
+            case RoundEnded():
+                self._end_line()
+            case ToolBegan(_, name, arguments):
+                _note(f"● {name} {_short(arguments)}")
+            case ToolEnded(result, seconds):
+                _note(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
+            case Notice(text):
+                self._end_line()
+                _note(text)
+            case _:
+                pass
+
+    def finish(self, report: Report, model: str) -> None:  # noqa: ARG002
+        self._end_line()
+        if not self._is_live and report.outcome == "completed":
+            sys.stdout.write(f"{report.text}\n")
+        sys.stdout.flush()
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._has_open_line = not text.endswith("\n")
+
+    def _end_line(self) -> None:
+        if self._has_open_line:
+            self._write("\n")
+
+
+class JsonView:
+    """One document at the end."""
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            _note(event.text)
+
+    def finish(self, report: Report, model: str) -> None:
+        print_json(
+            {
+                "ok": report.outcome == "completed",
+                "session": report.session,
+                "turn": report.turn,
+                "outcome": report.outcome,
+                "model": model,
+                "text": report.text,
+                "usage": {**msgspec.structs.asdict(report.usage), "total": report.usage.total},
+                **({"error": error_document(report.error)} if report.error else {}),
+            }
+        )
+
+
+class StreamJsonView:
+    """Every event as a line."""
+
+    def show(self, event: Event) -> None:
+        sys.stdout.write(_encode(event).decode() + "\n")
+        sys.stdout.flush()
+
+    def finish(self, report: Report, model: str) -> None:
+        """`TurnDone` has said it."""
+
+
+def view_for(format: Format) -> View:
+    match format:
+        case "text":
+            return TextView()
+        case "json":
+            return JsonView()
+        case "stream-json":
+            return StreamJsonView()
+
+
+def print_json(document: object) -> None:
+    sys.stdout.write(_encode(document).decode() + "\n")
+    sys.stdout.flush()
+
+
+def error_document(error: TalariaError) -> dict[str, str]:
+    return {"type": type(error).__name__, "message": str(error)}
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"{printable(text)}\n")
+    sys.stderr.flush()
+
+
+def _short(arguments: str) -> str:
+    flat = " ".join(arguments.split())
+    return flat if len(flat) <= MAX_ARGUMENT_CHARS else flat[:MAX_ARGUMENT_CHARS] + "…"

@@ -1,0 +1,15 @@
+"""Text from elsewhere, made harmless for a terminal: no escape sequences, no signs that reorder or hide text."""
+
+_CONTROLS = (range(0x09), range(0x0B, 0x20), range(0x7F, 0xA0))
+_HIDDEN = (range(0x200B, 0x2010), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xFEFF, 0xFF00))
+_DROPPED: dict[int, None] = {code: None for group in (*_CONTROLS, *_HIDDEN) for code in group}
+
+
+def printable(text: str) -> str:
+    """Newlines and tabs stay; every other control, zero-width and direction sign goes."""
+    return text.translate(_DROPPED)
+
+
+def visible(text: str) -> str:
+    """For a person who must decide about it: what `printable` drops is shown as its escape."""
+    return "".join(sign.encode("unicode_escape").decode() if ord(sign) in _DROPPED else sign for sign in text)

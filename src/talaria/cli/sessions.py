@@ -1,0 +1,199 @@
+"""`talaria sessions`: the conversations on the disk."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import msgspec
+
+from talaria.cli import exits
+from talaria.cli.render import error_document, print_json
+from talaria.cli.safe import printable
+from talaria.cli.surroundings import settings
+from talaria.model.clock import SystemClock
+from talaria.model.entries import MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.model.errors import BadInput, OperatorError, TalariaError
+from talaria.model.ids import new_session_id
+from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.store.base import Session, Store
+from talaria.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("sessions", help="List, show, search, export and change conversations.")
+def command() -> None:
+    pass
+
+
+def _with_store(ctx: click.Context, work: Callable[[Store], Awaitable[T]], *, as_json: bool) -> T:
+    async def run() -> T:
+        async with SqliteStore(settings(ctx).home, SystemClock()) as store:
+            return await work(store)
+
+    try:
+        return asyncio.run(run())
+    except TalariaError as error:
+        if as_json:
+            print_json({"ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
+        raise
+
+
+@command.command("list", help="Latest first.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@json_option
+@click.pass_context
+def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
+    found = _with_store(ctx, lambda store: store.sessions.list(limit), as_json=as_json)
+    if as_json:
+        print_json([_summary(row) for row in found])
+        return
+    if not found:
+        exits.say("No conversations yet; `talaria` begins one.")
+    for row in found:
+        name = row.title or row.preview or "(empty)"
+        mark = " (interrupted)" if row.open_turn else ""
+        click.echo(f"{row.id}  {_when(row.updated_at)}  {row.message_count:>4}  {printable(name)}{mark}")
+
+
+@command.command("show", help="Print a conversation.")
+@click.argument("name")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    row, entries = _with_store(ctx, lambda store: _read(store, name), as_json=as_json)
+    if as_json:
+        print_json({**_summary(row), "entries": entries})
+        return
+    click.echo(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {_when(row.created_at)}")
+    for recorded in entries:
+        text = _as_text(recorded)
+        if text:
+            click.echo(printable(text))
+
+
+@command.command("search", help="Find messages that contain all these words.")
+@click.argument("words", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@json_option
+@click.pass_context
+def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
+    hits = _with_store(ctx, lambda store: store.search.search(" ".join(words), limit), as_json=as_json)
+    if as_json:
+        print_json(hits)
+        return
+    if not hits:
+        exits.say("Nothing found.")
+    for hit in hits:
+        click.echo(f"{hit.session}  {_when(hit.at)}  {hit.role}: {printable(hit.snippet)}")
+
+
+@command.command("export", help="Write a conversation as JSON lines, to a file or standard output.")
+@click.argument("name")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write.")
+@json_option
+@click.pass_context
+def export(ctx: click.Context, name: str, output: Path | None, as_json: bool) -> None:
+    row, entries = _with_store(ctx, lambda store: _read(store, name), as_json=as_json)
+    lines = b"\n".join([msgspec.json.encode(row), *(msgspec.json.encode(recorded) for recorded in entries)]) + b"\n"
+    if output is None:
+        click.echo(lines, nl=False)
+        return
+    try:
+        output.write_bytes(lines)
+    except OSError as fault:
+        raise OperatorError(f"Cannot write {output}: {fault.strerror}.") from fault
+    _done(as_json, f"Wrote {len(entries)} entries to {output}.", session=row.id, file=str(output))
+
+
+@command.command("rename", help="Give a conversation a title.")
+@click.argument("name")
+@click.argument("title")
+@json_option
+@click.pass_context
+def rename(ctx: click.Context, name: str, title: str, as_json: bool) -> None:
+    async def work(store: Store) -> Session:
+        row = await store.sessions.find(name)
+        await store.sessions.rename(row.id, title)
+        return row
+
+    row = _with_store(ctx, work, as_json=as_json)
+    _done(as_json, f"{row.id} is called {title}.", session=row.id, title=title)
+
+
+@command.command("delete", help="Delete a conversation for good.")
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+    row = _with_store(ctx, lambda store: store.sessions.find(name), as_json=as_json)
+    if not yes:
+        if as_json:
+            raise BadInput("With --json there is nobody to ask: add --yes.")
+        click.confirm(f"Delete {row.id} ({row.title or row.preview}) for good?", abort=True, err=True)
+    _with_store(ctx, lambda store: store.sessions.delete(row.id), as_json=as_json)
+    _done(as_json, f"Deleted {row.id}.", session=row.id)
+
+
+@command.command("fork", help="Copy a conversation, up to its last finished turn, under a new id.")
+@click.argument("name")
+@click.option("--title", help="Title of the copy.")
+@json_option
+@click.pass_context
+def fork(ctx: click.Context, name: str, title: str | None, as_json: bool) -> None:
+    async def work(store: Store) -> Session:
+        row = await store.sessions.find(name)
+        return await store.sessions.fork(row.id, new_session_id(time.time()), title)
+
+    copy = _with_store(ctx, work, as_json=as_json)
+    _done(as_json, f"Forked to {copy.id}; go on with `talaria -r {copy.id}`.", session=copy.id)
+
+
+async def _read(store: Store, name: str) -> tuple[Session, Sequence[Recorded]]:
+    row = await store.sessions.find(name)
+    return row, await store.journal.entries(row.id)
+
+
+def _done(as_json: bool, sentence: str, **facts: str) -> None:
+    if as_json:
+        print_json({"ok": True, **facts})
+    else:
+        exits.say(sentence)
+
+
+def _summary(row: Session) -> dict[str, object]:
+    shown = msgspec.structs.asdict(row)
+    del shown["system_prompt"], shown["tools"]
+    return {**shown, "is_interrupted": row.open_turn is not None}
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _as_text(recorded: Recorded) -> str:
+    match recorded.entry:
+        case MessageAdded(message):
+            return _message_as_text(message)
+        case Noted(text):
+            return f"[{text}]"
+        case TurnEnded(_, outcome, _, error) if outcome != "completed":
+            return f"[{outcome}{f': {error}' if error else ''}]"
+        case TurnStarted() | TurnEnded():
+            return ""
+
+
+def _message_as_text(message: Message) -> str:
+    match message:
+        case User():
+            return f"\n› {message.text}"
+        case Assistant():
+            calls = [f"● {call.name} {call.arguments}" for call in message.calls]
+            return "\n".join(filter(None, [message.text, *calls]))
+        case ToolResult():
+            return f"  {message.text}"

@@ -1,0 +1,113 @@
+"""config.yaml → one frozen `Config`. Every mistake is one sentence that names the file, the key and the way out."""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from talaria.config.schema import Config, decode_secret
+from talaria.model.errors import BadConfig
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_UNKNOWN = re.compile(r"unknown field `(.*?)`(?: - at `(.*)`)?")
+_WHERE = re.compile(r" - at `\$\.?(.*)`$")
+
+
+def load(file: Path, environment: Mapping[str, str]) -> Config:
+    """Defaults if the file is not there. `environment` fills `${NAME}`."""
+    document = read_yaml(file)
+    return decode(expand(document, environment, file), file) if document else Config()
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError as fault:
+        raise BadConfig(f"{file} is not UTF-8 text (byte {fault.start}); save it as UTF-8.") from fault
+    except OSError as fault:
+        raise BadConfig(f"Cannot read {file}: {fault.strerror}.") from fault
+    return parse_yaml(text, file)
+
+
+def parse_yaml(text: str, file: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415  (20 ms that a home without config.yaml does not pay)
+
+    try:
+        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (safe ones)
+    except yaml.YAMLError as fault:
+        mark = getattr(fault, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        problem = getattr(fault, "problem", None) or "it cannot be read"
+        raise BadConfig(f"{file} is not valid YAML{line}: {problem}. Correct that line.") from fault
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise BadConfig(f"{file} must hold settings as `name: value` lines.")
+    return cast("dict[str, Any]", document)
+
+
+def expand(value: Any, environment: Mapping[str, str], file: Path, path: str = "") -> Any:
+    """`${NAME}` in every string; a name that is not set is an error that names it."""
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {str(key): expand(item, environment, file, f"{path}.{key}".lstrip(".")) for key, item in items}
+    if isinstance(value, list):
+        return [expand(item, environment, file, f"{path}[{n}]") for n, item in enumerate(cast("list[Any]", value))]
+    if not isinstance(value, str):
+        return value
+    return _VARIABLE.sub(lambda found: _lookup(found[1], environment, file, path), value)
+
+
+def _lookup(name: str, environment: Mapping[str, str], file: Path, path: str) -> str:
+    try:
+        return environment[name]
+    except KeyError:
+        raise BadConfig(f"{file}: {path} uses ${{{name}}}, which is not set; add it to .env or export it.") from None
+
+
+def decode(document: dict[str, Any], file: Path) -> Config:
+    try:
+        return msgspec.convert(document, Config, dec_hook=decode_secret)
+    except msgspec.ValidationError as fault:
+        raise BadConfig(f"{file}: {_explain(str(fault))}") from fault
+
+
+def _explain(said: str) -> str:
+    unknown = _UNKNOWN.search(said)
+    if unknown is not None:
+        path = (unknown[2] or "$").removeprefix("$").removeprefix(".")
+        return _unknown_key(unknown[1], path)
+    where = _WHERE.search(said)
+    if where is None:
+        return f"{said}."
+    return f"{where[1].replace('[...]', '')} is wrong: {said[: where.start()]}."
+
+
+def _unknown_key(key: str, path: str) -> str:
+    known = _known_keys(path)
+    near = get_close_matches(key, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it may be one of: {', '.join(known)}."
+    return f"there is no setting {f'{path}.{key}'.lstrip('.')!r}; {hint}"
+
+
+def _known_keys(path: str) -> list[str]:
+    """The settings that may stand at `path`."""
+    struct: Any = Config
+    for name in filter(None, path.replace("[...]", ".*").split(".")):
+        struct = _step(struct, name)
+    return list(struct.__struct_fields__)
+
+
+def _step(struct: Any, name: str) -> Any:
+    if name == "*":
+        return struct.__args__[-1]
+    types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+    found = types[name]
+    options = [option for option in getattr(found, "__args__", ()) if hasattr(option, "__struct_fields__")]
+    is_plain_optional = getattr(found, "__origin__", None) is None and options
+    return options[0] if is_plain_optional else found

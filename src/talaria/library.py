@@ -1,0 +1,149 @@
+"""The library API: `from talaria import Agent, tool`.
+
+agent = Agent(tools=[add])
+print(agent.ask_sync("What is 2 + 3?").text)
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from talaria.compose import Application, open_application, read_settings
+from talaria.config import paths
+from talaria.model.errors import TalariaError
+from talaria.model.events import Event
+from talaria.model.ids import SessionId
+from talaria.model.messages import user
+from talaria.runtime.recorder import Observer
+from talaria.runtime.session import LiveSession, ignore
+from talaria.runtime.turn import Report
+from talaria.tools.base import Tool
+from talaria.tools.function import tool
+
+__all__ = ["Agent", "Report", "tool"]
+
+T = TypeVar("T")
+Ability = Tool | Callable[..., Any]
+
+
+class Agent:
+    """One conversation that is kept under `session` and goes on where it was, in this process or the next."""
+
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        tools: Iterable[Ability] | None = None,
+        session: str | None = None,
+        instructions: str = "",
+        home: Path | str | None = None,
+        cwd: Path | str | None = None,
+        max_rounds: int | None = None,
+    ) -> None:
+        """`tools` are typed functions or tools; left out, the builtin ones. Nothing is opened before the first use."""
+        self._model = model
+        self._tools = None if tools is None else [_as_tool(ability) for ability in tools]
+        self._session_id = SessionId(session) if session else None
+        self._instructions = instructions
+        self._home = Path(home) if home is not None else paths.home()
+        self._cwd = Path(cwd) if cwd is not None else Path.cwd()
+        self._max_rounds = max_rounds
+        self._stack = AsyncExitStack()
+        self._live: LiveSession | None = None
+        self._runner: asyncio.Runner | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._live = None
+        await self._stack.aclose()
+
+    async def ask(self, text: str, on_event: Observer = ignore) -> Report:
+        """Run one turn and answer how it ended. Raises the turn's error, if it failed."""
+        report = await (await self._session()).ask(user(text), on_event)
+        return _raised(report)
+
+    async def stream(self, text: str) -> AsyncGenerator[Event]:
+        """The turn's events as they happen; the last one is `TurnDone`."""
+        live = await self._session()
+        events: asyncio.Queue[Event | None] = asyncio.Queue()
+        turn = asyncio.create_task(live.ask(user(text), events.put_nowait), name="library turn")
+        turn.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            _raised(turn.result())
+        finally:
+            turn.cancel()
+            await asyncio.wait([turn])
+
+    async def resume(self, on_event: Observer = ignore) -> Report | None:
+        """Finish the turn that a crash left open, if there is one."""
+        report = await (await self._session()).resume(on_event)
+        return None if report is None else _raised(report)
+
+    def steer(self, text: str) -> bool:
+        """Put a note before the model at its next round; False if no turn is running."""
+        return self._live is not None and self._live.steer(text)
+
+    def interrupt(self) -> bool:
+        return self._live is not None and self._live.interrupt()
+
+    @property
+    def session(self) -> str | None:
+        """The conversation's id, once it has begun."""
+        return self._live.id if self._live is not None else self._session_id
+
+    def ask_sync(self, text: str, on_event: Observer = ignore) -> Report:
+        """For programs without an event loop; `close` (or `with`) ends it."""
+        return self._run(self.ask(text, on_event))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self._run(self.__aexit__())
+            self._runner.close()
+            self._runner = None
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(work)
+
+    async def _session(self) -> LiveSession:
+        if self._live is None:
+            settings = read_settings(self._home)
+            app = await self._stack.enter_async_context(
+                open_application(settings, model=self._model, tools=self._tools, kind="library")
+            )
+            self._live = await self._opened(app)
+        return self._live
+
+    async def _opened(self, app: Application) -> LiveSession:
+        row = await app.store.sessions.get(self._session_id) if self._session_id else None
+        return app.session(
+            row,
+            id=self._session_id,
+            cwd=self._cwd,
+            origin="library",
+            max_rounds=self._max_rounds,
+            instructions=self._instructions,
+        )
+
+
+def _as_tool(ability: Ability) -> Tool:
+    return ability if isinstance(ability, Tool) else tool(ability)
+
+
+def _raised(report: Report) -> Report:
+    if isinstance(report.error, TalariaError):
+        raise report.error
+    return report
