@@ -1,0 +1,104 @@
+"""Renders a `Reply` as OpenAI Chat Completions: one document, or the chunks of a stream."""
+
+from collections.abc import Iterable, Iterator
+
+from talaria.testing.servers.replies import Call, JsonObject, Reply, SseEvent, Usage
+
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "invalid_request_error",
+    403: "invalid_request_error",
+    404: "invalid_request_error",
+    429: "requests",
+}
+_ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+
+
+def document(reply: Reply, model: str) -> JsonObject:
+    choice = {"index": 0, "message": _message(reply), "logprobs": None, "finish_reason": reply.stop_reason}
+    usage = {"usage": _usage(reply.usage)} if reply.usage else {}
+    return {**_heading("chat.completion", model), "choices": [choice], **usage}
+
+
+def events(reply: Reply, model: str) -> Iterator[SseEvent]:
+    """The chunks of a stream that was asked to `include_usage`; `usage=None` renders one that was not."""
+    for delta in _spoken(reply):
+        yield None, _chunk(reply, model, delta)
+    if reply.faults.error_in_stream is not None:
+        yield None, {"error": reply.faults.error_in_stream}
+        return
+    for delta in _called(reply):
+        yield None, _chunk(reply, model, delta)
+    yield None, _chunk(reply, model, {}, finish_reason=reply.stop_reason)
+    if reply.usage:
+        yield None, {**_heading("chat.completion.chunk", model), "choices": [], "usage": _usage(reply.usage)}
+    yield None, "[DONE]"
+
+
+def error(status: int, message: str) -> JsonObject:
+    kind = _ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": None, "code": _ERROR_CODES.get(status)}}
+
+
+def models(ids: Iterable[str]) -> JsonObject:
+    """The list of models, with the fields of both vendors in each."""
+    both = {"object": "model", "created": 1_700_000_000, "owned_by": "test", "type": "model"}
+    data = [{"id": id_, "display_name": id_, "created_at": "2023-11-14T22:13:20Z", **both} for id_ in ids]
+    return {"object": "list", "data": data, "has_more": False}
+
+
+def _heading(kind: str, model: str) -> JsonObject:
+    return {
+        "id": "chatcmpl-test",
+        "object": kind,
+        "created": 1_700_000_000,
+        "model": model,
+        "service_tier": "default",
+        "system_fingerprint": "fp_test",
+    }
+
+
+def _message(reply: Reply) -> JsonObject:
+    thinking = {"reasoning_content": reply.thinking} if reply.thinking else {}
+    calls = {"tool_calls": [_call(call) for call in reply.calls]} if reply.calls else {}
+    content = None if reply.calls and not reply.text else reply.text
+    return {"role": "assistant", "content": content, "refusal": None, **thinking, **calls}
+
+
+def _call(call: Call) -> JsonObject:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _chunk(reply: Reply, model: str, delta: JsonObject, finish_reason: str | None = None) -> JsonObject:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    usage = {"usage": None} if reply.usage else {}
+    return {**_heading("chat.completion.chunk", model), "choices": [choice], **usage}
+
+
+def _spoken(reply: Reply) -> Iterator[JsonObject]:
+    yield {"role": "assistant", "content": "", "refusal": None}
+    for piece in reply.pieces(reply.thinking):
+        yield {"reasoning_content": piece}
+    for piece in reply.pieces(reply.text):
+        yield {"content": piece}
+
+
+def _called(reply: Reply) -> Iterator[JsonObject]:
+    for index, call in enumerate(reply.calls):
+        yield {"tool_calls": [{"index": index, **_call(Call(call.id, call.name, ""))}]}
+        for piece in reply.pieces(call.arguments):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _usage(usage: Usage) -> JsonObject:
+    return {
+        "prompt_tokens": usage.all_input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.all_input + usage.output,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read,
+            "cache_write_tokens": usage.cache_write,
+            "audio_tokens": 0,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": 0},
+    }

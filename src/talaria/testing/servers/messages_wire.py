@@ -1,0 +1,123 @@
+"""Renders a `Reply` as Anthropic Messages: one document, or the events of a stream."""
+
+import json
+from collections.abc import Iterator
+
+from talaria.testing.servers.replies import Call, JsonObject, Reply, SseEvent, Stop, Usage
+
+_STOP_REASONS: dict[Stop, str] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def document(reply: Reply, model: str) -> JsonObject:
+    usage = {"usage": _usage(reply.usage)} if reply.usage else {}
+    return {**_heading(model), "content": list(_content(reply)), **_stop(reply), **usage}
+
+
+def events(reply: Reply, model: str) -> Iterator[SseEvent]:
+    for event in _story(reply, model):
+        yield str(event["type"]), event
+
+
+def error(status: int, message: str) -> JsonObject:
+    kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_test"}
+
+
+def _story(reply: Reply, model: str) -> Iterator[JsonObject]:
+    usage = {"usage": {**_usage(reply.usage), "output_tokens": 1}} if reply.usage else {}
+    start: JsonObject = {**_heading(model), "content": [], "stop_reason": None, "stop_sequence": None, **usage}
+    yield {"type": "message_start", "message": start}
+    yield {"type": "ping"}
+    for index, (opening, deltas) in enumerate(_blocks(reply)):
+        yield {"type": "content_block_start", "index": index, "content_block": opening}
+        for delta in deltas:
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    if reply.faults.error_in_stream is not None:
+        yield {"type": "error", "error": reply.faults.error_in_stream}
+        return
+    totals = {"usage": _usage(reply.usage)} if reply.usage else {}
+    yield {"type": "message_delta", "delta": _stop(reply), **totals}
+    yield {"type": "message_stop"}
+
+
+def _content(reply: Reply) -> Iterator[JsonObject]:
+    if reply.thinking:
+        yield {"type": "thinking", "thinking": reply.thinking, "signature": reply.signature}
+    if reply.text:
+        yield {"type": "text", "text": reply.text}
+    for call in reply.calls:
+        yield _tool_use(call, _parsed(call.arguments))
+
+
+def _blocks(reply: Reply) -> Iterator[tuple[JsonObject, Iterator[JsonObject]]]:
+    if reply.thinking:
+        yield {"type": "thinking", "thinking": "", "signature": ""}, _thought(reply)
+    if reply.text:
+        yield {"type": "text", "text": ""}, _spoken(reply)
+    if reply.faults.error_in_stream is None:
+        for call in reply.calls:
+            yield _tool_use(call, {}), _written(reply, call)
+
+
+def _thought(reply: Reply) -> Iterator[JsonObject]:
+    for piece in reply.pieces(reply.thinking):
+        yield {"type": "thinking_delta", "thinking": piece}
+    yield {"type": "signature_delta", "signature": reply.signature}
+
+
+def _spoken(reply: Reply) -> Iterator[JsonObject]:
+    for piece in reply.pieces(reply.text):
+        yield {"type": "text_delta", "text": piece}
+
+
+def _written(reply: Reply, call: Call) -> Iterator[JsonObject]:
+    yield {"type": "input_json_delta", "partial_json": ""}
+    for piece in reply.pieces(call.arguments):
+        yield {"type": "input_json_delta", "partial_json": piece}
+
+
+def _tool_use(call: Call, arguments: object) -> JsonObject:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
+
+
+def _parsed(arguments: str) -> object:
+    """The arguments as JSON; this wire's document has no place for text that is not, so that comes as a string."""
+    try:
+        return json.loads(arguments)
+    except json.JSONDecodeError:
+        return arguments
+
+
+def _heading(model: str) -> JsonObject:
+    return {"id": "msg_test", "type": "message", "role": "assistant", "model": model}
+
+
+def _stop(reply: Reply) -> JsonObject:
+    return {"stop_reason": _STOP_REASONS[reply.stop_reason], "stop_sequence": None}
+
+
+def _usage(usage: Usage) -> JsonObject:
+    return {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cache_read_input_tokens": usage.cache_read,
+        "cache_creation_input_tokens": usage.cache_write,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning},
+    }

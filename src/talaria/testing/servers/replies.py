@@ -1,0 +1,151 @@
+"""What a scripted model says, apart from any wire: text, thinking, tool calls, usage, and how the sending misbehaves.
+
+Pure data. The `*_wire` modules render a `Reply`; `ModelServer` sends it and commits its `Faults`.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+JsonObject: TypeAlias = Mapping[str, object]
+SseEvent: TypeAlias = tuple[str | None, JsonObject | str]
+Stop: TypeAlias = Literal["stop", "tool_calls", "length", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call. `arguments` is the text that the model wrote, which need not be JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+def call(name: str, /, *, id: str = "call_1", **arguments: object) -> Call:
+    return Call(id, name, json.dumps(arguments, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens. `input` is what was neither read from nor written to a cache; `output` includes `reasoning`."""
+
+    input: int = 10
+    output: int = 5
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    @property
+    def all_input(self) -> int:
+        return self.input + self.cache_read + self.cache_write
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How the sending goes wrong. Offsets count bytes of the body before any transfer encoding."""
+
+    hang: bool = False
+    """Read the request and never answer."""
+    first_byte_delay_s: float = 0
+    chunk_delay_s: float = 0
+    cut_at: int | None = None
+    """Close the connection after that many bytes of the body, or after all of it but before its proper end."""
+    stall_at: int | None = None
+    """Send that many bytes of the body, then nothing, with the connection left open."""
+    cut_before_end: bool = False
+    """Leave out the end marker (`[DONE]`, `response.completed`, `message_stop`) and close the connection."""
+    omit_end_marker: bool = False
+    """Leave out the end marker and end the HTTP response as if all were well."""
+    reset: bool = False
+    """Make a cut a TCP reset; without this it is an orderly close at the wrong place."""
+    error_in_stream: JsonObject | None = None
+    """The error that ends a 200 stream after its text. Tool calls and the end marker do not follow."""
+    noise: bool = False
+    """Put comments, bare `data:` lines and nameless pings before each event; a correct parser sees none of them."""
+    crlf: bool = False
+    no_space_after_colon: bool = False
+    huge_line_bytes: int = 0
+    """Pad the first event's `data` line with blanks to at least this size."""
+    duplicate_ids: bool = False
+    """Give all tool calls the id of the first."""
+    raw_body: bytes | None = None
+    """Send these bytes in place of the rendered reply, as `content_type`."""
+    content_type: str = "text/html"
+
+    @property
+    def cuts_connection(self) -> bool:
+        return self.cut_at is not None or self.cut_before_end
+
+    @property
+    def drops_end_marker(self) -> bool:
+        return (self.cut_before_end or self.omit_end_marker) and self.error_in_stream is None
+
+    @property
+    def last_byte(self) -> int | None:
+        """The offset after which nothing is sent, or None for the whole body."""
+        return min((at for at in (self.cut_at, self.stall_at) if at is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of the model. `usage=None` leaves usage out of the response."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[Call, ...] = ()
+    usage: Usage | None = field(default_factory=Usage)
+    stop: Stop | None = None
+    chunk_chars: int = 8
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    faults: Faults = field(default_factory=Faults)
+
+    @property
+    def stop_reason(self) -> Stop:
+        return self.stop or ("tool_calls" if self.calls else "stop")
+
+    @property
+    def signature(self) -> str:
+        """What the Messages wire sends as `signature` and the Responses wire as `encrypted_content`."""
+        return base64.b64encode(f"sealed:{self.thinking}".encode()).decode()
+
+    def pieces(self, text: str) -> Iterator[str]:
+        for start in range(0, len(text), self.chunk_chars):
+            yield text[start : start + self.chunk_chars]
+
+    def with_one_call_id(self) -> "Reply":
+        return replace(self, calls=tuple(replace(call, id=self.calls[0].id) for call in self.calls))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An HTTP error. Without a `body` it is worded as the vendor of the asked wire would word it."""
+
+    status: int
+    body: bytes | JsonObject | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    faults: Faults = field(default_factory=Faults)
+
+
+def framed(events: Iterable[SseEvent], faults: Faults) -> Iterator[bytes]:
+    """The events as server-sent events, in the dialect and with the gaps that `faults` asks for."""
+    told = list(events)
+    for number, (name, data) in enumerate(told[:-1] if faults.drops_end_marker else told):
+        if faults.noise:
+            yield _block([": keep-alive", "", "data:", "", "event: ping"], faults)
+        text = data if isinstance(data, str) else dumped(data).decode()
+        if number == 0:
+            text = text.ljust(faults.huge_line_bytes)
+        yield _block([*([f"event: {name}"] if name else []), f"data: {text}"], faults)
+
+
+def dumped(value: JsonObject) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _block(lines: Iterable[str], faults: Faults) -> bytes:
+    if faults.no_space_after_colon:
+        lines = (line.replace(": ", ":", 1) for line in lines)
+    end = "\r\n" if faults.crlf else "\n"
+    return end.join([*lines, "", ""]).encode()
