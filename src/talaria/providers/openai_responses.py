@@ -1,0 +1,125 @@
+"""The OpenAI Responses wire, used statelessly: nothing is stored there, and reasoning travels encrypted with us."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from talaria.model.messages import (
+    Assistant,
+    AssistantPart,
+    Context,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    User,
+)
+from talaria.model.secret import Secret
+from talaria.providers import prefix
+from talaria.providers.arguments import as_object
+from talaria.providers.base import Endpoint, Request
+from talaria.providers.identifiers import fitting
+from talaria.providers.openai_responses_stream import ResponsesDecoder
+
+_encode = msgspec.json.Encoder().encode
+_WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
+"""Models that refuse a request which asks for encrypted reasoning."""
+
+
+class OpenAIResponses:
+    path = "/responses"
+
+    def headers(self, key: Secret) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {key.reveal()}"} if key else {}
+
+    def encode(self, message: Message, origin: str) -> bytes:
+        """Items joined by commas; nothing for an assistant message that holds nothing to replay."""
+        match message:
+            case User():
+                return _encode({"role": "user", "content": _user_content(message)})
+            case Assistant():
+                return b",".join(_encode(item) for item in _items(message, origin))
+            case ToolResult():
+                call_id = fitting(message.call_id)
+                return _encode({"type": "function_call_output", "call_id": call_id, "output": message.text})
+
+    def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
+        history = b",".join(message for message in messages if message)
+        return prefix.body(_head(request, endpoint), "input", history, _tail(request, endpoint))
+
+    def decoder(self, endpoint: Endpoint) -> ResponsesDecoder:
+        return ResponsesDecoder(endpoint)
+
+    def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
+        decoder = ResponsesDecoder(endpoint)
+        decoder.take_response(body)
+        return decoder.finish()
+
+
+def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    head: dict[str, Any] = {"model": endpoint.model, "store": False, "prompt_cache_key": request.session}
+    if not endpoint.model.rpartition("/")[2].startswith(_WITHOUT_REASONING):
+        head["include"] = ["reasoning.encrypted_content"]
+    if request.system:
+        head["instructions"] = request.system
+    if request.tools:
+        head["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+    return head
+
+
+def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    tail: dict[str, Any] = {"stream": request.is_streaming}
+    if request.tools and not request.may_call:
+        tail["tool_choice"] = "none"
+    if endpoint.max_output is not None:
+        tail["max_output_tokens"] = endpoint.max_output
+    if request.effort is not None:
+        tail["reasoning"] = {"effort": request.effort, "summary": "auto"}
+    return tail
+
+
+def _user_content(message: User) -> str | list[dict[str, Any]]:
+    if not any(isinstance(part, Image) for part in message.parts):
+        return "\n\n".join(part.text for part in message.parts if isinstance(part, Text | Context))
+    return [_user_part(part) for part in message.parts]
+
+
+def _user_part(part: Text | Context | Image) -> dict[str, Any]:
+    if isinstance(part, Image):
+        url = f"data:{part.media_type};base64,{part.data}"
+        return {"type": "input_image", "detail": "auto", "image_url": url}
+    return {"type": "input_text", "text": part.text}
+
+
+def _items(message: Assistant, origin: str) -> list[dict[str, Any] | msgspec.Raw]:
+    items = [item for part in message.parts if (item := _item(part, message.origin == origin)) is not None]
+    while items and isinstance(items[-1], msgspec.Raw):
+        items.pop()  # reasoning is taken only together with the item that it led to
+    return items
+
+
+def _item(part: AssistantPart, is_native: bool) -> dict[str, Any] | msgspec.Raw | None:
+    match part:
+        case Text():
+            return {"role": "assistant", "content": part.text} if part.text else None
+        case Thinking():
+            return msgspec.Raw(part.sealed.encode()) if is_native and part.sealed else None
+        case ToolCall():
+            return {
+                "type": "function_call",
+                "call_id": fitting(part.id),
+                "name": fitting(part.name),
+                "arguments": as_object(part.arguments).decode(),
+            }

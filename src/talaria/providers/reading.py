@@ -1,0 +1,38 @@
+"""What an endpoint sent, decoded into a type, or the failure that it stands for."""
+
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from talaria.providers import failures
+
+ABSENT = msgspec.Raw(b"null")
+"""What a raw field holds when it was left out. (`Raw | None` is no type to msgspec: it takes only the null.)"""
+
+
+class MayFail(Protocol):
+    @property
+    def error(self) -> msgspec.Raw: ...
+
+
+Decoded = TypeVar("Decoded")
+Fallible = TypeVar("Fallible", bound=MayFail)
+
+
+def decoded(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, label: str) -> Decoded:
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as fault:
+        raise failures.unreadable(label, bytes(data)[:200]) from fault
+
+
+def read(decoder: msgspec.json.Decoder[Fallible], data: bytes | msgspec.Raw, label: str) -> Fallible:
+    """Raises `ProviderFailure` also when what came is an error."""
+    message = decoded(decoder, data, label)
+    if is_present(message.error):
+        raise failures.in_stream(label, bytes(message.error))
+    return message
+
+
+def is_present(field: msgspec.Raw) -> bool:
+    return bytes(memoryview(field)[:5]) != b"null"

@@ -1,0 +1,189 @@
+"""What is particular to the Anthropic Messages wire; what all wires share is in `contracts/test_wires.py`."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from talaria.model.errors import Disconnected, Overloaded
+from talaria.model.ids import CallId, SessionId
+from talaria.model.messages import Assistant, Message, StopReason, Text, Thinking, ToolCall, ToolResult, User, user
+from talaria.model.usage import Usage
+from talaria.providers.anthropic_messages import AnthropicMessages
+from talaria.providers.base import Effort, Endpoint, Request
+from talaria.providers.history import History
+
+WIRE = AnthropicMessages()
+ENDPOINT = Endpoint("anthropic", "claude-opus-5", "https://api.anthropic.com/v1", "anthropic_messages")
+SIGNED = '{"type":"thinking","thinking":"Hm.","signature":"c2ln"}'
+REDACTED = '{"type":"redacted_thinking","data":"ZGF0YQ=="}'
+
+
+def sent(
+    messages: Iterable[Message],
+    *,
+    model: str = ENDPOINT.model,
+    effort: Effort | None = None,
+    max_output: int | None = None,
+) -> dict[str, Any]:
+    endpoint = Endpoint("anthropic", model, ENDPOINT.base_url, "anthropic_messages", max_output=max_output)
+    request = Request("", (), History(messages), SessionId("s1"), effort=effort)
+    encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
+    return json.loads(WIRE.body(request, endpoint, encoded))
+
+
+def content(messages: Iterable[Message]) -> list[list[dict[str, Any]]]:
+    return [message["content"] for message in sent(messages)["messages"]]
+
+
+def heard(*events: dict[str, Any]) -> Assistant:
+    decoder = WIRE.decoder(ENDPOINT)
+    for event in events:
+        list(decoder.feed(event["type"], json.dumps(event).encode()))
+    return decoder.finish()
+
+
+def block(index: int, opening: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": opening},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def stopped(reason: str, **usage: int) -> list[dict[str, Any]]:
+    return [{"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}, {"type": "message_stop"}]
+
+
+def test_results_of_a_batch_and_the_note_behind_them_are_one_message() -> None:
+    calls = Assistant((ToolCall(CallId("a"), "x", "{}"), ToolCall(CallId("b"), "x", "{}")), "calls")
+    results = [ToolResult(CallId("a"), "x", "1"), ToolResult(CallId("b"), "x", "", is_error=True)]
+    note = user("Hurry.", author="steering")
+    assert content([user("Hi"), calls, *results, note])[2] == [
+        {"type": "tool_result", "tool_use_id": "a", "content": "1"},
+        {"type": "tool_result", "tool_use_id": "b", "content": "(empty)", "is_error": True},
+        {"type": "text", "text": "Hurry."},
+    ]
+
+
+def test_thinking_goes_back_in_its_place_among_the_other_blocks() -> None:
+    parts = (Thinking("Hm.", SIGNED), Text("One."), Thinking("", REDACTED), ToolCall(CallId("a"), "x", "{}"))
+    blocks = content([user("Hi"), Assistant(parts, origin=ENDPOINT.origin)])[1]
+    assert [part["type"] for part in blocks] == ["thinking", "text", "redacted_thinking", "tool_use"]
+    assert blocks[0] == json.loads(SIGNED)
+    assert blocks[2] == json.loads(REDACTED)
+
+
+@pytest.mark.parametrize("parts", [(), (Text(" \n"),), (Thinking("Hm.", SIGNED),)], ids=["none", "blank", "thinking"])
+def test_an_answer_that_said_nothing_is_sent_as_empty(parts: tuple[Text | Thinking, ...]) -> None:
+    assert content([user("Hi"), Assistant(parts, origin=ENDPOINT.origin)])[1][-1] == {"type": "text", "text": "(empty)"}
+
+
+def test_a_question_without_words_is_sent_as_empty() -> None:
+    assert content([User(())]) == [[{"type": "text", "text": "(empty)"}]]
+
+
+@pytest.mark.parametrize(
+    "model", ["claude-opus-5", "claude-opus-4-6", "claude-sonnet-4.6", "claude-haiku-5-5", "anthropic/claude-fable-5-2"]
+)
+def test_models_that_think_by_themselves_are_told_an_effort(model: str) -> None:
+    body = sent([user("Hi")], model=model, effort="minimal")
+    assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
+    assert body["output_config"] == {"effort": "low"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "claude-haiku-4-5-20251001",
+        "claude-sonnet-4-5",
+        "claude-opus-4.5",
+        "claude-opus-4-20250514",
+        "claude-3-7-sonnet-latest",
+        "kimi-k3",
+    ],
+)
+@pytest.mark.parametrize(("max_output", "budget"), [(64_000, 24_000), (None, 4096), (2048, 1024)])
+def test_older_models_are_told_a_budget_that_leaves_room_for_the_answer(
+    model: str, max_output: int | None, budget: int
+) -> None:
+    body = sent([user("Hi")], model=model, effort="high", max_output=max_output)
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": budget}
+    assert "output_config" not in body
+    assert budget < body["max_tokens"]
+
+
+def test_there_is_no_thinking_without_an_effort_or_without_room_for_it() -> None:
+    assert "thinking" not in sent([user("Hi")])
+    assert "thinking" not in sent([user("Hi")], model="claude-sonnet-4-5", effort="high", max_output=2000)
+
+
+def test_older_models_do_not_think_while_calls_are_open_that_began_without_thinking() -> None:
+    foreign = Assistant((ToolCall(CallId("a"), "x", "{}"),), "calls", origin="elsewhere")
+    history = [user("Hi"), foreign, ToolResult(CallId("a"), "x", "1")]
+    assert "thinking" not in sent(history, model="claude-sonnet-4-5", effort="high")
+    assert "thinking" in sent([*history, Assistant((Text("Done."),)), user("More")], model="kimi-k3", effort="high")
+    assert "thinking" in sent(history, model="claude-opus-5", effort="high")
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [
+        ("end_turn", "end"),
+        ("stop_sequence", "end"),
+        ("pause_turn", "end"),
+        ("something_new", "end"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "refused"),
+    ],
+)
+def test_stop_reasons(reason: str, stop: StopReason) -> None:
+    assert heard(*stopped(reason)).stop == stop
+
+
+def test_thinking_is_sealed_with_its_signature_and_redacted_thinking_as_it_is() -> None:
+    answer = heard(
+        *block(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "Hm."},
+            {"type": "signature_delta", "signature": "c2ln"},
+        ),
+        *block(1, {"type": "redacted_thinking", "data": "ZGF0YQ=="}),
+        *stopped("end_turn"),
+    )
+    assert answer.parts == (Thinking("Hm.", SIGNED), Thinking("", REDACTED))
+
+
+def test_thinking_that_was_cut_off_before_its_signature_is_not_sealed() -> None:
+    thought = block(0, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "Hm."})
+    assert heard(*thought, *stopped("max_tokens")).parts == (Thinking("Hm."),)
+
+
+def test_arguments_may_come_whole_with_the_start_of_the_call() -> None:
+    opened = block(0, {"type": "tool_use", "id": "a", "name": "x", "input": {"city": "Rom"}})
+    assert heard(*opened, *stopped("tool_use")).calls == (ToolCall(CallId("a"), "x", '{"city": "Rom"}'),)
+
+
+def test_counts_are_cumulative_over_the_events_of_a_stream() -> None:
+    start = {"input_tokens": 7, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 3, "output_tokens": 1}
+    answer = heard({"type": "message_start", "message": {"usage": start}}, *stopped("end_turn", output_tokens=20))
+    assert answer.usage == Usage(input=7, output=20, cache_read=90, cache_write=3)
+
+
+def test_blocks_of_an_unknown_kind_and_marks_of_other_vendors_are_passed_over() -> None:
+    decoder = WIRE.decoder(ENDPOINT)
+    for event in [*block(0, {"type": "server_tool_use", "id": "s"}), *block(1, {"type": "text", "text": "Hi."})]:
+        list(decoder.feed("", json.dumps(event).encode()))
+    list(decoder.feed("", json.dumps(stopped("end_turn")[0]).encode()))
+    list(decoder.feed("", b"[DONE]"))
+    assert decoder.finish().parts == (Text("Hi."),)
+
+
+def test_an_error_or_nothing_at_all_in_place_of_a_document_is_no_answer() -> None:
+    with pytest.raises(Overloaded, match="busy"):
+        WIRE.document(b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}', ENDPOINT)
+    with pytest.raises(Disconnected):
+        WIRE.document(b"{}", ENDPOINT)
