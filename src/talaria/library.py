@@ -99,7 +99,7 @@ class Agent:
 
     def ask_sync(self, text: str, on_event: Observer = ignore) -> Report:
         """For programs without an event loop; `close` (or `with`) ends it."""
-        return self._run(self.ask(text, on_event))
+        return self.run_sync(self.ask(text, on_event))
 
     def __enter__(self) -> Self:
         return self
@@ -109,11 +109,12 @@ class Agent:
 
     def close(self) -> None:
         if self._runner is not None:
-            self._run(self.__aexit__())
+            self.run_sync(self.__aexit__())
             self._runner.close()
             self._runner = None
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run one of the async methods without an event loop of your own."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(work)
