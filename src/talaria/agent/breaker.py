@@ -1,30 +1,47 @@
 """Notices a model that repeats a call and gets the same outcome: first advice, then the end of the turn's rounds."""
 
 from collections import Counter
+from dataclasses import dataclass
 
 import msgspec
 
 from talaria.model.messages import ToolCall, ToolResult
 
-ADVISE_AT = 3
-STOP_AT_FAILURES = 5
-STOP_AT_REPEATS = 10
-
 _ADVICE = "\n\n[This exact call has had this exact outcome {count} times. Do something else, or say what is wrong.]"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """After how many rounds with the same outcome the model is advised, and stopped."""
+
+    advise_at: int
+    stop_at: int
+
+
+WITH_FAILURES = Patience(3, 5)
+WITH_SUCCESSES = Patience(6, 10)
+"""Looking again at the same thing may be right for a while."""
 
 
 class Breaker:
     def __init__(self) -> None:
-        self._seen: Counter[tuple[str, str, str]] = Counter()
+        self._rounds: Counter[tuple[str, str, str]] = Counter()
+        self._this_round: set[tuple[str, str, str]] = set()
         self.has_tripped = False
+
+    def begin_round(self) -> None:
+        """Equal calls of one answer are not a repetition."""
+        self._this_round.clear()
 
     def judge(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """The result as the model shall read it."""
         outcome = (call.name, call.arguments, result.text)
-        self._seen[outcome] += 1
-        count = self._seen[outcome]
-        if count >= (STOP_AT_FAILURES if result.is_error else STOP_AT_REPEATS):
-            self.has_tripped = True
-        if count < ADVISE_AT:
+        if outcome not in self._this_round:
+            self._this_round.add(outcome)
+            self._rounds[outcome] += 1
+        count = self._rounds[outcome]
+        patience = WITH_FAILURES if result.is_error else WITH_SUCCESSES
+        self.has_tripped = self.has_tripped or count >= patience.stop_at
+        if count < patience.advise_at:
             return result
         return msgspec.structs.replace(result, text=result.text + _ADVICE.format(count=count))

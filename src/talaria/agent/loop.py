@@ -22,6 +22,7 @@ async def run_turn(turn: Turn, *, provider: Provider, tools: Executor, sink: Sin
     for _ in range(rounds_used, turn.limits.max_rounds):
         for note in turn.take_steering():
             await sink.record(MessageAdded(note))
+        turn.breaker.begin_round()
         answer = await ask(provider, turn, turn.view(), sink)
         if not answer.calls and not turn.has_steering:
             return answer

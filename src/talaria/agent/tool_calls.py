@@ -1,6 +1,7 @@
 """Runs the calls of one answer: those that do not clash at the same time, each outcome durable the moment it exists.
 
-Whatever happens in between, every call ends with exactly one result, and the results stand in the model's order.
+Every call ends with exactly one result, and the results stand in the model's order; of calls that an interruption
+kept from running, the turn's closing says so.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from talaria.agent.interrupted import Close, Ended, Run, RunAgain, Verdict, not_started, unknown
+from talaria.agent.interrupted import Close, Ended, Run, RunAgain, Verdict, unknown
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
 from talaria.model.entries import MessageAdded
@@ -37,12 +38,8 @@ async def run_calls(
     batch = _Batch(turn, tools, sink)
     for call in calls:
         batch.add(call, (verdicts or {}).get(call.id, Run()), is_cut_off=answer.stop == "length")
-    try:
-        for group in batch.groups():
-            await batch.run_together(group)
-    except asyncio.CancelledError:
-        await batch.close_rest()
-        raise
+    for group in batch.groups():
+        await batch.run_together(group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +144,6 @@ class _Batch:
             while self._order and self._order[0] in self._results:
                 await self._sink.record(*ended, MessageAdded(self._results[self._order.popleft()]))
                 ended = []
-
-    async def close_rest(self) -> None:
-        """After an interruption: what never began says so."""
-        for item in self._items:
-            if item.call.id not in self._results:
-                close = item.todo if isinstance(item.todo, Close | Ended) else not_started(item.call)
-                await self._settle(close.result, is_durable=isinstance(close, Ended))
 
 
 def _clash(item: _Item, other: _Item) -> bool:

@@ -1,0 +1,284 @@
+"""The store's ports. Each method that writes is one transaction and returns once it survives a crash.
+
+Safety rests on the epoch: every write of a turn carries the epoch under which the session was seized, and a
+writer whose epoch is no longer the session's is `Fenced`.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from talaria.model.entries import Entry, Recorded
+from talaria.model.ids import CallId, Epoch, InboxId, OutboxId, OwnerId, SessionId, TurnId
+from talaria.model.messages import ToolCall, ToolResult
+from talaria.model.usage import NO_USAGE, Usage
+
+
+class BrokenRuleError(RuntimeError):
+    """A write that the order of commits forbids; always a bug of the caller."""
+
+
+class NewSession(msgspec.Struct, frozen=True):
+    id: SessionId
+    source: str
+    model: str = ""
+    cwd: str = ""
+    system_prompt: str = ""
+    tools: str = "[]"
+    """The tool schemas as JSON, built once and reused byte for byte."""
+    title: str | None = None
+    parent: SessionId | None = None
+
+
+class Session(msgspec.Struct, frozen=True):
+    id: SessionId
+    source: str
+    model: str
+    cwd: str
+    system_prompt: str
+    tools: str
+    title: str | None
+    parent: SessionId | None
+    created_at: float
+    updated_at: float
+    open_turn: TurnId | None
+    message_count: int
+    usage: Usage = NO_USAGE
+    preview: str = ""
+    """The start of the person's first message."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The session belongs to a living owner."""
+
+    owner: OwnerId
+
+
+# What one `record` may write, besides entries.
+
+
+class CallIntended(msgspec.Struct, frozen=True):
+    turn: TurnId
+    call: ToolCall
+
+
+class CallStarted(msgspec.Struct, frozen=True):
+    call_id: CallId
+
+
+class CallEnded(msgspec.Struct, frozen=True):
+    result: ToolResult
+
+
+class InboxTaken(msgspec.Struct, frozen=True):
+    turn: TurnId
+    ids: tuple[InboxId, ...]
+
+
+class InboxDone(msgspec.Struct, frozen=True):
+    ids: tuple[InboxId, ...]
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """One part of a reply, to be delivered; `key` makes the delivery idempotent."""
+
+    target: str
+    body: str
+    key: str
+    expires_at: float
+
+
+Write = Entry | CallIntended | CallStarted | CallEnded | InboxTaken | InboxDone | Outgoing
+
+CallState = Literal["intent", "started", "done"]
+
+
+class CallRow(msgspec.Struct, frozen=True):
+    turn: TurnId
+    call: ToolCall
+    state: CallState
+    created_at: float
+    result: ToolResult | None
+
+
+class Inbound(msgspec.Struct, frozen=True):
+    """A message from a platform, unique by (platform, account, chat, message_id)."""
+
+    platform: str
+    account: str
+    chat: str
+    message_id: str
+    session: SessionId
+    body: str
+    id: InboxId = InboxId(0)
+    """Given by the store."""
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a platform's stream has been read; moves in the transaction that accepts its messages."""
+
+    platform: str
+    account: str
+    value: str
+
+
+class Journal(Protocol):
+    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[bool]:
+        """True for each message that was new. Only after this may the platform be told that we have them."""
+        ...
+
+    async def cursor(self, platform: str, account: str) -> str | None: ...
+    async def pending(self, session: SessionId) -> Sequence[Inbound]:
+        """Accepted and not done, oldest first."""
+        ...
+
+    async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
+        """Become the session's owner. Never takes from a living one."""
+        ...
+
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+        """All of `writes` or none of them. Raises `Fenced`."""
+        ...
+
+    async def release(self, session: SessionId, epoch: Epoch) -> bool:
+        """False: mail arrived meanwhile and the session is still yours, go on. Raises `Fenced`."""
+        ...
+
+    async def entries(self, session: SessionId, after: int = 0) -> Sequence[Recorded]: ...
+    async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
+        """The turn's tool calls, in the model's order."""
+        ...
+
+    async def interrupted(self) -> Sequence[SessionId]:
+        """Sessions whose turn has no end and no living owner, newest first."""
+        ...
+
+
+class Owners(Protocol):
+    async def join(self, kind: str) -> OwnerId:
+        """Become an owner; alive until `leave`, the closing of this store, or the end of the process."""
+        ...
+
+    async def leave(self, owner: OwnerId) -> None: ...
+
+
+class Sessions(Protocol):
+    async def create(self, new: NewSession) -> Session: ...
+    async def get(self, session: SessionId) -> Session | None: ...
+    async def find(self, name: str) -> Session:
+        """By id, by a unique beginning of it, or by title. Raises `UnknownSession`."""
+        ...
+
+    async def list(self, limit: int = 50) -> Sequence[Session]:
+        """Newest activity first."""
+        ...
+
+    async def rename(self, session: SessionId, title: str) -> None: ...
+    async def delete(self, session: SessionId) -> None:
+        """With all that belongs to it. Raises `SessionBusy` while a living owner runs it."""
+        ...
+
+    async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
+        """A copy up to the last ended turn, under a new id."""
+        ...
+
+
+OutboxState = Literal["pending", "started", "sent", "failed", "expired"]
+
+
+class OutboxRow(msgspec.Struct, frozen=True):
+    id: OutboxId
+    session: SessionId
+    target: str
+    body: str
+    key: str
+    expires_at: float
+    state: OutboxState
+    attempts: int
+    sent_id: str | None
+    error: str
+
+
+class Outbox(Protocol):
+    async def due(self, limit: int = 100) -> Sequence[OutboxRow]:
+        """Pending and started rows in the order they were written; rows past their time become `expired` instead."""
+        ...
+
+    async def start(self, row: OutboxId) -> OutboxRow | None:
+        """Committed before the wire is touched. None: somebody else has finished it."""
+        ...
+
+    async def sent(self, row: OutboxId, sent_id: str) -> None: ...
+    async def defer(self, row: OutboxId, error: str) -> None:
+        """The wire surely did not take it: back to pending."""
+        ...
+
+    async def fail(self, row: OutboxId, error: str) -> None: ...
+    async def rows(self, session: SessionId) -> Sequence[OutboxRow]: ...
+
+
+HandoffStage = Literal["pending", "running", "completed", "failed"]
+MAX_REASON_CHARS = 500
+
+
+class HandoffState(msgspec.Struct, frozen=True):
+    state: HandoffStage | None
+    platform: str | None
+    error: str | None
+
+
+class Handoffs(Protocol):
+    """A session on its way from the terminal to a platform: pending → running → completed | failed."""
+
+    async def request(self, session: SessionId, platform: str) -> bool: ...
+    async def state(self, session: SessionId) -> HandoffState | None: ...
+    async def pending(self) -> Sequence[SessionId]:
+        """Oldest session first."""
+        ...
+
+    async def claim(self, session: SessionId) -> bool: ...
+    async def complete(self, session: SessionId) -> bool:
+        """False: it was not running."""
+        ...
+
+    async def fail(self, session: SessionId, reason: str) -> bool:
+        """False: it had ended already."""
+        ...
+
+    async def reclaim(self) -> Sequence[SessionId]:
+        """Running rows that a crash left behind are pending again."""
+        ...
+
+
+class Hit(msgspec.Struct, frozen=True):
+    session: SessionId
+    title: str | None
+    at: float
+    role: str
+    snippet: str
+
+
+class Search(Protocol):
+    async def search(self, query: str, limit: int = 20) -> Sequence[Hit]:
+        """Messages that contain all words of the query, newest first."""
+        ...
+
+    async def rebuild(self) -> int:
+        """Throw the index away and make it anew; the number of messages indexed."""
+        ...
+
+
+class Store(Protocol):
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def owners(self) -> Owners: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def outbox(self) -> Outbox: ...
+    @property
+    def handoffs(self) -> Handoffs: ...
+    @property
+    def search(self) -> Search: ...

@@ -1,0 +1,212 @@
+"""The journal in memory."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import msgspec
+
+from talaria.model.clock import Clock
+from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.model.errors import Fenced
+from talaria.model.ids import CallId, Epoch, InboxId, OutboxId, OwnerId, SessionId, TurnId
+from talaria.model.messages import ToolResult
+from talaria.store.base import (
+    BrokenRuleError,
+    CallEnded,
+    CallIntended,
+    CallRow,
+    CallStarted,
+    CallState,
+    Cursor,
+    Held,
+    Inbound,
+    InboxDone,
+    InboxTaken,
+    OutboxRow,
+    Outgoing,
+    Session,
+    Write,
+)
+from talaria.store.excerpts import preview
+from talaria.store.memory.tables import InboxRow, Memory, SessionRow, Tables
+
+
+class Journal:
+    def __init__(self, memory: Memory, clock: Clock) -> None:
+        self._memory = memory
+        self._clock = clock
+
+    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[bool]:
+        with self._memory.transaction() as tables:
+            fresh = [_insert_inbound(tables, inbound) for inbound in inbounds]
+            if cursor is not None:
+                tables.cursors[cursor.platform, cursor.account] = cursor.value
+        return fresh
+
+    async def cursor(self, platform: str, account: str) -> str | None:
+        return self._memory.tables.cursors.get((platform, account))
+
+    async def pending(self, session: SessionId) -> Sequence[Inbound]:
+        return _waiting(self._memory.tables, session)
+
+    async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
+        with self._memory.transaction() as tables:
+            row = tables.row(session)
+            if row.owner is not None and row.owner in tables.owners:
+                return Held(row.owner)
+            epoch = Epoch(row.epoch + 1)
+            tables.sessions[session] = replace(row, owner=owner, epoch=epoch)
+        return epoch
+
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+        with self._memory.transaction() as tables:
+            _check_epoch(tables, session, epoch)
+            now = self._clock.now()
+            for write in writes:
+                _apply(tables, session, write, now)
+
+    async def release(self, session: SessionId, epoch: Epoch) -> bool:
+        with self._memory.transaction() as tables:
+            _check_epoch(tables, session, epoch)
+            if _waiting(tables, session):
+                return False
+            tables.sessions[session] = replace(tables.row(session), owner=None)
+        return True
+
+    async def entries(self, session: SessionId, after: int = 0) -> Sequence[Recorded]:
+        row = self._memory.tables.sessions.get(session)
+        return [recorded for recorded in row.entries if recorded.seq > after] if row else []
+
+    async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
+        row = self._memory.tables.sessions.get(session)
+        return [call for call in row.calls if call.turn == turn] if row else []
+
+    async def interrupted(self) -> Sequence[SessionId]:
+        tables = self._memory.tables
+        left = [
+            row.session for row in tables.sessions.values() if row.session.open_turn and row.owner not in tables.owners
+        ]
+        return [session.id for session in sorted(left, key=_activity, reverse=True)]
+
+
+def _activity(session: Session) -> tuple[float, SessionId]:
+    return session.updated_at, session.id
+
+
+def _insert_inbound(tables: Tables, inbound: Inbound) -> bool:
+    key = (inbound.platform, inbound.account, inbound.chat, inbound.message_id)
+    if key in tables.inbox:
+        return False
+    tables.inbox[key] = InboxRow(msgspec.structs.replace(inbound, id=InboxId(tables.next_id())))
+    return True
+
+
+def _waiting(tables: Tables, session: SessionId) -> list[Inbound]:
+    return [
+        row.inbound for row in tables.inbox.values() if row.inbound.session == session and row.state in ("new", "taken")
+    ]
+
+
+def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
+    row = tables.sessions.get(session)
+    if row is None or row.owner is None or row.epoch != epoch:
+        raise Fenced(f"Session {session} is run by another process now.")
+
+
+def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None:
+    match write:
+        case MessageAdded() | TurnStarted() | TurnEnded() | Noted():
+            _append(tables, session, write, now)
+        case CallIntended(turn, call):
+            _intend(tables, session, CallRow(turn, call, "intent", now, None))
+        case CallStarted(call_id):
+            _move_call(tables, session, call_id, ("intent",), "started", None)
+        case CallEnded(result):
+            _move_call(tables, session, result.call_id, ("intent", "started"), "done", result)
+        case InboxTaken(_, ids):
+            for id in ids:
+                _move_inbound(tables, session, id, "new", "taken")
+        case InboxDone(ids):
+            for id in ids:
+                _move_inbound(tables, session, id, "taken", "done")
+        case Outgoing():
+            _post(tables, session, write)
+        case _:
+            assert_never(write)
+
+
+def _intend(tables: Tables, session: SessionId, call: CallRow) -> None:
+    row = tables.row(session)
+    if any(known.call.id == call.call.id for known in row.calls):
+        raise BrokenRuleError(f"call {call.call.id} is there already")
+    tables.sessions[session] = replace(row, calls=(*row.calls, call))
+
+
+def _move_call(
+    tables: Tables,
+    session: SessionId,
+    id: CallId,
+    leaving: tuple[CallState, ...],
+    state: CallState,
+    result: ToolResult | None,
+) -> None:
+    row = tables.row(session)
+    place = next((n for n, known in enumerate(row.calls) if known.call.id == id and known.state in leaving), None)
+    if place is None:
+        raise BrokenRuleError(f"call {id} is not at {' or '.join(leaving)}")
+    moved = msgspec.structs.replace(row.calls[place], state=state, result=result)
+    tables.sessions[session] = replace(row, calls=(*row.calls[:place], moved, *row.calls[place + 1 :]))
+
+
+def _move_inbound(tables: Tables, session: SessionId, id: InboxId, leaving: str, state: str) -> None:
+    for key, row in tables.inbox.items():
+        if row.inbound.id == id and row.inbound.session == session and row.state == leaving:
+            tables.inbox[key] = replace(row, state=state)
+            return
+    raise BrokenRuleError(f"inbox row {id} is not {leaving}")
+
+
+def _post(tables: Tables, session: SessionId, part: Outgoing) -> None:
+    if any(row.key == part.key for row in tables.outbox.values()):
+        raise BrokenRuleError(f"outbox key {part.key} is there already")
+    id = OutboxId(tables.next_id())
+    tables.outbox[id] = OutboxRow(
+        id, session, part.target, part.body, part.key, part.expires_at, "pending", 0, None, ""
+    )
+
+
+def _append(tables: Tables, session: SessionId, entry: Entry, now: float) -> None:
+    row = tables.row(session)
+    seq = row.entries[-1].seq + 1 if row.entries else 1
+    tables.sessions[session] = SessionRow(
+        _after(row.session, entry, now),
+        row.owner,
+        row.epoch,
+        (*row.entries, Recorded(seq, now, entry)),
+        (*row.places, tables.next_id()),
+        row.calls,
+        row.handoff,
+    )
+
+
+def _after(session: Session, entry: Entry, now: float) -> Session:
+    """The session as it stands once `entry` is in its journal."""
+    session = msgspec.structs.replace(session, updated_at=now)
+    match entry:
+        case TurnStarted(turn):
+            if session.open_turn is not None:
+                raise BrokenRuleError(f"turn {session.open_turn} has not ended")
+            return msgspec.structs.replace(session, open_turn=turn)
+        case TurnEnded(turn):
+            if session.open_turn != turn:
+                raise BrokenRuleError(f"turn {turn} is not the open one")
+            return msgspec.structs.replace(session, open_turn=None, usage=session.usage + entry.usage)
+        case MessageAdded():
+            return msgspec.structs.replace(
+                session, message_count=session.message_count + 1, preview=session.preview or preview(entry)
+            )
+        case Noted():
+            return session
+        case _:
+            assert_never(entry)

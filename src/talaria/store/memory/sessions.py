@@ -1,0 +1,110 @@
+"""Sessions in memory."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from talaria.model.clock import Clock
+from talaria.model.entries import MessageAdded, TurnEnded
+from talaria.model.errors import BadInput, SessionBusy, UnknownSession
+from talaria.model.ids import SessionId
+from talaria.store.base import BrokenRuleError, NewSession, Session
+from talaria.store.excerpts import preview
+from talaria.store.memory.tables import Memory, SessionRow, Tables
+
+
+class Sessions:
+    def __init__(self, memory: Memory, clock: Clock) -> None:
+        self._memory = memory
+        self._clock = clock
+
+    async def create(self, new: NewSession) -> Session:
+        with self._memory.transaction() as tables:
+            now = self._clock.now()
+            session = Session(
+                **msgspec.structs.asdict(new), created_at=now, updated_at=now, open_turn=None, message_count=0
+            )
+            _insert(tables, SessionRow(session))
+        return session
+
+    async def get(self, session: SessionId) -> Session | None:
+        row = self._memory.tables.sessions.get(session)
+        return row.session if row else None
+
+    async def find(self, name: str) -> Session:
+        sessions = [row.session for row in self._memory.tables.sessions.values()]
+        for session in sorted(sessions, key=lambda session: session.id != name):
+            if name in (session.id, session.title):
+                return session
+        match [session for session in sessions if len(name) >= 4 and session.id.startswith(name)]:
+            case [session]:
+                return session
+            case []:
+                raise UnknownSession(f"There is no session called {name!r}; `talaria sessions list` shows them.")
+            case _:
+                raise UnknownSession(f"{name!r} fits more than one session; give more of its id.")
+
+    async def list(self, limit: int = 50) -> Sequence[Session]:
+        sessions = [row.session for row in self._memory.tables.sessions.values()]
+        return sorted(sessions, key=lambda session: (session.updated_at, session.id), reverse=True)[:limit]
+
+    async def rename(self, session: SessionId, title: str) -> None:
+        with self._memory.transaction() as tables:
+            _check_title(tables, title, but=session)
+            row = tables.row(session)
+            tables.sessions[session] = replace(row, session=msgspec.structs.replace(row.session, title=title))
+
+    async def delete(self, session: SessionId) -> None:
+        with self._memory.transaction() as tables:
+            if tables.row(session).owner in tables.owners:
+                raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
+            del tables.sessions[session]
+            tables.inbox = {key: row for key, row in tables.inbox.items() if row.inbound.session != session}
+            tables.outbox = {id: row for id, row in tables.outbox.items() if row.session != session}
+            for id, row in tables.sessions.items():
+                if row.session.parent == session:
+                    tables.sessions[id] = replace(row, session=msgspec.structs.replace(row.session, parent=None))
+
+    async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
+        with self._memory.transaction() as tables:
+            copy = _copy(tables, tables.row(session), new, title, self._clock.now())
+            _insert(tables, copy)
+        return copy.session
+
+
+def _insert(tables: Tables, row: SessionRow) -> None:
+    _check_title(tables, row.session.title)
+    if row.session.id in tables.sessions:
+        raise BrokenRuleError(f"session {row.session.id} is there already")
+    if row.session.parent is not None and row.session.parent not in tables.sessions:
+        raise BrokenRuleError(f"no session {row.session.parent}")
+    tables.sessions[row.session.id] = row
+
+
+def _copy(tables: Tables, row: SessionRow, new: SessionId, title: str | None, now: float) -> SessionRow:
+    """The journal up to the last ended turn: an open one stays behind with its calls."""
+    ends = [place for place, recorded in enumerate(row.entries, 1) if isinstance(recorded.entry, TurnEnded)]
+    entries = row.entries[: ends[-1] if ends else 0]
+    session = msgspec.structs.replace(
+        row.session,
+        id=new,
+        title=title,
+        parent=row.session.id,
+        created_at=now,
+        updated_at=now,
+        open_turn=None,
+        message_count=sum(isinstance(recorded.entry, MessageAdded) for recorded in entries),
+        preview=next(filter(None, (preview(recorded.entry) for recorded in entries)), ""),
+    )
+    return SessionRow(session, entries=entries, places=tuple(tables.next_id() for _ in entries))
+
+
+def _check_title(tables: Tables, title: str | None, but: SessionId | None = None) -> None:
+    if title is None:
+        return
+    if not title.strip():
+        raise BadInput("A title needs at least one letter.")
+    for row in tables.sessions.values():
+        if row.session.title == title and row.session.id != but:
+            raise BadInput(f"The title {title!r} is taken by session {row.session.id}; choose another.")

@@ -1,0 +1,28 @@
+"""The store in memory as one thing to open and close."""
+
+from typing import Self
+
+from talaria.model.clock import Clock
+from talaria.store.memory.handoffs import Handoffs
+from talaria.store.memory.journal import Journal
+from talaria.store.memory.outbox import Outbox
+from talaria.store.memory.owners import Owners
+from talaria.store.memory.search import Search
+from talaria.store.memory.sessions import Sessions
+from talaria.store.memory.tables import Memory
+
+
+class MemoryStore:
+    def __init__(self, clock: Clock) -> None:
+        memory = Memory()
+        self.journal = Journal(memory, clock)
+        self.owners = Owners(memory)
+        self.sessions = Sessions(memory, clock)
+        self.outbox = Outbox(memory, clock)
+        self.handoffs = Handoffs(memory)
+        self.search = Search(memory)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...

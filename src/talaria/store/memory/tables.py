@@ -1,0 +1,69 @@
+"""What the store holds. Rows are frozen values; a transaction changes a copy that takes over only if all went well."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from talaria.model.entries import Recorded
+from talaria.model.errors import UnknownSession
+from talaria.model.ids import Epoch, OutboxId, OwnerId, SessionId
+from talaria.store.base import CallRow, HandoffState, Inbound, OutboxRow, Session
+
+MessageKey = tuple[str, str, str, str]
+"""Platform, account, chat and message id."""
+
+NEVER_SEIZED = Epoch(0)
+NO_HANDOFF = HandoffState(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    session: Session
+    owner: OwnerId | None = None
+    epoch: Epoch = NEVER_SEIZED
+    entries: tuple[Recorded, ...] = ()
+    places: tuple[int, ...] = ()
+    """Where each entry stands in the order over all sessions."""
+    calls: tuple[CallRow, ...] = ()
+    handoff: HandoffState = NO_HANDOFF
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    inbound: Inbound
+    state: str = "new"
+
+
+@dataclass(slots=True)
+class Tables:
+    sessions: dict[SessionId, SessionRow] = field(default_factory=dict[SessionId, SessionRow])
+    inbox: dict[MessageKey, InboxRow] = field(default_factory=dict[MessageKey, InboxRow])
+    cursors: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    outbox: dict[OutboxId, OutboxRow] = field(default_factory=dict[OutboxId, OutboxRow])
+    owners: frozenset[OwnerId] = frozenset()
+    last_id: int = 0
+
+    def copy(self) -> "Tables":
+        return Tables(
+            self.sessions.copy(), self.inbox.copy(), self.cursors.copy(), self.outbox.copy(), self.owners, self.last_id
+        )
+
+    def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
+    def row(self, session: SessionId) -> SessionRow:
+        if session not in self.sessions:
+            raise UnknownSession(f"There is no session {session}.")
+        return self.sessions[session]
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.tables = Tables()
+
+    @contextmanager
+    def transaction(self) -> Generator[Tables]:
+        draft = self.tables.copy()
+        yield draft
+        self.tables = draft

@@ -1,0 +1,129 @@
+"""One SQLite file: its connections, one writer and a few short readers. Nothing but SQLite ever opens the file:
+closing any other descriptor of it would silently drop this process's locks.
+"""
+
+import array
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self, TypeVar, cast
+
+import apsw
+
+from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.faults import FAULTS, explain, unusable_folder
+from talaria.store.sqlite.writer import Work, Writer
+
+T = TypeVar("T")
+Prepare = Callable[[Connection, Path], None]
+
+READERS = 2
+
+
+class Database:
+    def __init__(self, path: Path, prepare: Prepare, *, vfs: str | None = None, busy_timeout_s: float = 10.0) -> None:
+        """`prepare` brings the schema up to date; it runs on every writing connection before its first use."""
+        self.path = path
+        self._prepare = prepare
+        self._vfs = vfs
+        self._busy_timeout_ms = int(busy_timeout_s * 1000)
+        self._writer = Writer(path, self._open_writer)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"reader {path.name}")
+        self._local = threading.local()
+        self._opened: list[Connection] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as fault:
+            raise unusable_folder(self.path.parent, fault) from fault
+        self._writer.start()
+        try:
+            await self._writer.submit(lambda _: None)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        """The WAL stays and is not checkpointed, so closing is quick, and safe beside other processes."""
+        self._writer.stop()
+        self._readers.shutdown()
+        for connection in self._opened:
+            connection.close()
+        self._opened.clear()
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` inside the next group's transaction; returns once it is durable, also to a cancelled caller."""
+        return await self._writer.submit(work)
+
+    async def read(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    def _read(self, work: Work[T]) -> T:
+        try:
+            return work(self._reader())
+        except FAULTS as fault:
+            self._drop_reader()
+            raise explain(fault, self.path) or fault from fault
+
+    def _reader(self) -> Connection:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._connect()
+            connection.pragma("query_only", True)
+            self._opened.append(connection)
+            self._local.connection = connection
+        return connection
+
+    def _drop_reader(self) -> None:
+        """The next read opens the file anew: a connection made while the disk was ill may never recover."""
+        connection: Connection | None = self._local.__dict__.pop("connection", None)
+        if connection is not None:
+            self._opened.remove(connection)
+            connection.close(True)
+
+    def _connect(self) -> Connection:
+        is_new = not self.path.exists()
+        native = apsw.Connection(str(self.path), vfs=self._vfs)
+        native.set_busy_timeout(self._busy_timeout_ms)
+        native.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        native.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        keep = array.array("i", [1])
+        native.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, keep.buffer_info()[0])
+        if is_new:
+            self.path.chmod(0o600)  # before the WAL exists: it takes over the mode
+        connection = cast("Connection", native)
+        connection.pragma("foreign_keys", True)
+        connection.pragma("trusted_schema", False)
+        connection.pragma("cell_size_check", True)
+        return connection
+
+    def _open_writer(self) -> Connection:
+        connection = self._connect()
+        if connection.readonly("main"):  # SQLite settles for that silently, and would stay so when the disk has healed
+            raise apsw.ReadOnlyError
+        connection.pragma("synchronous", "full")
+        self._prepare(connection, self.path)  # before the first write: it may refuse the file
+        self._enter_wal(connection)
+        connection.pragma("journal_size_limit", 64 << 20)
+        return connection
+
+    def _enter_wal(self, connection: Connection) -> None:
+        """SQLite's own busy timeout does not cover this step, and several processes may meet at a fresh file."""
+        deadline = time.monotonic() + self._busy_timeout_ms / 1000
+        while True:
+            try:
+                connection.pragma("journal_mode", "wal")
+            except apsw.BusyError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.005)
+            else:
+                return

@@ -1,0 +1,55 @@
+"""Who is alive: each owner holds a lock on a file of its own, which the kernel frees when the process dies."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from talaria.model.ids import OwnerId
+from talaria.store.sqlite.faults import unusable_folder
+
+
+class Presence:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[OwnerId, int] = {}
+
+    def enter(self, owner: OwnerId) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._file(owner), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as fault:
+            raise unusable_folder(self._folder, fault) from fault
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        self._held[owner] = descriptor
+
+    def leave(self, owner: OwnerId) -> None:
+        descriptor = self._held.pop(owner, None)
+        if descriptor is not None:
+            self._file(owner).unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def leave_all(self) -> None:
+        for owner in tuple(self._held):
+            self.leave(owner)
+
+    def is_alive(self, owner: OwnerId) -> bool:
+        if owner in self._held:
+            return True
+        try:
+            descriptor = os.open(self._file(owner), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # cannot tell (no descriptors left, no permission): never take from one that may live
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask do not see each other
+        except BlockingIOError:
+            return True
+        else:
+            self._file(owner).unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(descriptor)
+
+    def _file(self, owner: OwnerId) -> Path:
+        return self._folder / f"{owner}.lock"

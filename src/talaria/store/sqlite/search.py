@@ -1,0 +1,183 @@
+"""Full-text search in `search.db`: derived from the journal, fed behind its commits, rebuildable at any time.
+
+The index keeps no text of its own: a row is a journal entry's id and its words. It follows the journal by
+remembering the last entry it has seen, so a lost or stale file only costs the time to catch up.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Self, TypeVar, cast
+
+import msgspec
+
+from talaria.model.entries import Entry
+from talaria.model.errors import StoreDamaged
+from talaria.model.ids import SessionId
+from talaria.store import excerpts
+from talaria.store.base import Hit
+from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.database import Database
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+FEED_BATCH = 2_000
+
+_SCHEMA = """
+CREATE VIRTUAL TABLE words USING fts5(
+    text, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2'
+);
+CREATE TABLE progress (last_entry INTEGER NOT NULL) STRICT;
+INSERT INTO progress VALUES (0);
+"""
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+def prepare(connection: Connection, _: Path) -> None:
+    """A search index of another version is simply made anew."""
+    if int(connection.pragma("user_version")) == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    if int(connection.pragma("user_version")) != SCHEMA_VERSION:  # another process may have been quicker
+        connection.execute(f"DROP TABLE IF EXISTS words; DROP TABLE IF EXISTS progress; {_SCHEMA}")
+        connection.pragma("user_version", SCHEMA_VERSION)
+    connection.execute("COMMIT")
+
+
+class Search:
+    """Opens its file at the first use: a one-shot answer never pays for it."""
+
+    def __init__(self, state: Database, path: Path) -> None:
+        self._state = state
+        self._path = path
+        self._opened: Database | None = None
+        self._inode: int | None = None
+        self._using = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__()
+            self._opened = None
+
+    async def search(self, query: str, limit: int = 20) -> Sequence[Hit]:
+        return await self._healed(lambda index: self._find(index, query, limit))
+
+    async def rebuild(self) -> int:
+        return await self._healed(self._rebuild)
+
+    async def catch_up(self) -> None:
+        """Index what the journal has gained and lost since the last look."""
+        await self._healed(self._follow)
+
+    async def _healed(self, work: Callable[[Database], Awaitable[T]]) -> T:
+        """A damaged index is thrown away and made anew: the journal has all that it held."""
+        async with self._using:
+            try:
+                return await work(await self._index())
+            except StoreDamaged:
+                await self._discard()
+                return await work(await self._index())
+
+    async def _index(self) -> Database:
+        if self._inode != _inode(self._path):  # deleted or replaced under us
+            await self.__aexit__()
+        if self._opened is None:
+            self._opened = await Database(self._path, prepare).__aenter__()
+            self._inode = _inode(self._path)
+        return self._opened
+
+    async def _discard(self) -> None:
+        await self.__aexit__()
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+    async def _find(self, index: Database, query: str, limit: int) -> list[Hit]:
+        await self._follow(index)
+        match = _as_match(query)
+        if not match:
+            return []
+
+        def find(db: Connection) -> list[int]:
+            rows = db.execute("SELECT rowid FROM words(?) ORDER BY rowid DESC LIMIT ?", (match, limit))
+            return [cast("int", row[0]) for row in rows]
+
+        entries = await index.read(find)
+        return await self._state.read(lambda db: _hits(db, entries, query))
+
+    async def _rebuild(self, index: Database) -> int:
+        def clear(db: Connection) -> None:
+            db.execute("INSERT INTO words (words) VALUES ('delete-all')")
+            db.execute("UPDATE progress SET last_entry = 0")
+
+        await index.write(clear)
+        await self._follow(index)
+        return await index.read(lambda db: cast("int", db.execute("SELECT count(*) FROM words").get))
+
+    async def _follow(self, index: Database) -> None:
+        while await self._feed_batch(index):
+            pass
+        await self._remove_deleted(index)
+
+    async def _feed_batch(self, index: Database) -> bool:
+        seen = await index.read(_progress)
+        rows = await self._state.read(lambda db: _new_entries(db, seen))
+        if not rows:
+            return False
+
+        def feed(db: Connection) -> None:
+            if _progress(db) != seen:
+                return  # another process has fed these
+            db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", (row for row in rows if row[1]))
+            db.execute("UPDATE progress SET last_entry = ?", (rows[-1][0],))
+
+        await index.write(feed)
+        return True
+
+    async def _remove_deleted(self, index: Database) -> None:
+        gone = await self._state.read(lambda db: db.execute("SELECT entry FROM unindexed LIMIT 100000").fetchall())
+        if not gone:
+            return
+        await index.write(lambda db: db.executemany("DELETE FROM words WHERE rowid = ?", gone) and None)
+        await self._state.write(lambda db: db.executemany("DELETE FROM unindexed WHERE entry = ?", gone) and None)
+
+
+def _progress(db: Connection) -> int:
+    return cast("int", db.execute("SELECT last_entry FROM progress").get)
+
+
+def _new_entries(db: Connection, seen: int) -> list[tuple[int, str]]:
+    """The id and the words of each."""
+    rows = db.execute("SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?", (seen, FEED_BATCH))
+    return [(id, excerpts.spaced(excerpts.text(_decode(body)))) for id, body in rows]
+
+
+def _hits(db: Connection, entries: Sequence[int], query: str) -> list[Hit]:
+    found: list[Hit] = []
+    for id in entries:
+        row = db.execute(
+            "SELECT e.session, s.title, e.at, e.body FROM entries e JOIN sessions s ON s.id = e.session WHERE e.id = ?",
+            (id,),
+        ).fetchone()
+        if row is not None:
+            session, title, at, body = cast("tuple[str, str | None, float, str]", row)
+            entry = _decode(body)
+            piece = excerpts.snippet(excerpts.text(entry), query)
+            found.append(Hit(SessionId(session), title, at, excerpts.role(entry), piece))
+    return found
+
+
+def _as_match(query: str) -> str:
+    """Every word as a quoted phrase."""
+    return " ".join(f'"{excerpts.spaced(word).strip()}"' for word in excerpts.wanted(query))
+
+
+def _inode(path: Path) -> int | None:
+    """Asked of the folder; the file itself is not opened."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None

@@ -1,0 +1,193 @@
+"""Sessions: the rows that conversations hang on."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from talaria.model.clock import Clock
+from talaria.model.entries import Entry
+from talaria.model.errors import BadInput, SessionBusy, UnknownSession
+from talaria.model.ids import OwnerId, SessionId, TurnId
+from talaria.model.usage import Usage
+from talaria.store.base import NewSession, Session
+from talaria.store.excerpts import preview
+from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.presence import Presence
+
+_COLUMNS = (
+    "id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at, open_turn,"
+    " message_count, usage, preview"
+)
+_decode_usage = msgspec.json.Decoder(Usage).decode
+_decode_entry = msgspec.json.Decoder(Entry).decode
+
+
+class Sessions:
+    def __init__(self, database: Database, presence: Presence, clock: Clock) -> None:
+        self._database = database
+        self._presence = presence
+        self._clock = clock
+
+    async def create(self, new: NewSession) -> Session:
+        def work(db: Connection) -> Session:
+            _check_title(db, new.title)
+            now = self._clock.now()
+            db.execute(
+                "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, created_at,"
+                " updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    new.id,
+                    new.source,
+                    new.model,
+                    new.cwd,
+                    new.system_prompt,
+                    new.tools,
+                    new.title,
+                    new.parent,
+                    now,
+                    now,
+                ),
+            )
+            return _existing(db, new.id)
+
+        return await self._database.write(work)
+
+    async def get(self, session: SessionId) -> Session | None:
+        return await self._database.read(lambda db: _get(db, session))
+
+    async def find(self, name: str) -> Session:
+        def work(db: Connection) -> Session:
+            rows = db.execute(
+                f"SELECT {_COLUMNS} FROM sessions WHERE id = ?1 OR title = ?1"
+                " OR (length(?1) >= 4 AND substr(id, 1, length(?1)) = ?1)"
+                " ORDER BY id = ?1 DESC, title IS ?1 DESC LIMIT 2",
+                (name,),
+            )
+            match [_session(row) for row in rows]:
+                case [session, *others] if not others or name in (session.id, session.title):
+                    return session
+                case []:
+                    raise UnknownSession(f"There is no session called {name!r}; `talaria sessions list` shows them.")
+                case _:
+                    raise UnknownSession(f"{name!r} fits more than one session; give more of its id.")
+
+        return await self._database.read(work)
+
+    async def list(self, limit: int = 50) -> Sequence[Session]:
+        def work(db: Connection) -> Sequence[Session]:
+            rows = db.execute(
+                f"SELECT {_COLUMNS} FROM sessions ORDER BY updated_at DESC, id DESC LIMIT ?",
+                (limit,),
+            )
+            return [_session(row) for row in rows]
+
+        return await self._database.read(work)
+
+    async def rename(self, session: SessionId, title: str) -> None:
+        def work(db: Connection) -> None:
+            _check_title(db, title, but=session)
+            db.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session))
+            if db.changes() != 1:
+                raise UnknownSession(f"There is no session {session}.")
+
+        await self._database.write(work)
+
+    async def delete(self, session: SessionId) -> None:
+        def work(db: Connection) -> None:
+            row = db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).fetchone()
+            if row is None:
+                raise UnknownSession(f"There is no session {session}.")
+            owner = cast("OwnerId | None", row[0])
+            if owner is not None and self._presence.is_alive(owner):
+                raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
+            db.execute("INSERT INTO unindexed SELECT id FROM entries WHERE session = ?", (session,))
+            db.execute("DELETE FROM inbox WHERE session = ?", (session,))
+            db.execute("DELETE FROM outbox WHERE session = ?", (session,))
+            db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+
+        await self._database.write(work)
+
+    async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
+        def work(db: Connection) -> Session:
+            if _get(db, session) is None:
+                raise UnknownSession(f"There is no session {session}.")
+            _check_title(db, title)
+            _copy(db, session, new, title, self._clock.now())
+            return _existing(db, new)
+
+        return await self._database.write(work)
+
+
+def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
+    """The journal up to the last ended turn: an open one stays behind with its calls."""
+    db.execute(
+        "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at,"
+        " usage) SELECT ?, source, model, cwd, system_prompt, tools, ?, id, ?, ?, usage"
+        " FROM sessions WHERE id = ?",
+        (new, title, now, now, session),
+    )
+    db.execute(
+        "INSERT INTO entries (session, seq, at, body) SELECT ?1, seq, at, body FROM entries WHERE session = ?2"
+        " AND seq <= coalesce((SELECT max(seq) FROM entries WHERE session = ?2 AND body ->> 'type' = 'turn_ended'), 0)"
+        " ORDER BY seq",
+        (new, session),
+    )
+    db.execute(
+        "UPDATE sessions SET preview = ?2, last_seq = coalesce((SELECT max(seq) FROM entries WHERE session = ?1), 0),"
+        " message_count = (SELECT count(*) FROM entries WHERE session = ?1 AND body ->> 'type' = 'message')"
+        " WHERE id = ?1",
+        (new, _preview(db, new)),
+    )
+
+
+def _preview(db: Connection, session: SessionId) -> str:
+    rows = db.execute("SELECT body FROM entries WHERE session = ? ORDER BY seq", (session,))
+    return next(filter(None, (preview(_decode_entry(row[0])) for row in rows)), "")
+
+
+def _check_title(db: Connection, title: str | None, but: SessionId | None = None) -> None:
+    if title is None:
+        return
+    if not title.strip():
+        raise BadInput("A title needs at least one letter.")
+    row = db.execute("SELECT id FROM sessions WHERE title = ? AND id IS NOT ?", (title, but)).fetchone()
+    if row is not None:
+        raise BadInput(f"The title {title!r} is taken by session {row[0]}; choose another.")
+
+
+def _get(db: Connection, session: SessionId) -> Session | None:
+    row = db.execute(f"SELECT {_COLUMNS} FROM sessions WHERE id = ?", (session,)).fetchone()
+    return _session(row) if row else None
+
+
+def _existing(db: Connection, session: SessionId) -> Session:
+    found = _get(db, session)
+    assert found is not None  # noqa: S101  (written in this transaction)
+    return found
+
+
+_Row = tuple[str, str, str, str, str, str, str | None, str | None, float, float, str | None, int, str, str]
+
+
+def _session(row: tuple[object, ...]) -> Session:
+    id, source, model, cwd, prompt, tools, title, parent, created, updated, turn, count, usage, preview = cast(
+        "_Row", row
+    )
+    return Session(
+        id=SessionId(id),
+        source=source,
+        model=model,
+        cwd=cwd,
+        system_prompt=prompt,
+        tools=tools,
+        title=title,
+        parent=SessionId(parent) if parent else None,
+        created_at=created,
+        updated_at=updated,
+        open_turn=TurnId(turn) if turn else None,
+        message_count=count,
+        usage=_decode_usage(usage),
+        preview=preview,
+    )

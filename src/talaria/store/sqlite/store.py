@@ -1,0 +1,51 @@
+"""The SQLite store as one thing to open and close."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+import apsw
+
+from talaria.model.clock import Clock
+from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.feeder import Feeder
+from talaria.store.sqlite.handoffs import Handoffs
+from talaria.store.sqlite.journal import Journal
+from talaria.store.sqlite.migrate import migrate
+from talaria.store.sqlite.outbox import Outbox
+from talaria.store.sqlite.owners import Owners
+from talaria.store.sqlite.presence import Presence
+from talaria.store.sqlite.search import Search
+from talaria.store.sqlite.sessions import Sessions
+
+
+class SqliteStore:
+    def __init__(self, home: Path, clock: Clock, *, vfs: str | None = None, busy_timeout_s: float = 10.0) -> None:
+        presence = self._presence = Presence(home / "run")
+        self._database = Database(home / "state.db", migrate, vfs=vfs, busy_timeout_s=busy_timeout_s)
+        self.search = Search(self._database, home / "search.db")
+        self._feeder = Feeder(self.search, clock)
+        self.journal = Journal(self._database, presence, clock, on_commit=self._feeder.wake)
+        self.owners = Owners(self._database, presence, clock)
+        self.sessions = Sessions(self._database, presence, clock)
+        self.outbox = Outbox(self._database, clock)
+        self.handoffs = Handoffs(self._database)
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._open.callback(self._presence.leave_all)
+        for part in (self._database, self.search, self._feeder):
+            await self._open.enter_async_context(part)
+        return self
+
+    async def check(self) -> str:
+        """What SQLite finds wrong with the file; empty if nothing."""
+        found = await self._database.read(lambda db: str(db.execute("PRAGMA quick_check(3)").get))
+        return "" if found == "ok" else found
+
+    @property
+    def sqlite_version(self) -> str:
+        return apsw.sqlite_lib_version()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._open.aclose()

@@ -1,0 +1,43 @@
+"""A clock that is turned by hand."""
+
+import asyncio
+
+
+class ManualClock:
+    """A sleeper wakes when `advance` has passed its deadline; with `auto`, sleeping itself moves the time."""
+
+    def __init__(self, at: float = 1_800_000_000.0, *, auto: bool = False) -> None:
+        self._now = at
+        self._monotonic = 1_000.0
+        self._auto = auto
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+        self.slept: list[float] = []
+        """The duration of every sleep, in the order they began."""
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+        self._monotonic += seconds
+        due = sorted((sleeper for sleeper in self._sleepers if sleeper[0] <= self._monotonic), key=lambda s: s[0])
+        for _, woken in due:
+            if not woken.done():
+                woken.set_result(None)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if self._auto:
+            self.advance(max(seconds, 0))
+        if self._auto or seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        sleeper = (self._monotonic + seconds, asyncio.get_running_loop().create_future())
+        self._sleepers.append(sleeper)
+        try:
+            await sleeper[1]
+        finally:
+            self._sleepers.remove(sleeper)

@@ -1,0 +1,279 @@
+"""The store in memory answers everything as the SQLite store does, whatever is asked in whatever order."""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from talaria.model.entries import MessageAdded, Noted, TurnEnded, TurnStarted
+from talaria.model.errors import TalariaError
+from talaria.model.ids import CallId, Epoch, OutboxId, OwnerId, SessionId, TurnId
+from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
+from talaria.model.usage import Usage
+from talaria.store.base import (
+    BrokenRuleError,
+    CallEnded,
+    CallIntended,
+    CallStarted,
+    Cursor,
+    Held,
+    Inbound,
+    InboxDone,
+    InboxTaken,
+    NewSession,
+    OutboxRow,
+    Outgoing,
+    Store,
+    Write,
+)
+from talaria.store.memory import MemoryStore
+from talaria.store.sqlite.store import SqliteStore
+from talaria.testing.clock import ManualClock
+
+T = TypeVar("T")
+
+START = 1_000.0
+SESSIONS = [SessionId(name) for name in ("alpha_1", "alpha_2", "beta_1")]
+TURNS = [TurnId("turn-1"), TurnId("turn-2")]
+CALLS = [CallId("call-1"), CallId("call-2")]
+WORDS = ["red", "röd", "blue-green", "東京", "京", "*", '"red"', "(x)", "Red"]
+
+sessions = st.sampled_from(SESSIONS)
+turns = st.sampled_from(TURNS)
+calls = st.sampled_from(CALLS)
+titles = st.sampled_from(["Garden", "alpha_1", "alpha", " "])
+texts = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
+usages = st.builds(Usage, st.integers(0, 9), st.integers(0, 9))
+inbounds = st.builds(
+    Inbound, st.just("telegram"), st.just("bot"), st.just("42"), st.sampled_from("123456"), sessions, texts
+)
+plain_writes: st.SearchStrategy[Write] = st.one_of(
+    texts.map(lambda text: MessageAdded(user(text))),
+    texts.map(lambda text: MessageAdded(user(text, author="host"))),
+    texts.map(lambda text: MessageAdded(Assistant((Text(text),)))),
+    st.builds(Noted, texts),
+    st.builds(TurnStarted, turns, st.just("terminal")),
+    st.builds(TurnEnded, turns, st.just("completed"), usages),
+    st.builds(CallIntended, turns, st.builds(ToolCall, calls, st.just("x"), st.just("{}"))),
+    st.builds(CallStarted, calls),
+    calls.map(lambda id: CallEnded(ToolResult(id, "x", "done"))),
+    st.builds(
+        Outgoing, st.just("42"), texts, st.sampled_from("abcdef"), st.floats(START, START + 100, allow_nan=False)
+    ),
+)
+
+
+def numberless(row: OutboxRow | None) -> object:
+    """The stores number rows as they like; the key says which row it is."""
+    return row and (row.session, row.key, row.body, row.state, row.attempts, row.sent_id, row.error)
+
+
+class Twins(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = ManualClock(START)
+        self.sqlite = SqliteStore(Path(self.folder.name), self.clock)
+        self.memory = MemoryStore(self.clock)
+        self.owners: list[tuple[OwnerId, OwnerId]] = []
+
+    @initialize()
+    def open(self) -> None:
+        self.runner.run(self.sqlite.__aenter__())
+        for session in SESSIONS[:2]:
+            self.create(session, None, None)
+        self.join()
+        self.seize(SESSIONS[0], 0)
+
+    def teardown(self) -> None:
+        self.runner.run(self.sqlite.__aexit__())
+        self.runner.close()
+        self.folder.cleanup()
+
+    def ask(self, store: Store, question: Callable[[Store], Awaitable[T]]) -> T | type[Exception]:
+        async def answer() -> T:
+            return await question(store)
+
+        try:
+            return self.runner.run(answer())
+        except (TalariaError, BrokenRuleError) as refusal:
+            return type(refusal)
+
+    def both(self, question: Callable[[Store], Awaitable[Any]]) -> Any:
+        """Ask both, see that they agree, and return the answer."""
+        first, second = self.ask(self.sqlite, question), self.ask(self.memory, question)
+        assert first == second
+        return first
+
+    def twice(self, question: Callable[[Store, int], Awaitable[T]]) -> tuple[T | type[Exception], T | type[Exception]]:
+        """Ask each in its own words: owners and row numbers differ."""
+        return (
+            self.ask(self.sqlite, lambda store: question(store, 0)),
+            self.ask(self.memory, lambda store: question(store, 1)),
+        )
+
+    @rule(seconds=st.sampled_from([0.5, 7.0, 40.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(session=sessions, title=st.none() | titles, parent=st.none() | sessions)
+    def create(self, session: SessionId, title: str | None, parent: SessionId | None) -> None:
+        self.both(lambda store: store.sessions.create(NewSession(session, "test", title=title, parent=parent)))
+
+    @rule(session=sessions, title=titles)
+    def rename(self, session: SessionId, title: str) -> None:
+        self.both(lambda store: store.sessions.rename(session, title))
+
+    @rule(session=sessions, new=sessions, title=st.none() | titles)
+    def fork(self, session: SessionId, new: SessionId, title: str | None) -> None:
+        self.both(lambda store: store.sessions.fork(session, new, title))
+
+    @rule(session=sessions)
+    def delete(self, session: SessionId) -> None:
+        self.both(lambda store: store.sessions.delete(session))
+
+    @rule(name=st.sampled_from(["alpha_1", "alpha", "alph", "alp", "beta", "Garden", "beta_1"]))
+    def find(self, name: str) -> None:
+        self.both(lambda store: store.sessions.find(name))
+
+    @rule()
+    def join(self) -> None:
+        first, second = self.twice(lambda store, _: store.owners.join("test"))
+        assert isinstance(first, str)
+        assert isinstance(second, str)
+        self.owners.append((first, second))
+
+    @rule(which=st.integers(0, 3))
+    def leave(self, which: int) -> None:
+        pair = self.owners[which % len(self.owners)]
+        self.twice(lambda store, side: store.owners.leave(pair[side]))
+
+    @rule(session=sessions, which=st.integers(0, 3))
+    def seize(self, session: SessionId, which: int) -> None:
+        pair = self.owners[which % len(self.owners)]
+        first, second = self.twice(lambda store, side: store.journal.seize(session, pair[side]))
+        if isinstance(first, Held) and isinstance(second, Held):
+            assert (first.owner, second.owner) in self.owners
+        else:
+            assert first == second
+
+    @rule(session=sessions, epoch=st.integers(1, 3))
+    def release(self, session: SessionId, epoch: int) -> None:
+        self.both(lambda store: store.journal.release(session, Epoch(epoch)))
+
+    @rule(batch=st.lists(inbounds, max_size=3), cursor=st.none() | st.sampled_from("123"))
+    def accept(self, batch: list[Inbound], cursor: str | None) -> None:
+        moved = Cursor("telegram", "bot", cursor) if cursor else None
+        self.both(lambda store: store.journal.accept(batch, moved))
+        self.both(lambda store: store.journal.cursor("telegram", "bot"))
+
+    @rule(session=sessions, epoch=st.integers(1, 2), writes=st.lists(plain_writes, min_size=1, max_size=4))
+    def record(self, session: SessionId, epoch: int, writes: list[Write]) -> None:
+        self.both(lambda store: store.journal.record(session, Epoch(epoch), writes))
+
+    @rule(session=sessions, which=st.integers(0, 2), is_taking=st.booleans())
+    def handle_mail(self, session: SessionId, which: int, is_taking: bool) -> None:
+        async def handle(store: Store, _: int) -> None:
+            ids = tuple(mail.id for mail in await store.journal.pending(session))[which : which + 1]
+            write = InboxTaken(TURNS[0], ids) if is_taking else InboxDone(ids)
+            await store.journal.record(session, Epoch(1), [write])
+
+        first, second = self.twice(handle)
+        assert first == second
+
+    @rule(limit=st.integers(1, 3))
+    def due(self, limit: int) -> None:
+        async def due(store: Store) -> list[object]:
+            return [numberless(row) for row in await store.outbox.due(limit)]
+
+        self.both(due)
+
+    @rule(session=sessions, which=st.integers(0, 2), step=st.sampled_from(["start", "sent", "defer", "fail"]))
+    def deliver(self, session: SessionId, which: int, step: str) -> None:
+        async def deliver(store: Store) -> object:
+            rows = await store.outbox.rows(session)
+            row = rows[which].id if which < len(rows) else OutboxId(10_000)
+            match step:
+                case "start":
+                    return numberless(await store.outbox.start(row))
+                case "sent":
+                    return await store.outbox.sent(row, "7")
+                case "defer":
+                    return await store.outbox.defer(row, "later")
+                case _:
+                    return await store.outbox.fail(row, "no")
+
+        self.both(deliver)
+
+    @rule(session=sessions, step=st.sampled_from(["request", "claim", "complete", "fail"]))
+    def hand_off(self, session: SessionId, step: str) -> None:
+        async def hand_off(store: Store) -> bool:
+            match step:
+                case "request":
+                    return await store.handoffs.request(session, "telegram")
+                case "claim":
+                    return await store.handoffs.claim(session)
+                case "complete":
+                    return await store.handoffs.complete(session)
+                case _:
+                    return await store.handoffs.fail(session, "why")
+
+        self.both(hand_off)
+
+    @rule()
+    def reclaim(self) -> None:
+        async def reclaim(store: Store) -> list[SessionId]:
+            return sorted(await store.handoffs.reclaim())
+
+        self.both(reclaim)
+
+    @rule(query=texts, limit=st.integers(1, 5))
+    def search(self, query: str, limit: int) -> None:
+        self.both(lambda store: store.search.search(query, limit))
+
+    @rule()
+    def rebuild(self) -> None:
+        self.both(lambda store: store.search.rebuild())
+
+    @invariant()
+    def both_look_the_same(self) -> None:
+        self.both(_everything)
+
+
+async def _everything(store: Store) -> list[object]:
+    seen: list[object] = [
+        await store.sessions.list(),
+        await store.journal.interrupted(),
+        await store.handoffs.pending(),
+    ]
+    for session in SESSIONS:
+        seen += [
+            await store.journal.entries(session),
+            [await store.journal.calls(session, turn) for turn in TURNS],
+            [mail.message_id for mail in await store.journal.pending(session)],
+            [numberless(row) for row in await store.outbox.rows(session)],
+            await store.handoffs.state(session),
+        ]
+    return seen
+
+
+def _settings(examples: int) -> settings:
+    return settings(
+        max_examples=examples, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+
+
+class TestTwins(Twins.TestCase):
+    settings = _settings(25)
+
+
+@pytest.mark.long
+class TestTwinsAtLength(Twins.TestCase):
+    settings = _settings(1_000)

@@ -1,0 +1,62 @@
+"""A live session over the in-memory store and a scripted model: the whole agent without a disk or a network."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from talaria.agent.limits import Limits
+from talaria.model.entries import MessageAdded, TurnEnded
+from talaria.model.events import Event
+from talaria.model.ids import SessionId
+from talaria.model.messages import Message
+from talaria.runtime.session import LiveSession
+from talaria.runtime.setup import Setup
+from talaria.store.memory import MemoryStore
+from talaria.testing.clock import ManualClock
+from talaria.testing.provider import ScriptedProvider
+from talaria.tools.approval import Gate, OpenGate
+from talaria.tools.base import Tool
+from talaria.tools.registry import Toolbox
+
+SESSION = SessionId("scenario")
+
+
+class Scene:
+    def __init__(self, store: MemoryStore, clock: ManualClock, folder: Path) -> None:
+        self.store = store
+        self.clock = clock
+        self.provider = ScriptedProvider()
+        self.events: list[Event] = []
+        self._folder = folder
+
+    async def session(
+        self, *tools: Tool, limits: Limits | None = None, gate: Gate | None = None, id: SessionId = SESSION
+    ) -> LiveSession:
+        """The conversation as a fresh process would open it."""
+        return LiveSession(
+            id,
+            row=await self.store.sessions.get(id),
+            setup=Setup(cwd=self._folder, home=self._folder, limits=limits or Limits()),
+            store=self.store,
+            owner=await self.store.owners.join("test"),
+            provider=self.provider,
+            toolbox=Toolbox(tools),
+            gate=gate or OpenGate(),
+            clock=self.clock,
+        )
+
+    async def messages(self) -> Sequence[Message]:
+        entries = await self.store.journal.entries(SESSION)
+        return [recorded.entry.message for recorded in entries if isinstance(recorded.entry, MessageAdded)]
+
+    async def ends(self) -> list[str]:
+        entries = await self.store.journal.entries(SESSION)
+        return [recorded.entry.outcome for recorded in entries if isinstance(recorded.entry, TurnEnded)]
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    clock = ManualClock(auto=True)
+    async with MemoryStore(clock) as store:
+        yield Scene(store, clock, tmp_path)

@@ -1,0 +1,377 @@
+"""The loop, driven through a live session: strict calls, limits, steering, interruption, budgets."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from talaria.agent.limits import Limits
+from talaria.model.errors import Disconnected, KeyRejected, LimitReached, Overloaded, RateLimited, SessionBusy
+from talaria.model.events import AnswerRestarted, Event, Notice, TextDelta, ToolBegan
+from talaria.model.ids import CallId
+from talaria.model.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, User, user
+from talaria.model.usage import Usage
+from talaria.testing.rules import transcript_problems
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run
+from talaria.tools.function import FunctionTool, tool
+
+if TYPE_CHECKING:
+    from tests.scenarios.agent.conftest import Scene
+
+CLEARLY_MORE_THAN_ENOUGH = 50
+
+
+def calls(*made: tuple[str, str, str], stop: StopReason = "calls", text: str = "") -> Assistant:
+    """An answer with calls given as (id, name, arguments)."""
+    words = (Text(text),) if text else ()
+    return Assistant((*words, *(ToolCall(CallId(id), name, arguments) for id, name, arguments in made)), stop)
+
+
+def echo(ran: list[str], effect: Effect = EXCLUSIVE) -> FunctionTool:
+    @tool(effect=effect)
+    async def echo(text: str) -> str:
+        """Say it again."""
+        ran.append(text)
+        return text
+
+    return echo
+
+
+async def results(scene: "Scene") -> list[ToolResult]:
+    return [message for message in await scene.messages() if isinstance(message, ToolResult)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"text": "a', "", "null", "[]", '"text"', '{"text": 1}', '{"txt": "a"}', "{} trailing", "{'text': 1}"],
+)
+async def test_arguments_that_are_not_right_never_run(scene: "Scene", arguments: str) -> None:
+    ran: list[str] = []
+    scene.provider.say(calls(("c1", "echo", arguments)))
+    report = await (await scene.session(echo(ran))).ask(user("go"))
+    assert report.outcome == "completed"
+    assert ran == []
+    (result,) = await results(scene)
+    assert result.is_error
+    assert result.disposition == "none"
+    assert transcript_problems(await scene.messages()) == []
+
+
+async def test_calls_of_an_answer_that_was_cut_off_never_run_even_if_they_parse(scene: "Scene") -> None:
+    ran: list[str] = []
+    scene.provider.say(calls(("c1", "echo", '{"text": "a"}'), ("c2", "echo", '{"text": "b'), stop="length"))
+    await (await scene.session(echo(ran))).ask(user("go"))
+    assert ran == []
+    assert [result.disposition for result in await results(scene)] == ["none", "none"]
+
+
+async def test_an_unknown_tool_gets_an_error_result_and_its_neighbours_still_run(scene: "Scene") -> None:
+    ran: list[str] = []
+    scene.provider.say(calls(("c1", "nope", "{}"), ("c2", "echo", '{"text": "b"}')))
+    await (await scene.session(echo(ran))).ask(user("go"))
+    assert ran == ["b"]
+    unknown, fine = await results(scene)
+    assert "no tool called 'nope'" in unknown.text
+    assert fine.text == "b"
+
+
+async def test_calls_with_missing_or_repeated_ids_get_ids_of_their_own(scene: "Scene") -> None:
+    ran: list[str] = []
+    twice = calls(("same", "echo", '{"text": "1"}'), ("same", "echo", '{"text": "2"}'), ("", "echo", '{"text": "3"}'))
+    scene.provider.say(twice, twice)
+    await (await scene.session(echo(ran))).ask(user("go"))
+    assert ran == ["1", "2", "3"] * 2
+    assert len({result.call_id for result in await results(scene)}) == 6
+    assert transcript_problems(await scene.messages()) == []
+
+
+async def test_independent_calls_run_at_the_same_time(scene: "Scene") -> None:
+    everyone = asyncio.Barrier(5)
+
+    @tool(effect=INDEPENDENT)
+    async def meet() -> str:
+        """Wait for the others."""
+        async with asyncio.timeout(10):
+            await everyone.wait()
+        return "met"
+
+    scene.provider.say(calls(*((f"c{n}", "meet", "{}") for n in range(5))))
+    await (await scene.session(meet)).ask(user("go"))
+    assert [result.text for result in await results(scene)] == ["met"] * 5
+
+
+async def test_calls_that_clash_wait_for_each_other(scene: "Scene") -> None:
+    at_once = 0
+    most = 0
+
+    async def busy() -> str:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0)
+        at_once -= 1
+        return "ok"
+
+    alone = tool(busy, name="alone", effect=EXCLUSIVE)
+    scene.provider.say(calls(*((f"c{n}", "alone", "{}") for n in range(4))))
+    await (await scene.session(alone)).ask(user("go"))
+    assert most == 1
+
+
+async def test_out_of_rounds_the_model_sums_up_without_tools(scene: "Scene") -> None:
+    ran: list[str] = []
+    scene.provider.say(*(calls(("", "echo", f'{{"text": "{n}"}}')) for n in range(2)), "summary")
+    report = await (await scene.session(echo(ran), limits=Limits(max_rounds=2))).ask(user("go"))
+    assert report.text == "summary"
+    assert ran == ["0", "1"]
+    assert [asked.may_call for asked in scene.provider.asked] == [True, True, False]
+    assert transcript_problems(await scene.messages()) == []
+
+
+async def test_a_closing_answer_that_calls_tools_all_the_same_leaves_no_open_call(scene: "Scene") -> None:
+    ran: list[str] = []
+    scene.provider.say(*(calls(("", "echo", f'{{"text": "{n}"}}')) for n in range(2)))
+    report = await (await scene.session(echo(ran), limits=Limits(max_rounds=1))).ask(user("go"))
+    assert report.outcome == "completed"
+    assert ran == ["0"]
+    assert transcript_problems(await scene.messages()) == []
+
+
+async def test_a_model_that_repeats_a_failing_call_is_advised_and_then_stopped(scene: "Scene") -> None:
+    scene.provider.say(*(calls(("", "nope", "{}")) for _ in range(CLEARLY_MORE_THAN_ENOUGH)))
+
+    @tool
+    async def nope() -> str:
+        """Fail."""
+        raise ValueError("always")
+
+    report = await (await scene.session(nope)).ask(user("go"))
+    assert report.outcome == "completed"
+    texts = [result.text for result in await results(scene)]
+    assert len(texts) == 5
+    assert "Do something else" not in texts[1]
+    assert "Do something else" in texts[2]
+    assert transcript_problems(await scene.messages()) == []
+
+
+async def test_a_steering_note_stands_before_the_model_in_the_next_round(scene: "Scene") -> None:
+    scene.provider.say(calls(("c1", "nudge", "{}")), "done")
+
+    @tool
+    async def nudge() -> str:
+        """Have the person speak up."""
+        assert live.steer("look left")
+        return "ok"
+
+    live = await scene.session(nudge)
+    await live.ask(user("go"))
+    note = (await scene.messages())[-2]
+    assert isinstance(note, User)
+    assert (note.text, note.author) == ("look left", "steering")
+    assert b"look left" in scene.provider.asked[1].bodies["openai_chat"]
+    assert not live.steer("too late")
+
+
+async def test_a_steering_note_that_comes_with_the_last_answer_is_still_answered(scene: "Scene") -> None:
+    live = await scene.session()
+    scene.provider.say("first", "second")
+
+    def speak_up(event: Event) -> None:
+        if isinstance(event, TextDelta) and event.text == "first":
+            live.steer("wait")
+
+    report = await live.ask(user("go"), speak_up)
+    assert report.text == "second"
+
+
+async def test_interrupted_while_the_model_speaks_what_was_shown_is_kept(scene: "Scene") -> None:
+    live = await scene.session()
+
+    def stop(event: Event) -> None:
+        if isinstance(event, TextDelta):
+            live.interrupt()
+
+    scene.provider.say("half an ans")
+    report = await live.ask(user("go"), stop)
+    if report.outcome == "interrupted":
+        last = (await scene.messages())[-1]
+        assert isinstance(last, Assistant)
+        assert last.text.startswith("half an ans")
+        assert last.stop == "interrupted"
+    assert transcript_problems(await scene.messages()) == []
+    assert (await live.ask(user("again"))).outcome == "completed"
+
+
+async def test_interrupted_during_a_batch_every_call_still_gets_its_one_result(scene: "Scene") -> None:
+    @tool(effect=EXCLUSIVE)
+    async def quick() -> str:
+        """Return."""
+        return "done"
+
+    @tool(effect=EXCLUSIVE)
+    async def endless() -> str:
+        """Never return."""
+        live.interrupt()
+        await asyncio.Event().wait()
+        return "never"
+
+    scene.provider.say(calls(("c1", "quick", "{}"), ("c2", "endless", "{}"), ("c3", "quick", "{}")))
+    live = await scene.session(quick, endless)
+    report = await live.ask(user("go"))
+    assert report.outcome == "interrupted"
+    assert [result.disposition for result in await results(scene)] == ["done", "unknown", "none"]
+    assert transcript_problems(await scene.messages()) == []
+    assert await scene.ends() == ["interrupted"]
+
+
+async def test_a_cancelled_caller_leaves_a_legal_transcript_too(scene: "Scene") -> None:
+    has_begun = asyncio.Event()
+
+    @tool(effect=READS)
+    async def endless() -> str:
+        """Never return."""
+        has_begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    scene.provider.say(calls(("c1", "endless", "{}"), ("c2", "endless", "{}")))
+    live = await scene.session(endless)
+    asking = asyncio.create_task(live.ask(user("go")))
+    await has_begun.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert transcript_problems(await scene.messages()) == []
+    assert await scene.ends() == ["interrupted"]
+
+
+async def test_a_second_message_while_a_turn_runs_is_refused_and_not_taken(scene: "Scene") -> None:
+    refused: list[str] = []
+
+    @tool
+    async def again() -> str:
+        """Ask while asking."""
+        try:
+            await live.ask(user("me too"))
+        except SessionBusy as busy:
+            refused.append(str(busy))
+        return "ok"
+
+    scene.provider.say(calls(("c1", "again", "{}")))
+    live = await scene.session(again)
+    await live.ask(user("go"))
+    assert len(refused) == 1
+    assert [message.text for message in await scene.messages() if isinstance(message, User)] == ["go"]
+
+
+@pytest.mark.parametrize("failure", [RateLimited("slow", retry_after_s=7), Overloaded("hot"), Disconnected("gone")])
+async def test_a_failure_that_may_pass_is_waited_out(scene: "Scene", failure: Disconnected) -> None:
+    scene.provider.say(failure, "fine")
+    report = await (await scene.session()).ask(user("go"), scene.events.append)
+    assert report.text == "fine"
+    assert len(scene.clock.slept) == 1
+    assert any(isinstance(event, Notice) for event in scene.events)
+    assert any(isinstance(event, AnswerRestarted) for event in scene.events)
+
+
+async def test_a_failure_that_does_not_pass_ends_the_turn_with_its_sentence(scene: "Scene") -> None:
+    scene.provider.say(*(Overloaded("The model is hot.") for _ in range(CLEARLY_MORE_THAN_ENOUGH)))
+    report = await (await scene.session()).ask(user("go"))
+    assert report.outcome == "failed"
+    assert str(report.error) == "The model is hot."
+    assert transcript_problems(await scene.messages()) == []
+    assert len(scene.provider.asked) == 4
+
+
+async def test_a_rejected_key_is_not_tried_again(scene: "Scene") -> None:
+    scene.provider.say(KeyRejected("Wrong key."))
+    report = await (await scene.session()).ask(user("go"))
+    assert isinstance(report.error, KeyRejected)
+    assert len(scene.provider.asked) == 1
+
+
+async def test_an_empty_answer_is_asked_for_again(scene: "Scene") -> None:
+    scene.provider.say(Assistant(()), "fine")
+    assert (await (await scene.session()).ask(user("go"))).text == "fine"
+
+
+@pytest.mark.parametrize(
+    ("limits", "word"),
+    [
+        (Limits(max_tokens=100), "tokens"),
+        (Limits(max_seconds=10), "seconds"),
+    ],
+)
+async def test_a_spent_budget_stops_the_turn_before_the_next_call(scene: "Scene", limits: Limits, word: str) -> None:
+    @tool
+    async def slow() -> str:
+        """Take a while."""
+        scene.clock.advance(60)
+        return "ok"
+
+    costly = Assistant((ToolCall(CallId("c1"), "slow", "{}"),), "calls", Usage(input=90, output=20))
+    scene.provider.say(costly)
+    report = await (await scene.session(slow, limits=limits)).ask(user("go"))
+    assert isinstance(report.error, LimitReached)
+    assert word in str(report.error)
+    assert len(scene.provider.asked) == 1
+    assert transcript_problems(await scene.messages()) == []
+
+
+async def test_the_prompt_and_the_tools_of_a_session_never_change(scene: "Scene", tmp_path: "object") -> None:
+    ran: list[str] = []
+    await (await scene.session(echo(ran))).ask(user("one"))
+
+    @tool
+    async def newcomer() -> str:
+        """A tool that came with an update."""
+        return "hi"
+
+    await (await scene.session(echo(ran), newcomer)).ask(user("two"))
+    first, second = scene.provider.asked
+    assert first.system == second.system
+    assert first.tools == second.tools
+
+
+async def test_the_date_rides_in_front_of_the_message_once_a_day(scene: "Scene") -> None:
+    live = await scene.session()
+    await live.ask(user("one"))
+    await live.ask(user("two"))
+    scene.clock.advance(86_400)
+    await live.ask(user("three"))
+    dated = [
+        any(isinstance(part, Context) for part in message.parts)
+        for message in await scene.messages()
+        if isinstance(message, User)
+    ]
+    assert dated == [True, False, True]
+
+
+async def test_a_gate_that_says_no_leaves_the_tool_alone(scene: "Scene") -> None:
+    from talaria.model.errors import Denied
+
+    ran: list[str] = []
+
+    class Closed:
+        async def admit(self, call: ToolCall, invocation: Invocation) -> None:
+            raise Denied("Not today.")
+
+    scene.provider.say(calls(("c1", "echo", '{"text": "a"}')))
+    await (await scene.session(echo(ran), gate=Closed())).ask(user("go"), scene.events.append)
+    (result,) = await results(scene)
+    assert (ran, result.text, result.disposition) == ([], "Error: Not today.", "none")
+    assert not any(isinstance(event, ToolBegan) for event in scene.events)
+
+
+async def test_a_tool_knows_its_run(scene: "Scene") -> None:
+    keys: list[str] = []
+
+    @tool
+    async def keyed(run: Run) -> str:
+        """Tell the key."""
+        keys.append(run.key)
+        return "ok"
+
+    scene.provider.say(calls(("c1", "keyed", "{}")))
+    await (await scene.session(keyed)).ask(user("go"))
+    assert keys == ["scenario:c1"]
