@@ -17,16 +17,13 @@ class EventSplitter:
     """Lines may end in LF or CRLF; comments, unknown fields and events without data are passed over."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
         self._name = ""
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
-        lines = (self._rest + chunk).split(b"\n")
-        self._rest = lines.pop()
-        if len(self._rest) > MAX_LINE_BYTES:
-            raise Disconnected("The model server sent a line without end.")
-        for line in lines:
+        for line in self._lines(chunk):
             event = self._take(line.removesuffix(b"\r"))
             if event is not None:
                 yield event
@@ -34,6 +31,18 @@ class EventSplitter:
     def end(self) -> Iterator[ServerEvent]:
         """What stands complete in the last, unterminated lines."""
         yield from self.feed(b"\n\n")
+
+    def _lines(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes. A long one is kept in pieces and joined once."""
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*self._rest, lines[0]))
+            self._rest, self._rest_bytes = [], 0
+        self._rest.append(rest)
+        self._rest_bytes += len(rest)
+        if self._rest_bytes > MAX_LINE_BYTES:
+            raise Disconnected("The model server sent a line without end.")
+        return lines
 
     def _take(self, line: bytes) -> ServerEvent | None:
         if not line:
