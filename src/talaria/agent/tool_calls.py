@@ -20,6 +20,7 @@ from talaria.model.messages import Assistant, ToolCall, ToolResult
 from talaria.store.base import CallEnded, CallIntended, CallStarted
 from talaria.store.completion import completed
 from talaria.tools.executor import Executor, Prepared, failed
+from talaria.tools.threads import in_thread
 
 MAX_AT_ONCE = 8
 
@@ -35,9 +36,8 @@ async def run_calls(
 ) -> None:
     """`verdicts`, of recovery, tell which calls have no result message yet and what is to be done about them."""
     calls = [call for call in answer.calls if verdicts is None or call.id in verdicts]
-    batch = _Batch(turn, tools, sink)
-    for call in calls:
-        batch.add(call, (verdicts or {}).get(call.id, Run()), is_cut_off=answer.stop == "length")
+    batch = _Batch(calls, turn, tools, sink)
+    await batch.prepare(verdicts or {}, is_cut_off=answer.stop == "length")
     for group in batch.groups():
         await batch.run_together(group)
 
@@ -52,19 +52,22 @@ class _Item:
 
 
 class _Batch:
-    def __init__(self, turn: Turn, tools: Executor, sink: Sink) -> None:
+    def __init__(self, calls: Sequence[ToolCall], turn: Turn, tools: Executor, sink: Sink) -> None:
+        self._calls = calls
         self._turn = turn
         self._tools = tools
         self._sink = sink
         self._items: list[_Item] = []
-        self._order: deque[CallId] = deque()
+        self._order = deque(call.id for call in calls)
         self._results: dict[CallId, ToolResult] = {}
         self._appending = asyncio.Lock()
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
-    def add(self, call: ToolCall, verdict: Verdict, *, is_cut_off: bool) -> None:
-        self._items.append(self._item(call, verdict, is_cut_off=is_cut_off))
-        self._order.append(call.id)
+    async def prepare(self, verdicts: Mapping[CallId, Verdict], *, is_cut_off: bool) -> None:
+        """Off the loop: telling what a call would touch may look at the file system."""
+        self._items = await in_thread(
+            lambda: [self._item(call, verdicts.get(call.id, Run()), is_cut_off=is_cut_off) for call in self._calls]
+        )
 
     def _item(self, call: ToolCall, verdict: Verdict, *, is_cut_off: bool) -> _Item:
         match verdict:

@@ -32,6 +32,7 @@ from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
+from talaria.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class LiveSession:
         if self._task is not None:
             raise SessionBusy(f"Session {self.id} is still working on the last message.")
         if self._row is None:
-            self._row = await self._store.sessions.create(self._new_row())
+            self._row = await self._store.sessions.create(await in_thread(self._new_row))
         epoch = self._epoch = self._epoch or await self._seize()
         try:
             self._view.extend(await self._store.journal.entries(self.id, self._view.last_seq))

@@ -1,0 +1,29 @@
+"""Ours, wired up as in the product but with its home in a temporary folder and a model on loopback."""
+
+import tempfile
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from talaria.compose import Application, Settings, open_application
+from talaria.config.schema import Config, ModelConfig
+from talaria.runtime.session import LiveSession
+from talaria.store.base import Session
+from talaria.tools.base import Tool
+
+
+@contextmanager
+def temporary_home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="talaria-bench-") as folder:
+        yield Path(folder)
+
+
+@asynccontextmanager
+async def application(home: Path, model_url: str, tools: Iterable[Tool] | None = None) -> AsyncGenerator[Application]:
+    config = Config(model=ModelConfig(provider="custom", default="test", base_url=model_url))
+    async with open_application(Settings(home, config, {}), tools=tools, kind="benchmark") as app:
+        yield app
+
+
+def session(app: Application, row: Session | None = None) -> LiveSession:
+    return app.session(row, cwd=app.settings.home, origin="library")

@@ -1,0 +1,1 @@
+"""Programs that do the same work with nothing around it."""

@@ -1,0 +1,122 @@
+"""A model on loopback that costs next to nothing: its own process, canned streams, no JSON read.
+
+The path says how it behaves: `/plain/0`, `/plain/500` (milliseconds until it answers), `/count/5` (that many rounds of
+the tool `count`, then text), `/sleep/8` (that many `sleep 1` commands at once, then text). It counts every byte of
+a request as one token, so that a floor can learn how much ours sends. It ends with its parent.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from typing import Any
+
+from benchmarks.programs import PYTHON, ROOT
+
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_WORDS = [f"word{number} " for number in range(16)]
+_ids = count()
+
+
+@contextmanager
+def model_server() -> Iterator[str]:
+    """Its address, to be followed by the path of a behaviour."""
+    command = [PYTHON, "-m", "benchmarks.model_server"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.stdin.close()
+
+
+class _Connection(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+        self._received = bytearray()
+        self._missing: int | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if self._missing is None:
+            end = self._received.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            self._missing = end + 4 + _content_length(bytes(self._received[:end]))
+        if len(self._received) >= self._missing:
+            request = bytes(self._received)
+            self._received.clear()
+            self._missing = None
+            self._answer(request)
+
+    def _answer(self, request: bytes) -> None:
+        _, kind, number, *_ = request[: request.index(b" HTTP")].decode().split("/")
+        body = request[request.index(b"\r\n\r\n") + 4 :]
+        response = _response(kind, int(number), body)
+        if kind == "plain" and int(number):
+            asyncio.get_running_loop().call_later(int(number) / 1000, self._transport.write, response)
+        else:
+            self._transport.write(response)
+
+
+def _content_length(head: bytes) -> int:
+    lines = head.lower().split(b"\r\n")
+    return next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
+
+
+def _response(kind: str, number: int, body: bytes) -> bytes:
+    used = _chunk({"choices": [], "usage": {"prompt_tokens": len(body), "completion_tokens": len(_WORDS)}})
+    rounds = body.count(b'"role":"tool"', max(0, body.rfind(b'"role":"user"')))
+    if kind == "count" and rounds < number:
+        return _calls([("count", {"number": rounds})]) + used + _end()
+    if kind == "sleep" and not rounds:
+        arguments = {"command": "sleep 1", "independent": True}
+        return _calls([("terminal", arguments)] * number) + used + _end()
+    return _text() + used + _end()
+
+
+@cache
+def _text() -> bytes:
+    pieces = [{"role": "assistant", "content": ""}, *({"content": word} for word in _WORDS)]
+    return _HEAD + b"".join(_chunk(_choice(piece)) for piece in pieces) + _chunk(_choice({}, "stop"))
+
+
+def _calls(calls: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
+    pieces = [
+        {"index": index, "id": f"call_{next(_ids)}", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for index, (name, arguments) in enumerate(calls)
+    ]
+    return _HEAD + _chunk(_choice({"role": "assistant", "tool_calls": pieces})) + _chunk(_choice({}, "tool_calls"))
+
+
+def _choice(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def _chunk(event: dict[str, Any]) -> bytes:
+    return _framed(b"data: %b\n\n" % json.dumps(event).encode())
+
+
+def _framed(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+@cache
+def _end() -> bytes:
+    return _framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+
+async def _serve() -> None:
+    loop = asyncio.get_running_loop()
+    orphaned = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), orphaned.set)  # readable means closed: nothing is ever written there
+    server = await loop.create_server(_Connection, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await orphaned.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

@@ -1,0 +1,73 @@
+"""Our own time per turn of a live session: the model answers at once, commits are durable."""
+
+import asyncio
+from collections.abc import Iterator
+
+from benchmarks.application import application, session, temporary_home
+from benchmarks.floors.bare import Bare
+from benchmarks.measuring import Lap, Plan
+from benchmarks.model_server import model_server
+from benchmarks.table import Row
+from talaria.compose import Application
+from talaria.model.entries import MessageAdded
+from talaria.model.ids import CallId, SessionId
+from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, user
+from talaria.runtime.session import LiveSession
+from talaria.store.base import Held, NewSession
+
+_ALLOWED = ((10, 5.0, 6.0), (200, 3.0, 6.0), (1_000, 2.7, 8.0))
+"""Messages, times the floor, milliseconds."""
+_TURNS = 4
+"""Per session: so the history stays near its size."""
+_SENTENCE = "Some words as they stand in a conversation about a program and its many files. " * 4
+
+
+def rows(plan: Plan) -> Iterator[Row]:
+    with model_server() as server:
+        for messages, times, limit_ms in _ALLOWED:
+            floor, ours = Lap(), Lap()
+            asyncio.run(_measure(f"{server}/plain/0", messages, plan.of(10, 3), floor, ours))
+            what = f"turn at {messages:,} messages / POST and a commit"
+            yield Row(what, floor.median_ms, ours.median_ms, "ms", len(ours.laps), times=times, limit=limit_ms)
+
+
+async def _measure(url: str, messages: int, sessions: int, floor: Lap, ours: Lap) -> None:
+    with temporary_home() as home:
+        async with application(home, url) as app, Bare(home, url) as bare:
+            for number in range(sessions):
+                live = await _seeded(app, SessionId(f"s{number}"), messages - 2 - _TURNS)
+                warm = await live.ask(user("And now?"))  # reads the history from the disk
+                body = bytes(warm.usage.prompt)
+                await app.store.search.search("nothing")  # indexes the history now, not while we measure
+                for _ in range(_TURNS):
+                    with floor:
+                        await bare.post(body)
+                        bare.commit()
+                    with ours:
+                        report = await live.ask(user("And now?"))
+                    if report.outcome != "completed":
+                        raise RuntimeError(f"the turn ended as {report.outcome}: {report.error}")
+
+
+async def _seeded(app: Application, id: SessionId, messages: int) -> LiveSession:
+    """A live session with that many messages behind it: questions, calls, results, answers."""
+    row = await app.store.sessions.create(NewSession(id, "library", system_prompt=_SENTENCE * 10))
+    epoch = await app.store.journal.seize(id, app.owner)
+    if isinstance(epoch, Held):
+        raise TypeError(f"{id} is held by {epoch.owner}")
+    await app.store.journal.record(id, epoch, [MessageAdded(_message(number)) for number in range(messages)])
+    await app.store.journal.release(id, epoch)
+    return session(app, row)
+
+
+def _message(number: int) -> Message:
+    call = CallId(f"call_{number // 4}")
+    match number % 4:
+        case 0:
+            return user(f"{number} {_SENTENCE}")
+        case 1:
+            return Assistant((ToolCall(call, "read_file", '{"path": "src/main.py"}'),), "calls")
+        case 2:
+            return ToolResult(call, "read_file", f"{number} {_SENTENCE}")
+        case _:
+            return Assistant((Text(f"{number} {_SENTENCE}"),))
