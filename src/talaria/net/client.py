@@ -13,10 +13,12 @@ from typing import Protocol, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
-
 from talaria.model.errors import BadConfig, Disconnected
+from talaria.net import tls
 from talaria.net.timeouts import Timeouts
+
+with tls.certificates_unread():
+    import aiohttp
 
 MAX_ERROR_BODY_BYTES = 64 << 10
 
@@ -62,6 +64,7 @@ class _Response:
 class HttpClient:
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self._tls: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,13 +92,16 @@ class HttpClient:
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeouts: Timeouts
     ) -> AsyncGenerator[Response]:
         host = urlsplit(url).netloc
+        proxy = _proxy_for(url)
+        context = await self._context_for(url, proxy)
         try:
             response = await self._pool().request(
                 method,
                 url,
                 data=body,
                 headers={"Accept-Encoding": "identity", **headers},
-                proxy=_proxy_for(url),
+                proxy=proxy,
+                ssl=context,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect_s, sock_read=timeouts.read_s),
             )
@@ -107,6 +113,14 @@ class HttpClient:
             yield _Response(response, host)
         finally:
             response.release()  # back to the pool if it was read to its end, else closed
+
+    async def _context_for(self, url: str, proxy: str | None) -> "ssl.SSLContext | bool":
+        """Made when the first address needs it: a server on this machine usually does not."""
+        if not url.startswith("https:") and not (proxy or "").startswith("https:"):
+            return True
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(tls.context)
+        return self._tls
 
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None:
