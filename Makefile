@@ -6,14 +6,14 @@ WORKERS ?= 2
 .PHONY: help run test test-long check format bench clean
 
 help:
-	@echo "make run        set up and open a chat"
+	@echo "make run        set up and open a chat (ARGS='-c' passes options on)"
 	@echo "make test       set up and run every check and test"
 	@echo "make test-long  the long runs: random kills, power cuts and fuzzing by the thousand"
 	@echo "make check      ruff, pyright, import-linter"
 	@echo "make bench      our times beside their floors, as ratios"
 
 run: .venv/.ready
-	@$(BIN)/talaria
+	@$(BIN)/talaria $(ARGS)
 
 test: check
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not long"

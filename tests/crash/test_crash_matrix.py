@@ -27,6 +27,9 @@ ZYGOTE = Path(__file__).with_name("zygote.py")
 SESSION = SessionId("crash-session")
 MESSAGES = ["turn 1", "turn 2"]
 NEVER = Moment("never")
+SHARES = 4
+share = pytest.mark.parametrize("nth", range(SHARES))
+"""Of the matrix, so that its parts can run side by side."""
 MUTATIONS = [
     "start is committed after the effect",
     "intents are a transaction of their own",
@@ -188,13 +191,14 @@ async def test_an_undisturbed_conversation_has_no_problems(tmp_path: Path, serve
     assert effects == sorted(f"effect {mark}{turn}" for turn in "12" for mark in "acde")
 
 
+@share
 async def test_killed_at_every_moment_the_conversation_is_finished_whole(
-    tmp_path: Path, server: ModelServer, zygote: Zygote
+    tmp_path: Path, server: ModelServer, zygote: Zygote, nth: int
 ) -> None:
     plan = Rig(tmp_path / "plan", server, zygote).run()
     assert len(plan) > 60
     found: dict[Moment, list[str]] = {}
-    for fatal in plan:
+    for fatal in plan[nth::SHARES]:
         rig = Rig(tmp_path / "rig", server, zygote)
         rig.run(fatal)
         rig.run()
@@ -222,11 +226,12 @@ async def kill_twice(rig: Rig, first: Moment, choose: Random | None) -> dict[tup
     return found
 
 
+@share
 async def test_killed_again_during_recovery_the_conversation_is_finished_whole(
-    tmp_path: Path, server: ModelServer, zygote: Zygote
+    tmp_path: Path, server: ModelServer, zygote: Zygote, nth: int
 ) -> None:
-    choose = Random(20261115)
-    for place, first in enumerate(Rig(tmp_path / "plan", server, zygote).run()):
+    choose = Random(20261115 + nth)
+    for place, first in enumerate(Rig(tmp_path / "plan", server, zygote).run()[nth::SHARES]):
         rig = Rig(tmp_path / f"rig{place}", server, zygote)
         assert await kill_twice(rig, first, choose) == {}
 

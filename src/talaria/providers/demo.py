@@ -19,9 +19,10 @@ I am the demo model: a script, not an AI. I understand a few plain phrases and m
   list files                     read README.md
   run uname -a                   search for TODO in src
   write hello to notes.txt       replace hello with goodbye in notes.txt
+  use TOOL {"argument": …}
 
 To talk to a real model, do one of these and start again:
-  talaria config set OPENROUTER_API_KEY …     (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …)
+  put OPENROUTER_API_KEY=… (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …) into ~/.talaria/.env
   start Ollama, LM Studio, llama.cpp or vLLM on this machine; it is found by itself"""
 
 Arguments = dict[str, str | bool]
@@ -71,6 +72,9 @@ def _latest_results(request: Request) -> Sequence[ToolResult]:
 
 
 def _call(asked: str) -> ToolCall | None:
+    used = re.fullmatch(r"use (\w+)\s*(.*)", asked.strip(), re.DOTALL)
+    if used is not None:
+        return ToolCall(new_call_id(), used[1], used[2] or "{}")
     for pattern, name, arguments in _PHRASES:
         found = re.fullmatch(pattern, asked.strip().rstrip("."), re.IGNORECASE | re.DOTALL)
         if found is None:
