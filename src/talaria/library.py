@@ -10,17 +10,19 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from talaria.compose import Application, open_application, read_settings
+from talaria.compose import Application, Settings, open_application, read_settings
 from talaria.config import paths
 from talaria.model.errors import TalariaError
 from talaria.model.events import Event
 from talaria.model.ids import SessionId
 from talaria.model.messages import user
+from talaria.providers.catalog import catalog
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.turn import Report
 from talaria.tools.base import Tool
 from talaria.tools.function import tool
+from talaria.tools.threads import in_thread
 
 __all__ = ["Agent", "Report", "tool"]
 
@@ -53,6 +55,7 @@ class Agent:
         self._stack = AsyncExitStack()
         self._live: LiveSession | None = None
         self._runner: asyncio.Runner | None = None
+        self._left: asyncio.Task[Report] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,7 +70,7 @@ class Agent:
         return _raised(report)
 
     async def stream(self, text: str) -> AsyncGenerator[Event]:
-        """The turn's events as they happen; the last one is `TurnDone`."""
+        """The turn's events as they happen; the last one is `TurnDone`. Leaving early interrupts the turn."""
         live = await self._session()
         events: asyncio.Queue[Event | None] = asyncio.Queue()
         turn = asyncio.create_task(live.ask(user(text), events.put_nowait), name="library turn")
@@ -77,6 +80,7 @@ class Agent:
                 yield event
             _raised(turn.result())
         finally:
+            self._left = turn
             turn.cancel()
             await asyncio.wait([turn])
 
@@ -121,12 +125,20 @@ class Agent:
 
     async def _session(self) -> LiveSession:
         if self._live is None:
-            settings = read_settings(self._home)
+            settings = await in_thread(lambda: _read(self._home))
             app = await self._stack.enter_async_context(
                 open_application(settings, model=self._model, tools=self._tools, kind="library")
             )
             self._live = await self._opened(app)
+        await self._stream_left()
         return self._live
+
+    async def _stream_left(self) -> None:
+        """A stream that was dropped by `break` ends first; the loop takes two rounds to begin with that."""
+        for _ in range(2):
+            await asyncio.sleep(0)
+        if self._left is not None and not self._left.done():
+            await asyncio.wait([self._left])
 
     async def _opened(self, app: Application) -> LiveSession:
         row = await app.store.sessions.get(self._session_id) if self._session_id else None
@@ -138,6 +150,11 @@ class Agent:
             max_rounds=self._max_rounds,
             instructions=self._instructions,
         )
+
+
+def _read(home: Path) -> Settings:
+    catalog()  # read once per process, and not in the event loop
+    return read_settings(home)
 
 
 def _as_tool(ability: Ability) -> Tool:

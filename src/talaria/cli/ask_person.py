@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import termios
 
 from talaria.cli.safe import visible
 from talaria.model.errors import Denied
@@ -34,11 +35,12 @@ class AskingGate:
 
 async def _ask(prompt: str) -> str:
     """A line from the terminal; can be interrupted, unlike `input`."""
+    descriptor = sys.stdin.fileno()
+    termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question does not answer it
     sys.stderr.write(prompt)
     sys.stderr.flush()
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
-    descriptor = sys.stdin.fileno()
 
     def take() -> None:
         if not line.done():

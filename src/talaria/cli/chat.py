@@ -7,10 +7,9 @@ from typing import cast
 
 import click
 
-from talaria.cli import exits
 from talaria.cli.conversation import Conversation, Options
 from talaria.cli.pictures import read_image
-from talaria.cli.render import Format, error_document, print_json
+from talaria.cli.render import Format, print_failure
 from talaria.cli.surroundings import settings
 from talaria.model.errors import BadInput, TalariaError
 from talaria.model.messages import Text, User
@@ -44,13 +43,14 @@ def command(ctx: click.Context, /, **given: object) -> int:
             return conversation.once(message) if message else conversation.converse()
     except TalariaError as error:
         if format != "text":
-            print_json({"ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
+            print_failure(error)
         raise
 
 
 def _question(query: str, images: tuple[Path, ...]) -> User:
     """What was asked, with what stands on standard input behind it."""
     piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().strip()
+    query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are no text
     text = f"{query}\n\n{piped}" if piped else query
     if not text.strip():
         raise BadInput("The question is empty.")

@@ -1,7 +1,9 @@
 """The tree of commands. Each lives in a module of its own, loaded when it is called; none named means `chat`."""
 
 import importlib
+import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import click
 
@@ -46,13 +48,24 @@ def talaria(ctx: click.Context, profile: str | None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """The exit code."""
-    return guarded(lambda: talaria.main(_with_default(arguments), "talaria", standalone_mode=False))
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what the terminal's encoding cannot hold must not end a turn
+            stream.reconfigure(errors="replace")
+    return guarded(lambda: _invoke(_with_default(arguments)))
+
+
+def _invoke(arguments: list[str]) -> object:
+    """Without click's `main`, which would swallow a broken pipe."""
+    with talaria.make_context("talaria", arguments) as ctx:
+        return talaria.invoke(ctx)
 
 
 def _with_default(arguments: Sequence[str]) -> list[str]:
     """`talaria -c` means `talaria chat -c`; the profile may stand before the command."""
     given = list(arguments)
-    start = 2 if given and given[0] in ("-p", "--profile") else 1 if given and given[0].startswith("--profile=") else 0
+    first = given[0] if given else ""
+    is_joined = first.startswith(("--profile=", "-p")) and first != "-p"
+    start = 2 if first in ("-p", "--profile") else 1 if is_joined else 0
     rest = given[start:]
     if not rest or (rest[0].startswith("-") and rest[0] not in ("-h", "--help", "-V", "--version")):
         return [*given[:start], "chat", *rest]

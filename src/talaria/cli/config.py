@@ -5,9 +5,8 @@ from typing import Any, cast
 import click
 import msgspec
 
-from talaria.cli import exits
+from talaria.cli import exits, surroundings
 from talaria.cli.render import print_json
-from talaria.cli.surroundings import settings
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.schema import Config
@@ -23,14 +22,14 @@ def command() -> None:
 @command.command("path", help="Where config.yaml is.")
 @click.pass_context
 def path(ctx: click.Context) -> None:
-    click.echo(paths.config_file(paths.home(ctx.find_root().obj)))
+    click.echo(paths.config_file(surroundings.home(ctx)))
 
 
 @command.command("get", help="Print one setting, or all; secrets are masked.")
 @click.argument("key", required=False)
 @click.pass_context
 def get(ctx: click.Context, key: str | None) -> None:
-    value: Any = _plain(settings(ctx).config)
+    value: Any = _plain(surroundings.settings(ctx).config)
     for name in key.split(".") if key else ():
         if not isinstance(value, dict) or name not in value:
             raise BadInput(f"There is no setting {key!r}; `talaria config get` shows them all.")
@@ -46,14 +45,14 @@ def get(ctx: click.Context, key: str | None) -> None:
 @click.argument("value")
 @click.pass_context
 def set_(ctx: click.Context, key: str, value: str) -> None:
-    file = set_value(paths.home(ctx.find_root().obj), key, value)
+    file = set_value(surroundings.home(ctx), key, value)
     exits.say(f"Set {key} in {file}.")
 
 
 @command.command("check", help="Check config.yaml and .env.")
 @click.pass_context
 def check(ctx: click.Context) -> None:
-    settings(ctx)
+    surroundings.settings(ctx)
     exits.say("The settings are in order.")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 from talaria import __version__
 from talaria.cli import exits
 from talaria.cli.ask_person import AskingGate
-from talaria.cli.render import Format, view_for
+from talaria.cli.render import Format, print_failure, view_for
 from talaria.cli.safe import printable
 from talaria.compose import Application, Settings, open_application
 from talaria.config.selection import DEMO
@@ -93,6 +93,8 @@ class Conversation:
         try:
             return self._show(self._live.ask, user(line))
         except TalariaError as error:  # the message was not taken (busy elsewhere, store away): the chat goes on
+            if self._options.format != "text":
+                print_failure(error)
             exits.complain(str(error))
             return exits.code_for(error)
 
@@ -116,8 +118,8 @@ class Conversation:
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
-            loop.remove_signal_handler(signal.SIGINT)
-            self._live.interrupt()
+            if self._live.interrupt():
+                loop.remove_signal_handler(signal.SIGINT)
 
         loop.add_signal_handler(signal.SIGINT, stop)
         try:
@@ -134,8 +136,12 @@ class Conversation:
         if not self._is_interactive:
             return sys.stdin.readline() or None if sys.stdin is not None else None
         importlib.import_module("readline")  # gives `input` its line editing
+        is_plain = not sys.stdout.isatty()
+        if is_plain:  # `input` would write its prompt among the answers
+            sys.stderr.write("› ")
+            sys.stderr.flush()
         try:
-            return input("› ")
+            return input("" if is_plain else "› ")
         except EOFError:
             sys.stderr.write("\n")
             return None

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from talaria import __version__
-from talaria.cli import exits
+from talaria.cli import exits, surroundings
 from talaria.cli.render import print_json
 from talaria.compose import Settings, open_application, read_settings
 from talaria.config import paths
@@ -31,7 +31,7 @@ class Finding(msgspec.Struct, frozen=True):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> int:
-    findings = list(_examine(paths.home(ctx.find_root().obj)))
+    findings = list(_examine(surroundings.home(ctx)))
     if as_json:
         print_json(findings)
     else:
@@ -58,8 +58,8 @@ def _examine(home: Path) -> Iterator[Finding]:
 
 def _home(home: Path) -> Finding:
     nearest = next(folder for folder in (home, *home.parents) if folder.exists())
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        return Finding("home", "fail", f"{nearest} is not writable; make it so, or set TALARIA_HOME to another folder")
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        return Finding("home", "fail", f"{nearest} is no writable folder; make it one, or set TALARIA_HOME to another")
     return Finding("home", "ok", str(home))
 
 

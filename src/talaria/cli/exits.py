@@ -4,6 +4,7 @@
 """
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 
@@ -41,7 +42,7 @@ def guarded(work: Callable[[], object]) -> int:
         complain("Interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has left
         return DONE
     except Exception as fault:
         log.exception("a command broke")

@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from talaria.cli import exits
 from talaria.cli.safe import printable
 from talaria.model.errors import TalariaError
 from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ToolBegan, ToolEnded
@@ -37,12 +38,12 @@ class TextView:
             case RoundEnded():
                 self._end_line()
             case ToolBegan(_, name, arguments):
-                _note(f"● {name} {_short(arguments)}")
+                exits.say(f"● {name} {_short(arguments)}")
             case ToolEnded(result, seconds):
-                _note(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
+                exits.say(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
             case Notice(text):
                 self._end_line()
-                _note(text)
+                exits.say(text)
             case _:
                 pass
 
@@ -67,7 +68,7 @@ class JsonView:
 
     def show(self, event: Event) -> None:
         if isinstance(event, Notice):
-            _note(event.text)
+            exits.say(event.text)
 
     def finish(self, report: Report, model: str) -> None:
         print_json(
@@ -110,13 +111,13 @@ def print_json(document: object) -> None:
     sys.stdout.flush()
 
 
+def print_failure(error: TalariaError) -> None:
+    """Of a command that has nothing else to print."""
+    print_json({"ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
+
+
 def error_document(error: TalariaError) -> dict[str, str]:
     return {"type": type(error).__name__, "message": str(error)}
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(f"{printable(text)}\n")
-    sys.stderr.flush()
 
 
 def _short(arguments: str) -> str:

@@ -1,7 +1,10 @@
 """Text from elsewhere, made harmless for a terminal: no escape sequences, no signs that reorder or hide text."""
 
 _CONTROLS = (range(0x09), range(0x0B, 0x20), range(0x7F, 0xA0))
-_HIDDEN = (range(0x200B, 0x2010), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xFEFF, 0xFF00))
+_HIDDEN = (
+    *(range(0x061C, 0x061D), range(0x200B, 0x2010), range(0x2028, 0x202F), range(0x2060, 0x2070)),
+    *(range(0xFEFF, 0xFF00), range(0xFFF9, 0xFFFC), range(0xE0000, 0xE0080)),
+)
 _DROPPED: dict[int, None] = {code: None for group in (*_CONTROLS, *_HIDDEN) for code in group}
 
 

@@ -1,8 +1,10 @@
 """`talaria sessions`: the conversations on the disk."""
 
 import asyncio
+import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,12 +12,12 @@ import click
 import msgspec
 
 from talaria.cli import exits
-from talaria.cli.render import error_document, print_json
+from talaria.cli.render import print_failure, print_json
 from talaria.cli.safe import printable
 from talaria.cli.surroundings import settings
 from talaria.model.clock import SystemClock
 from talaria.model.entries import MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
-from talaria.model.errors import BadInput, OperatorError, TalariaError
+from talaria.model.errors import BadInput, TalariaError
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.store.base import Session, Store
@@ -35,11 +37,18 @@ def _with_store(ctx: click.Context, work: Callable[[Store], Awaitable[T]], *, as
         async with SqliteStore(settings(ctx).home, SystemClock()) as store:
             return await work(store)
 
-    try:
+    with _told(as_json=as_json):
         return asyncio.run(run())
+
+
+@contextmanager
+def _told(*, as_json: bool) -> Generator[None]:
+    """A failure inside is printed as JSON, too, if JSON was asked for."""
+    try:
+        yield
     except TalariaError as error:
         if as_json:
-            print_json({"ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
+            print_failure(error)
         raise
 
 
@@ -69,7 +78,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json({**_summary(row), "entries": entries})
         return
-    click.echo(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {_when(row.created_at)}")
+    click.echo(printable(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {_when(row.created_at)}"))
     for recorded in entries:
         text = _as_text(recorded)
         if text:
@@ -103,10 +112,8 @@ def export(ctx: click.Context, name: str, output: Path | None, as_json: bool) ->
     if output is None:
         click.echo(lines, nl=False)
         return
-    try:
-        output.write_bytes(lines)
-    except OSError as fault:
-        raise OperatorError(f"Cannot write {output}: {fault.strerror}.") from fault
+    with _told(as_json=as_json):
+        _write(output, lines)
     _done(as_json, f"Wrote {len(entries)} entries to {output}.", session=row.id, file=str(output))
 
 
@@ -133,11 +140,19 @@ def rename(ctx: click.Context, name: str, title: str, as_json: bool) -> None:
 def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     row = _with_store(ctx, lambda store: store.sessions.find(name), as_json=as_json)
     if not yes:
-        if as_json:
-            raise BadInput("With --json there is nobody to ask: add --yes.")
-        click.confirm(f"Delete {row.id} ({row.title or row.preview}) for good?", abort=True, err=True)
+        with _told(as_json=as_json):
+            may_delete = _confirm(row, can_ask=not as_json and sys.stdin is not None and sys.stdin.isatty())
+        if not may_delete:
+            exits.say("Nothing was deleted.")
+            return
     _with_store(ctx, lambda store: store.sessions.delete(row.id), as_json=as_json)
     _done(as_json, f"Deleted {row.id}.", session=row.id)
+
+
+def _confirm(row: Session, *, can_ask: bool) -> bool:
+    if not can_ask:
+        raise BadInput(f"There is nobody to ask whether {row.id} may be deleted: add --yes.")
+    return click.confirm(f"Delete {row.id} ({printable(row.title or row.preview)}) for good?", err=True)
 
 
 @command.command("fork", help="Copy a conversation, up to its last finished turn, under a new id.")
@@ -152,6 +167,13 @@ def fork(ctx: click.Context, name: str, title: str | None, as_json: bool) -> Non
 
     copy = _with_store(ctx, work, as_json=as_json)
     _done(as_json, f"Forked to {copy.id}; go on with `talaria -r {copy.id}`.", session=copy.id)
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as fault:
+        raise BadInput(f"Cannot write {file}: {fault.strerror}; give another file to -o.") from fault
 
 
 async def _read(store: Store, name: str) -> tuple[Session, Sequence[Recorded]]:

@@ -1,6 +1,7 @@
 """What every command needs first: the home of the chosen profile and a log that is written only when needed."""
 
 import logging
+from pathlib import Path
 
 import click
 
@@ -8,14 +9,18 @@ from talaria.compose import Settings, read_settings
 from talaria.config import paths
 
 
-def settings(ctx: click.Context) -> Settings:
+def home(ctx: click.Context) -> Path:
     profile: str | None = ctx.find_root().obj
-    home = paths.home(profile)
-    _log_to_file(home)
-    return read_settings(home)
+    found = paths.home(profile)
+    _log_to_file(found)
+    return found
 
 
-def _log_to_file(home: "paths.Path") -> None:
+def settings(ctx: click.Context) -> Settings:
+    return read_settings(home(ctx))
+
+
+def _log_to_file(home: Path) -> None:
     file = paths.log_file(home)
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[_LazyFile(file)]
@@ -25,7 +30,7 @@ def _log_to_file(home: "paths.Path") -> None:
 class _LazyFile(logging.Handler):
     """Makes the file with the first record; a log that cannot be written never gets in the way."""
 
-    def __init__(self, file: "paths.Path") -> None:
+    def __init__(self, file: Path) -> None:
         super().__init__()
         self._file = file
 

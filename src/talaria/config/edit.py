@@ -1,29 +1,32 @@
 """Changing config.yaml and .env for the person: comments stay, the file is replaced whole or not at all."""
 
 import os
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
-from talaria.config.load import decode, expand, parse_yaml
-from talaria.config.secrets import environment, read_env
+from talaria.config.load import decode, expand, parse_yaml, read_yaml
+from talaria.config.secrets import environment, read_env, unquoted
 from talaria.model.errors import BadConfig, BadInput, OperatorError
 
 
 def set_value(home: Path, key: str, value: str) -> Path:
-    """Set one setting and answer the file it went to. A secret (`*_API_KEY`, `*_TOKEN`) goes to .env."""
+    """Set one setting and answer the file it went to. A name in capitals (`OPENAI_API_KEY`) goes to .env."""
     if key.isupper():
         return _set_secret(home / ".env", key, value)
     import ruamel.yaml  # noqa: PLC0415  (only this command writes YAML)
 
     file = home / "config.yaml"
+    is_empty = not read_yaml(file)  # refuse to touch a file that is not right
+    before = file.read_text("utf-8") if file.exists() else ""
     yaml: Any = ruamel.yaml.YAML()
     try:
-        document: Any = (yaml.load(file.read_text("utf-8")) if file.exists() else None) or {}
+        document: Any = {} if is_empty else yaml.load(before)
     except ruamel.yaml.YAMLError as fault:
         raise BadConfig(f"{file} is not valid YAML; correct it before setting values.") from fault
     _put(document, key, _scalar(value))
-    text = _dump(yaml, document)
+    text = _comments(before) + _dump(yaml, document) if is_empty else _dump(yaml, document)
     decode(expand(parse_yaml(text, file), environment(home / ".env"), file), file)  # refuse what would not load
     _replace(file, text)
     return file
@@ -32,7 +35,9 @@ def set_value(home: Path, key: str, value: str) -> Path:
 def _put(document: Any, key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for name in parents:
-        inner: object = document.setdefault(name, {})
+        if document.get(name) is None:
+            document[name] = {}
+        inner: object = document[name]
         if not isinstance(inner, dict):
             raise BadInput(f"{name} in {key} holds a value, not settings.")
         document = cast("Any", inner)
@@ -48,6 +53,10 @@ def _scalar(value: str) -> Any:
         return value
 
 
+def _comments(text: str) -> str:
+    return "".join(f"{line}\n" for line in text.splitlines() if line.lstrip().startswith("#"))
+
+
 def _dump(yaml: Any, document: Any) -> str:
     stream = StringIO()
     yaml.dump(document, stream)
@@ -55,25 +64,30 @@ def _dump(yaml: Any, document: Any) -> str:
 
 
 def _set_secret(file: Path, name: str, value: str) -> Path:
-    if not name.isidentifier() or "\n" in value:
-        raise BadInput(f"{name} cannot be kept in {file}.")
+    written = next((form for form in (value, f'"{value}"', f"'{value}'") if unquoted(form.strip()) == value), None)
+    if not name.isidentifier() or written is None or len(value.splitlines()) > 1:
+        raise BadInput(f"{name} cannot be kept in {file}: a name is letters, digits and _, a value is one line.")
     read_env(file)  # refuse to touch a file that is not right
-    lines = file.read_text("utf-8").splitlines() if file.exists() else []
+    lines = file.read_text("utf-8-sig").splitlines() if file.exists() else []
     kept = [line for line in lines if line.strip().removeprefix("export ").partition("=")[0].strip() != name]
-    _replace(file, "\n".join([*kept, f"{name}={value}"]) + "\n")
+    _replace(file, "\n".join([*kept, f"{name}={written}"]) + "\n")
     return file
 
 
 def _replace(file: Path, text: str) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    target = file.resolve()  # a link into the person's dotfiles stays one
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(file)
+        temporary.replace(target)
     except OSError as fault:
-        temporary.unlink(missing_ok=True)
-        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
+        with suppress(OSError):
+            temporary.unlink()
+        raise OperatorError(
+            f"Cannot write {file}: {fault.strerror}. Make its folder writable, or set TALARIA_HOME to another."
+        ) from fault

@@ -25,7 +25,7 @@ def load(file: Path, environment: Mapping[str, str]) -> Config:
 def read_yaml(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text("utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except UnicodeDecodeError as fault:
         raise BadConfig(f"{file} is not UTF-8 text (byte {fault.start}); save it as UTF-8.") from fault
@@ -52,9 +52,9 @@ def parse_yaml(text: str, file: Path) -> dict[str, Any]:
 
 
 def expand(value: Any, environment: Mapping[str, str], file: Path, path: str = "") -> Any:
-    """`${NAME}` in every string; a name that is not set is an error that names it."""
+    """`${NAME}` in every string; a name that is not set is an error that names it. What is left empty is left out."""
     if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
+        items = [(key, item) for key, item in cast("dict[Any, Any]", value).items() if item is not None]
         return {str(key): expand(item, environment, file, f"{path}.{key}".lstrip(".")) for key, item in items}
     if isinstance(value, list):
         return [expand(item, environment, file, f"{path}[{n}]") for n, item in enumerate(cast("list[Any]", value))]
@@ -85,14 +85,19 @@ def _explain(said: str) -> str:
     where = _WHERE.search(said)
     if where is None:
         return f"{said}."
-    return f"{where[1].replace('[...]', '')} is wrong: {said[: where.start()]}."
+    return f"{_readable(where[1])} is wrong: {said[: where.start()]}."
+
+
+def _readable(path: str) -> str:
+    """`providers.*.wire` for msgspec's `providers[...].wire`."""
+    return path.replace("[...]", ".*")
 
 
 def _unknown_key(key: str, path: str) -> str:
     known = _known_keys(path)
     near = get_close_matches(key, known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"it may be one of: {', '.join(known)}."
-    return f"there is no setting {f'{path}.{key}'.lstrip('.')!r}; {hint}"
+    return f"there is no setting {f'{_readable(path)}.{key}'.lstrip('.')!r}; {hint}"
 
 
 def _known_keys(path: str) -> list[str]:

@@ -3,12 +3,15 @@
 import os
 from pathlib import Path
 
-from talaria.model.errors import BadInput
+from talaria.model.errors import BadConfig, BadInput
 
 
 def home(profile: str | None = None) -> Path:
     """`TALARIA_HOME`, else `~/.talaria`; a profile is a home of its own inside it."""
-    root = Path(os.environ.get("TALARIA_HOME") or Path.home() / ".talaria").expanduser()
+    try:
+        root = Path(os.environ.get("TALARIA_HOME") or "~/.talaria").expanduser()
+    except RuntimeError as fault:
+        raise BadConfig("There is no home folder here: set TALARIA_HOME to a folder of yours.") from fault
     if profile is None or profile == "default":
         return root
     if not profile.replace("-", "").replace("_", "").isalnum():

@@ -9,6 +9,14 @@ from talaria.net.timeouts import Timeouts
 from talaria.providers.base import Effort, Prices, WireName
 
 
+class TimeoutsConfig(Timeouts, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class PricesConfig(Prices, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     default: str | None = None
     """A model, or `provider:model`."""
@@ -26,7 +34,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     context_length: int | None = None
     max_tokens: int | None = None
-    prices: Prices | None = None
+    prices: PricesConfig | None = None
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,7 +44,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     api_key: Secret = NO_SECRET
     wire: WireName | None = None
     headers: dict[str, str] = {}
-    timeouts: Timeouts | None = None
+    timeouts: TimeoutsConfig | None = None
     default_model: str | None = None
     models: dict[str, ModelEntry] = {}
 
@@ -57,6 +65,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def decode_secret(type: type, value: Any) -> Any:
     """msgspec's hook for our own types."""
-    if type is Secret and isinstance(value, str):
-        return Secret(value)
-    raise NotImplementedError
+    if type is not Secret:
+        raise NotImplementedError
+    if not isinstance(value, str):
+        raise TypeError("Expected `str`")
+    return Secret(value)

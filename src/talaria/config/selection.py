@@ -26,17 +26,20 @@ class Choice(msgspec.Struct, frozen=True):
 def choose(config: Config, environment: Mapping[str, str], wanted: str | None = None) -> Choice | None:
     """None: nothing is configured and no key is there, so a local server may be looked for."""
     named = wanted or config.model.default
-    if DEMO in (named, config.model.provider):
+    provider, model = _split(named, config) if named is not None else (None, None)
+    if named == DEMO or (provider is None and config.model.provider == DEMO):
         return Choice(DEMO)
-    if named is not None:
-        provider, model = _split(named, config)
-        return Choice(provider or config.model.provider or _provider_at_hand(config, environment) or "custom", model)
-    if config.model.provider is not None:
-        return Choice(config.model.provider)
-    if config.model.base_url is not None:
-        return Choice("custom")
-    found = _provider_at_hand(config, environment)
-    return Choice(found) if found else None
+    chosen = provider or _configured(config) or _provider_at_hand(config, environment)
+    if chosen is None:
+        return Choice("custom", model) if model else None
+    return Choice(chosen, model)
+
+
+def _configured(config: Config) -> str | None:
+    """The provider that the settings under `model:` are about; None: whichever is chosen."""
+    general = config.model
+    by_default = _split(general.default, config)[0] if general.default else None
+    return general.provider or by_default or ("custom" if general.base_url else None)
 
 
 def _split(named: str, config: Config) -> tuple[str | None, str]:
@@ -59,7 +62,7 @@ def _provider_at_hand(config: Config, environment: Mapping[str, str]) -> str | N
 def endpoint(choice: Choice, config: Config, environment: Mapping[str, str]) -> Endpoint:
     """Raises `BadConfig`, `MissingCredential` with what to set and where."""
     facts, own = _facts(choice.provider, config)
-    is_chosen = config.model.provider in (None, choice.provider)
+    is_chosen = _configured(config) in (None, choice.provider)  # else its address and key are somebody else's
     general = config.model
     model = choice.model or own.default_model or facts.default_model
     if model is None:
@@ -67,7 +70,10 @@ def endpoint(choice: Choice, config: Config, environment: Mapping[str, str]) -> 
     base_url = (is_chosen and general.base_url) or own.base_url or _from(environment, facts.base_url_names)
     base_url = base_url or facts.base_url
     if not base_url.startswith(("http://", "https://")):
-        raise BadConfig(f"The address of {facts.label} is missing or not http(s): set model.base_url in config.yaml.")
+        raise BadConfig(
+            f"The address of {facts.label} is missing or not http(s): set model.base_url in config.yaml, "
+            "or name a provider that is known (-m provider:model)."
+        )
     known, override = _known(facts, model), own.models.get(model)
     return Endpoint(
         provider=choice.provider,
@@ -87,9 +93,10 @@ def _facts(name: str, config: Config) -> tuple[ProviderFacts, ProviderConfig]:
     own = config.providers.get(name)
     facts = catalog().get(name)
     if facts is None and own is None:
-        near = get_close_matches(name, [*catalog(), *config.providers], 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(catalog())}."
-        raise BadConfig(f"There is no provider {name!r}; {hint}")
+        known = [*catalog(), *config.providers, DEMO]
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(known)}."
+        raise BadConfig(f"There is no provider {name!r} (model.provider in config.yaml, or -m); {hint}")
     return facts or ProviderFacts(name, name, ""), own or ProviderConfig()
 
 

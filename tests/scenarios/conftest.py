@@ -1,0 +1,68 @@
+"""The real command as a process of its own, in a home of its own, against a scripted model."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from talaria.testing.servers.model_server import ModelServer
+
+COMMAND = (sys.executable, "-m", "talaria.cli.main")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Not there yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def environment(tmp_path: Path, home: Path) -> dict[str, str]:
+    """No key, no proxy: only what every process has."""
+    work = tmp_path / "work"
+    work.mkdir()
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "TALARIA_HOME": str(home),
+        "PWD": str(work),
+    }
+
+
+@pytest.fixture
+def talaria(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`talaria("-q", "hi", input="piped", env={"X": "y"})`"""
+
+    def run(
+        *arguments: str,
+        input: str = "",
+        env: Mapping[str, str] | None = None,
+        preexec_fn: Callable[[], object] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            input=input,
+            env={**environment, **(env or {})},
+            cwd=environment["PWD"],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+            check=False,
+            preexec_fn=preexec_fn,
+        )
+
+    return run
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[ModelServer]:
+    """The model of this home."""
+    with ModelServer() as running:
+        home.mkdir(mode=0o700)
+        (home / "config.yaml").write_text(f"model: {{default: test-model, base_url: '{running.base_url}'}}\n")
+        yield running

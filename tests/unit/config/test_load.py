@@ -1,0 +1,148 @@
+from pathlib import Path
+
+import pytest
+
+from talaria.config.load import load
+from talaria.config.schema import Config
+from talaria.model.errors import BadConfig
+from talaria.model.secret import Secret
+
+FULL = """
+model:
+  default: openrouter:some/model
+  api_key: sk-1
+  reasoning_effort: high
+providers:
+  work:
+    base_url: https://llm.example/v1
+    wire: anthropic_messages
+    headers: {X-Team: blue}
+    timeouts: {connect_s: 3}
+    models:
+      big: {context_length: 5, prices: {input: 1, output: 2}}
+agent:
+  max_turns: 7
+  max_cost_usd: 1
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+@pytest.mark.parametrize("text", [None, "", "# nothing but a comment\n", "{}", "model:\n  # default: x\n", "agent: {}"])
+def test_what_is_not_said_has_its_default(file: Path, text: str | None) -> None:
+    if text is not None:
+        file.write_text(text)
+    assert load(file, {}) == Config()
+
+
+def test_home_below_a_file_has_no_settings(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert load(tmp_path / "file/home/config.yaml", {}) == Config()
+
+
+def test_every_setting_is_read(file: Path) -> None:
+    file.write_text(FULL)
+    config = load(file, {})
+
+    work = config.providers["work"]
+    assert (config.model.default, config.model.api_key) == ("openrouter:some/model", Secret("sk-1"))
+    assert (work.wire, work.headers) == ("anthropic_messages", {"X-Team": "blue"})
+    assert work.timeouts is not None
+    assert (work.timeouts.connect_s, work.timeouts.read_s) == (3, 300)
+    assert work.models["big"].prices is not None
+    assert (config.agent.max_turns, config.agent.max_cost_usd) == (7, 1.0)
+    assert "sk-1" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("modle: {}", "there is no setting 'modle'; did you mean 'model'?"),
+        ("zzz: 1", "there is no setting 'zzz'; it may be one of: model, providers, agent."),
+        ("model: {defualt: x}", "there is no setting 'model.defualt'; did you mean 'default'?"),
+        ("providers: {a: {base_ulr: x}}", "there is no setting 'providers.*.base_ulr'; did you mean 'base_url'?"),
+        (
+            "providers: {a: {models: {m: {max_tokns: 1}}}}",
+            "there is no setting 'providers.*.models.*.max_tokns'; did you mean 'max_tokens'?",
+        ),
+        (
+            "providers: {a: {timeouts: {read: 1}}}",
+            "there is no setting 'providers.*.timeouts.read'; did you mean 'read_s'?",
+        ),
+        (
+            "providers: {a: {models: {m: {prices: {input: 1, output: 1, cached: 1}}}}}",
+            "there is no setting 'providers.*.models.*.prices.cached'; did you mean 'cache_read'?",
+        ),
+        ("5: x", "there is no setting '5'; it may be one of"),
+    ],
+)
+def test_unknown_setting_is_told_with_the_nearest_name(file: Path, text: str, sentence: str) -> None:
+    file.write_text(text)
+    with pytest.raises(BadConfig) as told:
+        load(file, {})
+    assert str(told.value).startswith(f"{file}: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("agent: {max_turns: many}", "agent.max_turns is wrong: Expected `int`, got `str`."),
+        ("agent: {max_turns: 1.5}", "agent.max_turns is wrong: Expected `int`, got `float`."),
+        ("model: x", "model is wrong: Expected `object`, got `str`."),
+        ("model: {api_key: 12345}", "model.api_key is wrong: Expected `str`."),
+        ("model: {wire: smoke}", "model.wire is wrong: Invalid enum value 'smoke'."),
+        ("providers: {a: {headers: {x: 1}}}", "providers.*.headers.* is wrong: Expected `str`, got `int`."),
+        ("providers: [a]", "providers is wrong: Expected `object`, got `array`."),
+    ],
+)
+def test_value_of_the_wrong_type_is_told_with_its_path(file: Path, text: str, sentence: str) -> None:
+    file.write_text(text)
+    with pytest.raises(BadConfig) as told:
+        load(file, {})
+    assert str(told.value) == f"{file}: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"model:\n  default: [x\n", "is not valid YAML at line 3: "),
+        (b"a: b: c\n", "is not valid YAML at line 1: "),
+        (b"\tmodel: x\n", "is not valid YAML at line 1: "),
+        (b"model: \x01\n", "is not valid YAML"),
+        (b"- a\n- b\n", "must hold settings as `name: value` lines."),
+        (b"just words", "must hold settings as `name: value` lines."),
+        (b"model: {default: caf\xe9}", "is not UTF-8 text (byte 20); save it as UTF-8."),
+        (b"!!python/object/apply:os.system [id]", "is not valid YAML at line 1: "),
+    ],
+)
+def test_file_that_is_not_settings_is_told_with_the_place(file: Path, content: bytes, sentence: str) -> None:
+    file.write_bytes(content)
+    with pytest.raises(BadConfig) as told:
+        load(file, {})
+    assert str(told.value).startswith(f"{file} {sentence}")
+    assert "\n" not in str(told.value)
+
+
+def test_unreadable_file_is_told(file: Path) -> None:
+    file.mkdir()
+    with pytest.raises(BadConfig, match=rf"Cannot read {file}: Is a directory\."):
+        load(file, {})
+
+
+def test_variables_are_filled_in_everywhere(file: Path) -> None:
+    file.write_text(
+        "model: {api_key: '${KEY}', base_url: 'https://${HOST}:${PORT}/v1'}\nproviders: {a: {headers: {k: $X}}}"
+    )
+    config = load(file, {"KEY": "sk", "HOST": "h", "PORT": "1"})
+    assert (config.model.api_key, config.model.base_url) == (Secret("sk"), "https://h:1/v1")
+    assert config.providers["a"].headers == {"k": "$X"}
+
+
+def test_variable_that_is_not_set_is_told_with_its_place(file: Path) -> None:
+    file.write_text("model:\n  api_key: ${NOPE}\n")
+    with pytest.raises(BadConfig) as told:
+        load(file, {})
+    assert str(told.value) == f"{file}: model.api_key uses ${{NOPE}}, which is not set; add it to .env or export it."

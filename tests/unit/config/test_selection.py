@@ -1,0 +1,216 @@
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from talaria.config.schema import Config, decode_secret
+from talaria.config.selection import LOCAL_TIMEOUTS, Choice, choose, endpoint
+from talaria.model.errors import BadConfig, MissingCredential
+from talaria.model.secret import NO_SECRET, Secret
+from talaria.net.timeouts import Timeouts
+from talaria.providers.base import Endpoint
+from talaria.providers.catalog import catalog
+
+
+def config(**settings: Any) -> Config:
+    return msgspec.convert(settings, Config, dec_hook=decode_secret)
+
+
+def chosen(settings: Config, environment: Mapping[str, str], wanted: str | None = None) -> Endpoint:
+    choice = choose(settings, environment, wanted)
+    assert choice is not None
+    return endpoint(choice, settings, environment)
+
+
+WORK = {"base_url": "https://llm.work/v1", "api_key": "sk-work", "default_model": "m"}
+ALL_KEYS = {facts.keys[0]: "sk" for facts in catalog().values() if facts.keys and not facts.is_local}
+
+
+def test_nothing_at_hand_leaves_the_search_to_others() -> None:
+    assert choose(config(), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "provider"),
+    [
+        (["OPENROUTER_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"], "openrouter"),
+        (["OPENAI_API_KEY", "ANTHROPIC_API_KEY"], "anthropic"),
+        (["GEMINI_API_KEY", "OPENAI_API_KEY"], "openai"),
+        (["GOOGLE_API_KEY"], "gemini"),
+        (["OLLAMA_API_KEY"], None),
+    ],
+)
+def test_keys_are_looked_for_in_the_order_of_the_catalog(keys: list[str], provider: str | None) -> None:
+    choice = choose(config(), dict.fromkeys(keys, "sk"))
+    assert choice == (Choice(provider) if provider else None)
+
+
+def test_key_that_is_set_to_nothing_does_not_count() -> None:
+    assert choose(config(), {"OPENROUTER_API_KEY": "", "GROQ_API_KEY": "x"}) == Choice("groq")
+
+
+def test_own_provider_with_a_key_comes_before_the_catalog() -> None:
+    assert choose(config(providers={"work": WORK}), ALL_KEYS) == Choice("work")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "choice"),
+    [
+        ("groq:llama-3", Choice("groq", "llama-3")),
+        ("openrouter:vendor/model:free", Choice("openrouter", "vendor/model:free")),
+        ("ollama:qwen3:8b", Choice("ollama", "qwen3:8b")),
+        ("qwen3:8b", Choice("openrouter", "qwen3:8b")),
+        ("llama.cpp:x", Choice("llama.cpp", "x")),
+        ("work:m2", Choice("work", "m2")),
+        ("gpt-5", Choice("openrouter", "gpt-5")),
+        ("demo", Choice("demo")),
+    ],
+)
+@pytest.mark.parametrize("is_setting", [False, True])
+def test_provider_may_stand_before_the_model(wanted: str, choice: Choice, is_setting: bool) -> None:
+    work = {"base_url": "https://llm.work/v1"}
+    settings = config(model={"default": wanted} if is_setting else {}, providers={"work": work})
+    found = choose(settings, {"OPENROUTER_API_KEY": "sk"}, None if is_setting else wanted)
+    assert found == choice
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted", "choice"),
+    [
+        ({"provider": "groq"}, None, Choice("groq")),
+        ({"provider": "groq"}, "x", Choice("groq", "x")),
+        ({"provider": "groq", "default": "y"}, "xai:x", Choice("xai", "x")),
+        ({"provider": "demo"}, None, Choice("demo")),
+        ({"provider": "demo"}, "xai:grok-4", Choice("xai", "grok-4")),
+        ({"provider": "demo", "default": "x"}, None, Choice("demo")),
+        ({"base_url": "http://h/v1"}, None, Choice("custom")),
+        ({"base_url": "http://h/v1", "default": "x"}, None, Choice("custom", "x")),
+        ({"base_url": "http://h/v1", "default": "x"}, "y", Choice("custom", "y")),
+        ({"base_url": "http://h/v1", "default": "x"}, "xai:y", Choice("xai", "y")),
+    ],
+)
+def test_what_was_asked_for_wins_over_settings_and_these_over_keys(
+    model: dict[str, str], wanted: str | None, choice: Choice
+) -> None:
+    assert choose(config(model=model), {"OPENROUTER_API_KEY": "sk"}, wanted) == choice
+
+
+def test_facts_of_the_catalog_reach_the_endpoint() -> None:
+    found = chosen(config(), {"ANTHROPIC_API_KEY": "sk-ant"})
+    assert (found.provider, found.base_url, found.wire) == (
+        "anthropic",
+        "https://api.anthropic.com/v1",
+        "anthropic_messages",
+    )
+    assert (found.key, found.window, found.timeouts) == (Secret("sk-ant"), 200_000, Timeouts())
+    assert found.prices is not None
+
+
+def test_dated_name_has_the_facts_of_its_model() -> None:
+    found = chosen(config(), {"ANTHROPIC_API_KEY": "x"}, "anthropic:claude-sonnet-4-5-20250929")
+    assert found.window == 200_000
+    assert chosen(config(), {"ANTHROPIC_API_KEY": "x"}, "anthropic:new-thing").window is None
+
+
+def test_own_address_needs_no_key() -> None:
+    found = chosen(config(model={"base_url": "http://127.0.0.1:9/v1/", "default": "m"}), {})
+    assert (found.provider, found.base_url, found.wire) == ("custom", "http://127.0.0.1:9/v1", "openai_chat")
+    assert found.key == NO_SECRET
+
+
+@pytest.mark.parametrize(
+    ("wanted", "base_url", "key"),
+    [
+        (None, "http://127.0.0.1:9/v1", "sk-own"),
+        ("other", "http://127.0.0.1:9/v1", "sk-own"),
+        ("groq:m", "https://api.groq.com/openai/v1", "sk-groq"),
+        ("openrouter:m", "https://openrouter.ai/api/v1", "sk-or"),
+    ],
+)
+def test_key_of_one_provider_never_goes_to_the_address_of_another(wanted: str | None, base_url: str, key: str) -> None:
+    settings = config(model={"base_url": "http://127.0.0.1:9/v1", "api_key": "sk-own", "default": "m"})
+    found = chosen(settings, {"OPENROUTER_API_KEY": "sk-or", "GROQ_API_KEY": "sk-groq"}, wanted)
+    assert (found.base_url, found.key) == (base_url, Secret(key))
+
+
+@pytest.mark.parametrize(
+    "model", [{"provider": "groq", "default": "m"}, {"default": "groq:m"}], ids=["by provider", "by prefix"]
+)
+def test_address_under_model_is_that_of_the_configured_provider(model: dict[str, str]) -> None:
+    settings = config(model={**model, "base_url": "https://mirror/v1", "context_length": 5, "max_tokens": 6})
+    environment = {"GROQ_API_KEY": "sk-groq", "XAI_API_KEY": "sk-x"}
+
+    found = chosen(settings, environment)
+    other = chosen(settings, environment, "xai:grok-4")
+
+    assert (found.base_url, found.key, found.window, found.max_output) == ("https://mirror/v1", Secret("sk-groq"), 5, 6)
+    assert (other.base_url, other.key, other.window) == ("https://api.x.ai/v1", Secret("sk-x"), 256_000)
+
+
+@pytest.mark.parametrize(
+    ("environment", "wire"),
+    [
+        ({}, "openai_responses"),
+        ({"OPENAI_BASE_URL": "https://api.openai.com/v1/"}, "openai_responses"),
+        ({"OPENAI_BASE_URL": "http://localhost:4000"}, "openai_chat"),
+    ],
+)
+def test_another_address_for_openai_speaks_chat(environment: dict[str, str], wire: str) -> None:
+    assert chosen(config(), {"OPENAI_API_KEY": "sk", **environment}).wire == wire
+
+
+def test_own_settings_replace_those_of_the_catalog() -> None:
+    own = {
+        "base_url": "https://mirror/v1",
+        "api_key": "sk-own",
+        "wire": "openai_chat",
+        "headers": {"X-A": "b"},
+        "timeouts": {"read_s": 5},
+        "default_model": "gpt-5",
+        "models": {"gpt-5": {"context_length": 1, "max_tokens": 2, "prices": {"input": 3, "output": 4}}},
+    }
+    found = chosen(config(providers={"openai": own}), {"OPENAI_API_KEY": "sk-env"})
+    assert (found.base_url, found.key, found.wire) == ("https://mirror/v1", Secret("sk-own"), "openai_chat")
+    assert (found.headers, found.timeouts.read_s, found.model) == ((("X-A", "b"),), 5, "gpt-5")
+    assert found.prices is not None
+    assert (found.window, found.max_output, found.prices.input) == (1, 2, 3)
+
+
+def test_local_server_may_think_for_long() -> None:
+    assert chosen(config(), {}, "ollama:qwen3:8b").timeouts == LOCAL_TIMEOUTS
+
+
+@pytest.mark.parametrize(
+    "name", [facts.name for facts in catalog().values() if not facts.is_local and facts.name != "custom"]
+)
+def test_missing_key_is_told_with_variable_file_and_where_to_get_it(name: str) -> None:
+    facts = catalog()[name]
+    with pytest.raises(MissingCredential) as told:
+        chosen(config(model={"provider": name}), {})
+    sentence = str(told.value)
+    assert facts.keys[0] in sentence
+    assert ".env" in sentence
+    assert f"talaria config set {facts.keys[0]}" in sentence
+    assert facts.signup in sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (
+            {"provider": "opnai"},
+            "There is no provider 'opnai' (model.provider in config.yaml, or -m); did you mean 'openai'?",
+        ),
+        ({"provider": "zzz"}, "known are: openrouter, "),
+        ({"provider": "ollama"}, "No model is set for Ollama: set model.default in config.yaml, or use -m."),
+        ({"base_url": "http://h"}, "No model is set for your endpoint"),
+        ({"base_url": "h:80", "default": "m"}, "set model.base_url in config.yaml"),
+        ({"provider": "custom", "default": "m"}, "set model.base_url in config.yaml"),
+        ({"default": "gpt-5"}, "or name a provider that is known (-m provider:model)"),
+    ],
+)
+def test_what_cannot_be_is_told_with_the_setting(model: dict[str, str], sentence: str) -> None:
+    with pytest.raises(BadConfig) as told:
+        chosen(config(model=model), {})
+    assert sentence in str(told.value)

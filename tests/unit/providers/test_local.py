@@ -1,0 +1,41 @@
+"""Model servers on this machine."""
+
+import socket
+
+from talaria.net.client import HttpClient
+from talaria.providers import local
+from talaria.providers.catalog import ProviderFacts
+from talaria.testing.servers.model_server import ModelServer
+
+
+def facts(name: str, base_url: str) -> ProviderFacts:
+    return ProviderFacts(name, name, base_url, is_local=True)
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+async def test_only_servers_that_answer_are_open_and_their_order_stays() -> None:
+    with ModelServer() as first, ModelServer() as second:
+        away = facts("away", f"http://127.0.0.1:{closed_port()}/v1")
+        here = [facts("one", first.base_url), away, facts("two", second.base_url)]
+        assert [found.name for found in await local.open_ports(here)] == ["one", "two"]
+
+
+async def test_first_model_of_the_first_server_that_has_one_is_taken() -> None:
+    with ModelServer(models=()) as empty, ModelServer(models=("a", "b")) as full:
+        candidates = [facts("empty", empty.base_url), facts("full", full.base_url)]
+        async with HttpClient() as client:
+            assert await local.first_model(candidates, client) == local.LocalModel("full", "a")
+
+
+async def test_server_of_another_kind_is_passed_over() -> None:
+    with ModelServer() as server:
+        candidates = [
+            facts("other", f"{server.url}/elsewhere"),
+            facts("gone", f"http://127.0.0.1:{closed_port()}/v1"),
+        ]
+        async with HttpClient() as client:
+            assert await local.first_model(candidates, client) is None
