@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId, SessionId
 from talaria.model.tools import ToolSpec
 
@@ -54,7 +55,11 @@ class Scope:
     """Folder for output too long for the model."""
 
     def resolve(self, path: str) -> Path:
-        return (self.cwd / Path(path).expanduser()).resolve()
+        """Raises `BadArguments` for what cannot be a path here."""
+        try:
+            return (self.cwd / Path(path).expanduser()).resolve()
+        except (OSError, ValueError, RuntimeError) as fault:  # a loop of links, a NUL, the home of nobody
+            raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,11 @@ class Run:
     @property
     def key(self) -> str:
         return f"{self.scope.session}:{self.call}"
+
+    def spill(self, what: str) -> Path:
+        """Where to keep all of `what`. The call's id comes from the model: only its harmless signs count."""
+        safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in self.call)
+        return self.scope.spill / f"{safe[:80]}-{what}.txt"
 
 
 class Invocation(Protocol):

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 from talaria.model.errors import ModelCorrectable, ToolFailed
 from talaria.model.messages import ToolCall, ToolResult
@@ -31,9 +30,16 @@ class Executor:
         self._scope = scope
 
     def prepare(self, call: ToolCall) -> Prepared:
-        """Raises `BadArguments`."""
+        """Raises `ModelCorrectable`, whatever the tool does."""
         tool = self._toolbox.find(call.name)
-        return Prepared(call, tool, tool.prepare(call.arguments, self._scope))
+        try:
+            invocation = tool.prepare(call.arguments, self._scope)
+        except ModelCorrectable:
+            raise
+        except Exception as fault:
+            log.exception("tool %s broke", call.name)
+            raise ToolFailed(f"{call.name} broke: {type(fault).__name__}: {fault}") from fault
+        return Prepared(call, tool, invocation)
 
     async def admit(self, prepared: Prepared) -> None:
         """Raises `Denied`."""
@@ -42,17 +48,17 @@ class Executor:
     async def run(self, prepared: Prepared) -> ToolResult:
         """Always an outcome; only cancellation passes through."""
         call = prepared.call
+        run = Run(call.id, self._scope)
         try:
-            text = await self._run(prepared)
-            return ToolResult(call.id, call.name, cap(text, self._spill(call)))
+            text = await self._run(prepared, run)
+            return ToolResult(call.id, call.name, cap(text, run.spill("result")))
         except ModelCorrectable as failure:
             return failed(call, str(failure))
-        except Exception as fault:
+        except (Exception, SystemExit) as fault:
             log.exception("tool %s broke", call.name)
             return failed(call, f"{call.name} broke: {type(fault).__name__}: {fault}")
 
-    async def _run(self, prepared: Prepared) -> str:
-        run = Run(prepared.call.id, self._scope)
+    async def _run(self, prepared: Prepared, run: Run) -> str:
         limit = prepared.tool.timeout_s
         deadline = asyncio.timeout(limit)
         try:
@@ -64,10 +70,6 @@ class Executor:
                     f"It took longer than {limit:.0f} seconds and was stopped; check what it has done."
                 ) from None
             raise
-
-    def _spill(self, call: ToolCall) -> Path:
-        safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in call.id)
-        return self._scope.spill / f"{safe[:80]}.txt"
 
 
 def failed(call: ToolCall, sentence: str) -> ToolResult:

@@ -97,6 +97,8 @@ def _arguments(function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str 
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     run_parameter = None
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise TypeError(f"{parameter.name} of {function.__name__} cannot be passed by its name.")
         hint = hints.get(parameter.name, str)
         if hint is Run:
             run_parameter = parameter.name
@@ -122,7 +124,7 @@ def _described(hint: Any) -> Any:
 def _schema(arguments: type[msgspec.Struct]) -> bytes:
     schema: dict[str, Any] = msgspec.json.schema(arguments)
     definitions: dict[str, dict[str, Any]] = schema["$defs"]
-    own = definitions.pop(arguments.__name__)
+    own = definitions.pop(schema["$ref"].rpartition("/")[2])
     own.pop("title", None)
     if definitions:
         own["$defs"] = definitions

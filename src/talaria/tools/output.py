@@ -5,16 +5,19 @@ from typing import IO
 
 HEAD_BYTES = 16_000
 TAIL_BYTES = 16_000
+NOTICE_BYTES = 8_000
+"""Room for what is said around the output, so that what was cut once is not cut again."""
 
 
 class Output:
-    """Collects bytes; past head + tail everything is also written to `spill`."""
+    """Collects bytes; past head + tail everything is also written to `spill`, if the disk allows it."""
 
     def __init__(self, spill: Path) -> None:
         self._spill = spill
         self._head = bytearray()
         self._tail = bytearray()
         self._file: IO[bytes] | None = None
+        self._fault = ""
         self._size_bytes = 0
 
     def add(self, chunk: bytes) -> None:
@@ -22,32 +25,41 @@ class Output:
         room = max(0, HEAD_BYTES - len(self._head))
         self._head += chunk[:room]
         rest = chunk[room:]
-        if self._file is None and len(self._tail) + len(rest) > TAIL_BYTES:
-            self._file = self._open()
-        if self._file is not None:
-            self._file.write(rest)
+        if not self._fault and self._size_bytes > HEAD_BYTES + TAIL_BYTES:
+            self._keep(rest)
         self._tail = (self._tail + rest)[-TAIL_BYTES:]
 
-    def _open(self) -> IO[bytes]:
-        self._spill.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = self._spill.open("wb")
-        file.write(self._head + self._tail)
-        return file
+    def _keep(self, rest: bytes) -> None:
+        try:
+            if self._file is None:
+                self._spill.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = self._spill.open("wb", buffering=0)
+                self._file.write(self._head + self._tail)
+            self._file.write(rest)
+        except OSError as fault:
+            self._fault = fault.strerror
 
     def text(self) -> str:
         """Ends the collecting."""
-        head, tail = (bytes(part).decode("utf-8", "replace") for part in (self._head, self._tail))
-        if self._file is None:
-            return bytes(self._head + self._tail).decode("utf-8", "replace")
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         left_out = self._size_bytes - len(self._head) - len(self._tail)
-        return f"{head}\n\n[… {left_out:,} bytes left out; all {self._size_bytes:,} are in {self._spill} …]\n\n{tail}"
+        if left_out == 0:
+            return bytes(self._head + self._tail).decode("utf-8", "replace")
+        head, tail = (bytes(part).decode("utf-8", "replace") for part in (self._head, self._tail))
+        kept = (
+            f"they could not be kept: {self._fault}"
+            if self._fault
+            else f"all {self._size_bytes:,} are in {self._spill}"
+        )
+        return f"{head}\n\n[… {left_out:,} bytes left out; {kept} …]\n\n{tail}"
 
 
 def cap(text: str, spill: Path) -> str:
+    """`text` as UTF-8 can hold it (no lone surrogates), short enough for the model."""
     encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= HEAD_BYTES + TAIL_BYTES:
-        return text
+    if len(encoded) <= HEAD_BYTES + TAIL_BYTES + NOTICE_BYTES:
+        return encoded.decode()
     output = Output(spill)
     output.add(encoded)
     return output.text()

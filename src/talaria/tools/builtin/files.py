@@ -1,7 +1,7 @@
 """Reading and changing files. A write is whole or not at all: it goes to a temporary file that replaces the old one."""
 
 import os
-import tempfile
+import stat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,9 +34,17 @@ def read_file(
         lines.pop()
     start = max(1, offset)
     shown = lines[start - 1 : start - 1 + max(1, limit)]
-    body = "\n".join(f"{number}|{line[:MAX_LINE_CHARS]}" for number, line in enumerate(shown, start))
+    if not shown:
+        return f"[the file ends at line {len(lines)}]" if lines else "[empty]"
+    body = "\n".join(f"{number}|{_shown(line)}" for number, line in enumerate(shown, start))
     left = len(lines) - (start - 1 + len(shown))
-    return f"{body}\n[{left} more lines; continue with offset={start + len(shown)}]" if left > 0 else body or "[empty]"
+    return f"{body}\n[{left} more lines; continue with offset={start + len(shown)}]" if left > 0 else body
+
+
+def _shown(line: str) -> str:
+    text = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    cut = len(text) - MAX_LINE_CHARS
+    return text if cut <= 0 else f"{text[:MAX_LINE_CHARS]}[… {cut:,} more characters]"
 
 
 @tool(effect=_writes)
@@ -72,12 +80,16 @@ def patch(
 
 
 def _load(target: Path) -> str:
+    """As text that `_replace` writes back byte for byte. A device or pipe is refused: it may never end."""
     try:
-        if target.stat().st_size > MAX_FILE_BYTES:
-            raise ToolFailed(f"{target} is larger than {MAX_FILE_BYTES >> 20} MB; use the terminal to look at parts.")
-        content = target.read_bytes()
+        if not stat.S_ISREG(target.stat().st_mode):
+            raise ToolFailed(f"{target} is not a file that can be read: it is a folder, device or pipe.")
+        with target.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as fault:
         raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
+    if len(content) > MAX_FILE_BYTES:
+        raise ToolFailed(f"{target} is larger than {MAX_FILE_BYTES >> 20} MB; use the terminal to look at parts.")
     if b"\0" in content[:8192]:
         raise ToolFailed(f"{target} is not a text file.")
     return content.decode("utf-8", "surrogateescape")
@@ -86,23 +98,19 @@ def _load(target: Path) -> str:
 def _replace(target: Path, content: str) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        mode = target.stat().st_mode & 0o7777 if target.exists() else None
+        temporary = target.with_name(f".{target.name[:32]}.{os.urandom(6).hex()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             with os.fdopen(descriptor, "wb") as file:
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)  # before the content: what was private stays so
                 file.write(content.encode("utf-8", "surrogateescape"))
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(mode)
-            Path(temporary).replace(target)
+            temporary.replace(target)
         except OSError:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
-
-
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current

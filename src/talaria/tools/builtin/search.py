@@ -48,7 +48,7 @@ def search_files(
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
-    except re.error as fault:
+    except (re.error, OverflowError, RecursionError) as fault:
         raise ToolFailed(f"{pattern!r} is not a regular expression: {fault}.") from fault
 
 
@@ -58,10 +58,11 @@ def _files(root: Path) -> Iterator[Path]:
         return
     deadline = time.monotonic() + TIME_S
     for folder, folders, names in os.walk(root):
-        if time.monotonic() > deadline:
-            raise ToolFailed(f"The search below {root} took longer than {TIME_S:.0f} seconds; narrow it.")
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
-        yield from (Path(folder) / name for name in sorted(names))
+        for name in sorted(names):
+            if time.monotonic() > deadline:
+                raise ToolFailed(f"The search below {root} took longer than {TIME_S:.0f} seconds; narrow it.")
+            yield Path(folder) / name
 
 
 def _names(root: Path, pattern: str) -> Iterator[str]:

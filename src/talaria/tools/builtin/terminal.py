@@ -43,7 +43,7 @@ async def terminal(
 
     Answers its output (stdout and stderr together) and exit code. Processes that it leaves behind are ended.
     """
-    output = Output(run.scope.spill / f"{run.call}.txt")
+    output = Output(run.spill("output"))
     limit = max(1, min(timeout_s, MAX_TIMEOUT_S))
     async with _started(command, run.scope.resolve(workdir), output) as process:
         try:
@@ -62,9 +62,10 @@ async def _started(command: str, workdir: Path, output: Output) -> AsyncGenerato
     The pipe is ours, not the process's: so the end of the command is seen even if a child of it keeps the pipe open.
     """
     reading, writing = os.pipe()
+    spawning = asyncio.create_task(_spawn(command, workdir, writing), name="terminal start")
     try:
-        process = await _spawn(command, workdir, writing)
-    except ToolFailed:
+        process = await _despite_interruption(spawning)
+    except BaseException:
         os.close(reading)
         raise
     finally:
@@ -73,12 +74,27 @@ async def _started(command: str, workdir: Path, output: Output) -> AsyncGenerato
     try:
         yield process
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also children that the command left behind
-        await process.wait()
+        await _end(process)
         await asyncio.wait([pump], timeout=LEFTOVER_S)  # a process that left the group may hold the pipe
         pump.cancel()
         await asyncio.gather(pump, return_exceptions=True)
+
+
+async def _despite_interruption(spawning: asyncio.Task[asyncio.subprocess.Process]) -> asyncio.subprocess.Process:
+    """An interruption waits for the start: asyncio itself would end the shell alone, not what it has started."""
+    try:
+        return await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        await asyncio.wait([spawning])
+        if spawning.exception() is None:
+            await _end(spawning.result())
+        raise
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # also children that the command left behind
+    await process.wait()
 
 
 async def _spawn(command: str, workdir: Path, output: int) -> asyncio.subprocess.Process:

@@ -1,0 +1,41 @@
+"""Every tool is called as the model calls it: by name and JSON, through the executor."""
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from talaria.model.ids import CallId, SessionId
+from talaria.model.messages import ToolCall, ToolResult
+from talaria.tools.approval import OpenGate
+from talaria.tools.base import Scope
+from talaria.tools.builtin import BUILTIN
+from talaria.tools.executor import Executor
+from talaria.tools.registry import Toolbox
+
+Use = Callable[..., Awaitable[ToolResult]]
+
+
+@pytest.fixture
+def scope(tmp_path: Path) -> Scope:
+    cwd = tmp_path / "work"
+    cwd.mkdir()
+    return Scope(SessionId("session-1"), cwd, tmp_path / "spill")
+
+
+@pytest.fixture
+def cwd(scope: Scope) -> Path:
+    return scope.cwd
+
+
+@pytest.fixture
+def use(scope: Scope) -> Use:
+    """`await use("read_file", path="a.txt")`"""
+    executor = Executor(Toolbox(BUILTIN), OpenGate(), scope)
+
+    async def call(name: str, /, *, call_id: str = "call_1", **arguments: object) -> ToolResult:
+        prepared = executor.prepare(ToolCall(CallId(call_id), name, json.dumps(arguments)))
+        return await executor.run(prepared)
+
+    return call

@@ -1,0 +1,189 @@
+import asyncio
+import os
+import select
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from talaria.model.messages import ToolResult
+from talaria.tools.base import Scope
+from talaria.tools.output import HEAD_BYTES, TAIL_BYTES
+
+Use = Callable[..., Awaitable[ToolResult]]
+
+
+class Line:
+    """A named pipe that a command holds open for writing: its end is seen when nobody has it any more."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def read(self) -> bytes:
+        """What was written, or b"" once every holder is gone; waits until one of both is so."""
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
+        assert poll.poll(10_000)
+        return os.read(self._reading, 1000)
+
+    def close(self) -> None:
+        os.close(self._reading)
+
+
+@pytest.fixture
+def line(cwd: Path) -> Iterator[Line]:
+    opened = Line(cwd / "line")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("true", "[exit code 0]"),
+        ("exit 7", "[exit code 7]"),
+        ("kill -TERM $$", "[exit code -15]"),
+        ("no-such-command-here", "no-such-command-here: command not found\n\n[exit code 127]"),
+        ("echo out", "out\n\n[exit code 0]"),
+        ("echo err >&2; exit 1", "err\n\n[exit code 1]"),
+        ("printf 'caf\\xe9'", "caf\N{REPLACEMENT CHARACTER}\n[exit code 0]"),
+        ("cat", "[exit code 0]"),
+    ],
+)
+async def test_output_and_exit_code_are_answered(use: Use, command: str, said: str) -> None:
+    result = await use("terminal", command=command)
+    assert result.text.endswith(said)
+    assert not result.is_error
+
+
+async def test_stdout_and_stderr_stand_in_the_order_of_writing(use: Use) -> None:
+    result = await use("terminal", command="echo 1; echo 2 >&2; echo 3")
+    assert result.text == "1\n2\n3\n\n[exit code 0]"
+
+
+async def test_command_runs_where_it_is_told_to(use: Use, cwd: Path) -> None:
+    (cwd / "inner").mkdir()
+    assert (await use("terminal", command="pwd", workdir="inner")).text.startswith(f"{cwd}/inner\n")
+    assert (await use("terminal", command="pwd")).text.startswith(f"{cwd}\n")
+
+
+@pytest.mark.parametrize("workdir", ["nowhere", "file"])
+async def test_working_directory_that_is_none_is_told(use: Use, cwd: Path, workdir: str) -> None:
+    (cwd / "file").touch()
+    result = await use("terminal", command="pwd", workdir=workdir)
+    assert result.is_error
+    assert f"Cannot start the command in {cwd / workdir}: " in result.text
+
+
+async def test_command_with_a_nul_is_told(use: Use) -> None:
+    assert "Cannot start the command" in (await use("terminal", command="echo \0")).text
+
+
+async def test_timeout_ends_the_whole_group(use: Use, line: Line) -> None:
+    command = "exec 9>line; (trap '' TERM; sleep 1000) & sleep 1000"
+
+    result = await use("terminal", command=command, timeout_s=1)
+
+    assert result.text == "[stopped after 1 seconds; it did not end by itself]"
+    assert line.read() == b""
+
+
+async def test_child_left_in_the_background_neither_hangs_the_call_nor_outlives_it(use: Use, line: Line) -> None:
+    result = await use("terminal", command="exec 9>line; sleep 1000 & echo started", timeout_s=60)
+    assert result.text == "started\n\n[exit code 0]"
+    assert line.read() == b""
+
+
+async def test_process_that_left_the_group_does_not_hang_the_call(use: Use) -> None:
+    command = "mkfifo up; setsid sh -c 'echo $$ >up; exec sleep 1000' & cat up"
+
+    async with asyncio.timeout(30):
+        result = await use("terminal", command=command)
+
+    os.kill(int(result.text.split()[0]), signal.SIGKILL)
+    assert result.text.endswith("[exit code 0]")
+
+
+async def test_interruption_ends_the_whole_group(use: Use, line: Line) -> None:
+    async def call() -> None:
+        await use("terminal", command="exec 9>line; echo ready >&9; sleep 1000 & sleep 1000")
+
+    running = asyncio.create_task(call())
+    assert await asyncio.to_thread(line.read) == b"ready\n"
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert line.read() == b""
+
+
+@pytest.mark.parametrize("ticks", range(2, 10))
+async def test_interruption_while_the_command_is_being_started_ends_the_whole_group(
+    use: Use, line: Line, ticks: int
+) -> None:
+    async def call() -> None:
+        await use("terminal", command="exec 9>line; sleep 1000 & sleep 1000 & echo ready >&9; wait")
+
+    running = asyncio.create_task(call())
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    assert line.read() == b"ready\n"  # the loop stands still meanwhile: it has not seen that the command runs
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert line.read() == b""
+
+
+async def test_interruption_at_any_moment_leaks_no_descriptor(use: Use) -> None:
+    async def call() -> None:
+        await use("terminal", command="sleep 1000")
+
+    await use("terminal", command="true")  # what asyncio opens once is open now
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for steps in range(12):
+        running = asyncio.create_task(call())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+async def test_huge_output_goes_to_a_file_and_its_head_and_tail_to_the_model(use: Use, scope: Scope) -> None:
+    command = "echo first; head -c 30000000 /dev/zero | tr '\\0' x; echo; echo last; exit 3"
+
+    result = await use("terminal", command=command, call_id="call/../1")
+
+    spilled = scope.spill / "call____1-output.txt"
+    assert result.text.startswith("first\nxxx")
+    assert result.text.endswith("x\nlast\n\n[exit code 3]")
+    assert len(result.text) < HEAD_BYTES + TAIL_BYTES + 1_000
+    assert f"all 30,000,012 are in {spilled}" in result.text
+    assert spilled.read_bytes() == b"first\n" + b"x" * 30_000_000 + b"\nlast\n"
+    assert [file.name for file in scope.spill.iterdir()] == [spilled.name]
+
+
+async def test_output_of_binary_noise_is_kept_whole_though_its_text_is_longer(use: Use, scope: Scope) -> None:
+    result = await use("terminal", command="head -c 100000 /dev/zero | tr '\\0' '\\377'")
+    assert (scope.spill / "call_1-output.txt").read_bytes() == b"\xff" * 100_000
+    assert len(result.text.encode()) < HEAD_BYTES + TAIL_BYTES + 1_000
+
+
+async def test_output_that_cannot_be_kept_is_told_and_does_not_stop_the_command(use: Use, scope: Scope) -> None:
+    scope.spill.write_text("a file where the folder belongs")
+    result = await use("terminal", command="head -c 1000000 /dev/zero | tr '\\0' x; echo; echo done")
+    assert result.text.endswith("done\n\n[exit code 0]")
+    assert "bytes left out; they could not be kept: " in result.text
+
+
+async def test_command_sees_no_secrets(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENROUTER_API_KEY", "MY_TOKEN", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL"):
+        monkeypatch.setenv(name, "hush-hush")
+    monkeypatch.setenv("LC_TIME", "C")
+
+    result = await use("terminal", command="env; cat /proc/self/environ")
+
+    assert "hush-hush" not in result.text
+    assert "LC_TIME=C" in result.text
+    assert "PATH=" in result.text
