@@ -13,6 +13,7 @@ from typing import Self, TypeVar, cast
 
 import apsw
 
+from talaria.store.completion import completed
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.faults import FAULTS, explain, unusable_folder
 from talaria.store.sqlite.writer import Work, Writer
@@ -36,24 +37,21 @@ class Database:
         self._opened: list[Connection] = []
 
     async def __aenter__(self) -> Self:
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as fault:
-            raise unusable_folder(self.path.parent, fault) from fault
         self._writer.start()
         try:
             await self._writer.submit(lambda _: None)
         except BaseException:
-            self._close()
+            await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._close()
+        self._writer.stop()
+        await completed(asyncio.to_thread(self._close))
 
     def _close(self) -> None:
         """The WAL stays and is not checkpointed, so closing is quick, and safe beside other processes."""
-        self._writer.stop()
+        self._writer.join()
         self._readers.shutdown()
         for connection in self._opened:
             connection.close()
@@ -90,7 +88,7 @@ class Database:
             connection.close(True)
 
     def _connect(self) -> Connection:
-        is_new = not self.path.exists()
+        is_new = self._make_folder()
         native = apsw.Connection(str(self.path), vfs=self._vfs)
         native.set_busy_timeout(self._busy_timeout_ms)
         native.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
@@ -104,6 +102,14 @@ class Database:
         connection.pragma("trusted_schema", False)
         connection.pragma("cell_size_check", True)
         return connection
+
+    def _make_folder(self) -> bool:
+        """True if there is no file yet."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return not self.path.exists()
+        except OSError as fault:
+            raise unusable_folder(self.path.parent, fault) from fault
 
     def _open_writer(self) -> Connection:
         connection = self._connect()

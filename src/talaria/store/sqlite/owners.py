@@ -1,9 +1,11 @@
 """Owners: the processes that may run sessions."""
 
+import asyncio
 import os
 
 from talaria.model.clock import Clock
 from talaria.model.ids import OwnerId, new_owner_id
+from talaria.store.completion import completed
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
@@ -17,21 +19,21 @@ class Owners:
 
     async def join(self, kind: str) -> OwnerId:
         owner = new_owner_id()
-        self._presence.enter(owner)  # before the row: a row without a lock would read as a dead owner
 
         def work(db: Connection) -> None:
+            self._presence.enter(owner)  # before the row: a row without a lock would read as a dead owner
             self._forget_dead(db)
             db.execute("INSERT INTO owners VALUES (?, ?, ?, ?)", (owner, kind, os.getpid(), self._clock.now()))
 
         try:
             await self._database.write(work)
         except BaseException:
-            self._presence.leave(owner)
+            await completed(asyncio.to_thread(self._presence.leave, owner))
             raise
         return owner
 
     async def leave(self, owner: OwnerId) -> None:
-        self._presence.leave(owner)
+        await completed(asyncio.to_thread(self._presence.leave, owner))
         await self._database.write(lambda db: db.execute("DELETE FROM owners WHERE id = ?", (owner,)) and None)
 
     def _forget_dead(self, db: Connection) -> None:

@@ -83,17 +83,16 @@ class Search:
                 return await work(await self._index())
 
     async def _index(self) -> Database:
-        if self._inode != _inode(self._path):  # deleted or replaced under us
+        if self._inode != await asyncio.to_thread(_inode, self._path):  # deleted or replaced under us
             await self.__aexit__()
         if self._opened is None:
             self._opened = await Database(self._path, prepare).__aenter__()
-            self._inode = _inode(self._path)
+            self._inode = await asyncio.to_thread(_inode, self._path)
         return self._opened
 
     async def _discard(self) -> None:
         await self.__aexit__()
-        for suffix in ("", "-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        await asyncio.to_thread(_remove, self._path)
 
     async def _find(self, index: Database, query: str, limit: int) -> list[Hit]:
         await self._follow(index)
@@ -173,6 +172,11 @@ def _hits(db: Connection, entries: Sequence[int], query: str) -> list[Hit]:
 def _as_match(query: str) -> str:
     """Every word as a quoted phrase."""
     return " ".join(f'"{excerpts.spaced(word).strip()}"' for word in excerpts.wanted(query))
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _inode(path: Path) -> int | None:

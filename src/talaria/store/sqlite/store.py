@@ -1,5 +1,6 @@
 """The SQLite store as one thing to open and close."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -33,7 +34,7 @@ class SqliteStore:
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._open.callback(self._presence.leave_all)
+        self._open.push_async_callback(asyncio.to_thread, self._presence.leave_all)
         for part in (self._database, self.search, self._feeder):
             await self._open.enter_async_context(part)
         return self

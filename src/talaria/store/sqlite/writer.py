@@ -8,6 +8,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -52,9 +53,11 @@ class Writer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Waits for what was submitted."""
+        """Takes no more work; `join` waits for what was submitted."""
         self._is_stopped = True
         self._jobs.put(None)
+
+    def join(self) -> None:
         self._thread.join()
 
     async def submit(self, work: Work[T]) -> T:
@@ -93,10 +96,10 @@ class Writer:
                 self._run(connection, job)
             connection.execute("COMMIT")
         except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitters)
-            self._roll_back()
             error = self._explained(fault)
             for job in group:
                 job.error = error
+            self._roll_back()
 
     def _begin(self) -> Connection:
         connection = self._connection = self._connection or self._connect()
@@ -107,13 +110,15 @@ class Writer:
         """The connection is kept, and heals with the disk: it alone knows that the frames of a commit that failed half
         way are void, and will overwrite them. One that opens the file anew could take them for committed.
         """
-        if self._connection is None or not self._connection.in_transaction:
+        connection = self._connection
+        if connection is None or not connection.in_transaction:
             return
         try:
-            self._connection.execute("ROLLBACK")
+            connection.execute("ROLLBACK")
         except apsw.Error:
-            self._connection.close(True)
             self._connection = None
+            with suppress(apsw.Error):  # whatever happens, this thread lives on
+                connection.close(True)
 
     def _run(self, connection: Connection, job: _Job[Any]) -> None:
         connection.execute("SAVEPOINT job")

@@ -1,0 +1,16 @@
+from pathlib import Path
+
+import pytest
+
+from talaria.testing.clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Not there yet."""
+    return tmp_path / "home"
