@@ -22,7 +22,7 @@ from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.turn import Report
 from talaria.tools.base import Tool
 from talaria.tools.function import tool
-from talaria.tools.threads import in_thread
+from talaria.waiting import in_thread
 
 __all__ = ["Agent", "Report", "tool"]
 

@@ -179,7 +179,7 @@ def test_ctrl_c_stops_the_turn_which_is_recorded_and_the_next_one_works(
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         assert process.stderr is not None
-        assert (process.wait(timeout=20), process.stdout.read(), process.stderr.read()) == (130, "", "")
+        assert (process.wait(timeout=20), process.stdout.read(), process.stderr.read()) == (130, "", "Interrupted.\n")
 
     shown = talaria("sessions", "show", talaria("sessions", "list").stdout.split()[0])
     assert "› wait" in shown.stdout

@@ -10,6 +10,7 @@ import pytest
 
 import talaria as package
 from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Failure
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -50,7 +51,7 @@ def test_key_goes_to_the_file_for_secrets(talaria: Talaria, home: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, f"Set OPENROUTER_API_KEY in {home}/.env.\n")
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
     assert not (home / "config.yaml").exists()
-    assert "openrouter:openrouter/auto" in talaria("doctor").stdout
+    assert (home / ".env").read_text() == "OPENROUTER_API_KEY=sk-or-1\n"
 
 
 def test_check_says_that_all_is_well(talaria: Talaria) -> None:
@@ -61,17 +62,34 @@ def test_check_says_that_all_is_well(talaria: Talaria) -> None:
 def test_profile_has_a_home_of_its_own(talaria: Talaria, home: Path) -> None:
     talaria("-p", "work", "-m", "demo", "-q", "hello from work")
     talaria("-pwork", "-m", "demo", "-q", "again")
+    talaria("chat", "-p", "work", "-m", "demo", "-q", "and again")
     assert (home / "profiles/work/state.db").exists()
     assert not (home / "state.db").exists()
-    assert talaria("--profile=work", "sessions", "list").stdout.count("\n") == 2
+    assert talaria("--profile=work", "sessions", "list").stdout.count("\n") == 3
     assert talaria("sessions", "list").stdout == ""
 
 
 def test_doctor_finds_everything_in_order(talaria: Talaria, server: ModelServer) -> None:
     ended = talaria("doctor")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert f"  ok  model: custom:test-model at {server.base_url}\n" in ended.stdout
+    assert f"  ok  model: custom:test-model answers at {server.base_url}\n" in ended.stdout
     assert "  ok  store: SQLite " in ended.stdout
+
+
+@pytest.mark.parametrize(("status", "says"), [(401, "did not accept the API key"), (503, "is in trouble")])
+def test_doctor_tells_that_the_endpoint_refuses(talaria: Talaria, home: Path, status: int, says: str) -> None:
+    with ModelServer(listing=Failure(status)) as server:
+        home.mkdir(exist_ok=True)
+        (home / "config.yaml").write_text(f"model: {{default: m, base_url: '{server.base_url}'}}")
+        ended = talaria("doctor")
+    assert ended.returncode == 2
+    assert says in ended.stdout
+
+
+def test_doctor_tells_that_the_endpoint_is_not_there(talaria: Talaria, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text("model: {default: m, base_url: 'http://127.0.0.1:9/v1'}")
+    assert "fail  model: Cannot reach 127.0.0.1:9: Connection refused." in talaria("doctor").stdout
 
 
 def test_doctor_as_json_is_a_list_of_findings(talaria: Talaria, server: ModelServer) -> None:

@@ -18,9 +18,8 @@ from talaria.model.events import ToolBegan, ToolEnded
 from talaria.model.ids import CallId
 from talaria.model.messages import Assistant, ToolCall, ToolResult
 from talaria.store.base import CallEnded, CallIntended, CallStarted
-from talaria.store.completion import completed
 from talaria.tools.executor import Executor, Prepared, failed
-from talaria.tools.threads import in_thread
+from talaria.waiting import completed, in_thread
 
 MAX_AT_ONCE = 8
 

@@ -28,12 +28,14 @@ from talaria.model.messages import Text, User
 )
 @click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="At most N rounds of tool calls.")
 @click.option("--yolo", is_flag=True, help="Do not ask before commands.")
+@click.option("-p", "--profile", metavar="NAME", help="Use the home of this profile.")
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Add an image to the question.")
 @click.pass_context
 def command(ctx: click.Context, /, **given: object) -> int:
     query = cast("str | None", given.pop("query"))
     images = cast("tuple[Path, ...]", given.pop("images"))
     format = cast("Format", given.pop("output_format"))
+    ctx.find_root().obj = given.pop("profile") or ctx.find_root().obj
     try:
         if images and query is None:
             raise BadInput("--image needs a question: add -q TEXT.")

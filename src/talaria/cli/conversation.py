@@ -111,7 +111,10 @@ class Conversation:
             exits.complain(str(report.error))
         if report.outcome == "completed":
             return exits.DONE
-        return exits.INTERRUPTED if report.error is None else exits.code_for(report.error)
+        if report.error is not None:
+            return exits.code_for(report.error)
+        exits.say("Interrupted.")
+        return exits.INTERRUPTED
 
     async def _interruptible(self, work: Coroutine[Any, Any, Report | None]) -> Report | None:
         """The first Ctrl-C stops the turn, which still ends well on the disk; a second one leaves at once."""

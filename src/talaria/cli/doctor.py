@@ -18,6 +18,7 @@ from talaria.config import paths
 from talaria.config.selection import DEMO
 from talaria.model.clock import SystemClock
 from talaria.model.errors import TalariaError
+from talaria.providers.http import HttpProvider
 from talaria.store.sqlite.store import SqliteStore
 
 
@@ -83,6 +84,8 @@ async def _store(home: Path) -> Finding:
 async def _model(settings: Settings) -> Finding:
     async with open_application(settings) as app:
         endpoint = app.provider.endpoint
+        if isinstance(app.provider, HttpProvider):
+            await app.provider.check()
     if endpoint.provider == DEMO:
         return Finding("model", "warn", "demo: no API key and no local model server found")
-    return Finding("model", "ok", f"{endpoint.label} at {endpoint.base_url}")
+    return Finding("model", "ok", f"{endpoint.label} answers at {endpoint.base_url}")

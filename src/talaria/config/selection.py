@@ -45,8 +45,15 @@ def _configured(config: Config) -> str | None:
 def _split(named: str, config: Config) -> tuple[str | None, str]:
     """`provider:model`; a colon inside a model's name (`qwen3:8b`) is part of it."""
     provider, colon, model = named.partition(":")
-    is_provider = colon and (provider in catalog() or provider in config.providers)
-    return (provider, model) if is_provider else (None, named)
+    if not colon:
+        return None, named
+    known = [*catalog(), *config.providers, DEMO]
+    if provider in known:
+        return provider, model
+    near = get_close_matches(provider, known, 1, cutoff=0.8)
+    if near:
+        raise BadConfig(f"There is no provider {provider!r} (in {named!r}); did you mean {near[0]!r}?")
+    return None, named
 
 
 def _provider_at_hand(config: Config, environment: Mapping[str, str]) -> str | None:

@@ -16,6 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 from talaria.model.errors import BadConfig, Disconnected
 from talaria.net import tls
 from talaria.net.timeouts import Timeouts
+from talaria.waiting import in_thread
 
 with tls.certificates_unread():
     import aiohttp
@@ -119,7 +120,7 @@ class HttpClient:
         if not url.startswith("https:") and not (proxy or "").startswith("https:"):
             return True
         if self._tls is None:
-            self._tls = await asyncio.to_thread(tls.context)
+            self._tls = await in_thread(tls.context)
         return self._tls
 
     def _pool(self) -> aiohttp.ClientSession:
@@ -131,11 +132,16 @@ class HttpClient:
 
 
 def _proxy_for(url: str) -> str | None:
+    """Raises `BadConfig` for a proxy that we cannot use: going around it might not be what its owner wants."""
     parts = urlsplit(url)
     proxies = getproxies()
     if not proxies or proxy_bypass(parts.netloc):
         return None
-    return proxies.get(parts.scheme) or proxies.get("all")
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy and not proxy.startswith(("http://", "https://")):
+        name = f"{parts.scheme}_proxy" if parts.scheme in proxies else "all_proxy"
+        raise BadConfig(f"{name.upper()} is {proxy!r}; only proxies of the form http://host:port can be used.")
+    return proxy
 
 
 def _unreachable(host: str, fault: Exception) -> Disconnected | BadConfig:

@@ -7,10 +7,12 @@ from talaria.model.errors import Disconnected
 from talaria.model.messages import Assistant
 from talaria.net.client import MAX_ERROR_BODY_BYTES, HttpClient, Response
 from talaria.net.sse import EventSplitter
+from talaria.net.timeouts import Timeouts
 from talaria.providers import failures
 from talaria.providers.base import Decoder, Delta, Endpoint, Request, Wire
 
 MAX_DOCUMENT_BYTES = 64 << 20
+CHECK = Timeouts(connect_s=5.0, read_s=10.0)
 AFTERGLOW_S = 1.0
 """How long a stream may stay open after its answer is complete, to be read to its end and reused."""
 
@@ -40,6 +42,15 @@ class HttpProvider:
             async for delta in _deltas(response, decoder):
                 yield delta
             yield decoder.finish()
+
+    async def check(self) -> None:
+        """Raises when the endpoint cannot be reached or does not take the key. Costs no tokens."""
+        endpoint = self.endpoint
+        headers = {**self._wire.headers(endpoint.key), **dict(endpoint.headers)}
+        async with self._client.get(f"{endpoint.base_url}/models", headers=headers, timeouts=CHECK) as response:
+            if response.status in (401, 403) or response.status >= 500:
+                body = await response.read(MAX_ERROR_BODY_BYTES)
+                raise failures.refused(endpoint.label, response.status, response.headers, body)
 
     def _document(self, body: bytes) -> Assistant:
         if body.lstrip()[:1] != b"{":

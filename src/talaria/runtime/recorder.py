@@ -10,7 +10,7 @@ from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, Tex
 from talaria.model.ids import Epoch, SessionId
 from talaria.runtime.view import View
 from talaria.store.base import Journal, Write
-from talaria.store.completion import completed
+from talaria.waiting import completed
 
 PATIENCE_S = 120.0
 FIRST_WAIT_S = 0.25

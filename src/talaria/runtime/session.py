@@ -32,7 +32,7 @@ from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
-from talaria.tools.threads import in_thread
+from talaria.waiting import in_thread
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import msgspec
 from talaria.model.errors import BadArguments
 from talaria.model.tools import ToolSpec
 from talaria.tools.base import EXCLUSIVE, AfterCrash, Effect, Run, Scope
-from talaria.tools.threads import in_thread
+from talaria.waiting import in_thread
 
 DEFAULT_TIMEOUT_S = 420.0
 

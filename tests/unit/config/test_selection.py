@@ -199,6 +199,10 @@ def test_missing_key_is_told_with_variable_file_and_where_to_get_it(name: str) -
     ("model", "sentence"),
     [
         (
+            {"default": "opnai:gpt-5"},
+            "There is no provider 'opnai' (in 'opnai:gpt-5'); did you mean 'openai'?",
+        ),
+        (
             {"provider": "opnai"},
             "There is no provider 'opnai' (model.provider in config.yaml, or -m); did you mean 'openai'?",
         ),

@@ -13,10 +13,10 @@ from typing import Self, TypeVar, cast
 
 import apsw
 
-from talaria.store.completion import completed
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.faults import FAULTS, explain, unusable_folder
 from talaria.store.sqlite.writer import Work, Writer
+from talaria.waiting import completed, in_thread
 
 T = TypeVar("T")
 Prepare = Callable[[Connection, Path], None]
@@ -47,7 +47,7 @@ class Database:
 
     async def __aexit__(self, *_: object) -> None:
         self._writer.stop()
-        await completed(asyncio.to_thread(self._close))
+        await completed(in_thread(self._close))
 
     def _close(self) -> None:
         """The WAL stays and is not checkpointed, so closing is quick, and safe beside other processes."""

@@ -1,14 +1,13 @@
 """Owners: the processes that may run sessions."""
 
-import asyncio
 import os
 
 from talaria.model.clock import Clock
 from talaria.model.ids import OwnerId, new_owner_id
-from talaria.store.completion import completed
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
+from talaria.waiting import completed, in_thread
 
 
 class Owners:
@@ -28,12 +27,12 @@ class Owners:
         try:
             await self._database.write(work)
         except BaseException:
-            await completed(asyncio.to_thread(self._presence.leave, owner))
+            await completed(in_thread(lambda: self._presence.leave(owner)))
             raise
         return owner
 
     async def leave(self, owner: OwnerId) -> None:
-        await completed(asyncio.to_thread(self._presence.leave, owner))
+        await completed(in_thread(lambda: self._presence.leave(owner)))
         await self._database.write(lambda db: db.execute("DELETE FROM owners WHERE id = ?", (owner,)) and None)
 
     def _forget_dead(self, db: Connection) -> None:

@@ -18,6 +18,7 @@ from talaria.store import excerpts
 from talaria.store.base import Hit
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
+from talaria.waiting import in_thread
 
 T = TypeVar("T")
 
@@ -83,16 +84,16 @@ class Search:
                 return await work(await self._index())
 
     async def _index(self) -> Database:
-        if self._inode != await asyncio.to_thread(_inode, self._path):  # deleted or replaced under us
+        if self._inode != await in_thread(lambda: _inode(self._path)):  # deleted or replaced under us
             await self.__aexit__()
         if self._opened is None:
             self._opened = await Database(self._path, prepare).__aenter__()
-            self._inode = await asyncio.to_thread(_inode, self._path)
+            self._inode = await in_thread(lambda: _inode(self._path))
         return self._opened
 
     async def _discard(self) -> None:
         await self.__aexit__()
-        await asyncio.to_thread(_remove, self._path)
+        await in_thread(lambda: _remove(self._path))
 
     async def _find(self, index: Database, query: str, limit: int) -> list[Hit]:
         await self._follow(index)

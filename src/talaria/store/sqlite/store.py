@@ -1,6 +1,5 @@
 """The SQLite store as one thing to open and close."""
 
-import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -18,6 +17,7 @@ from talaria.store.sqlite.owners import Owners
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.search import Search
 from talaria.store.sqlite.sessions import Sessions
+from talaria.waiting import in_thread
 
 
 class SqliteStore:
@@ -34,7 +34,7 @@ class SqliteStore:
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._open.push_async_callback(asyncio.to_thread, self._presence.leave_all)
+        self._open.push_async_callback(in_thread, self._presence.leave_all)
         for part in (self._database, self.search, self._feeder):
             await self._open.enter_async_context(part)
         return self

@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from talaria.store.completion import completed
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.faults import explain
+from talaria.waiting import completed
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]

@@ -8,22 +8,21 @@ import json
 import logging
 import socket
 import ssl
-import struct
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from http.client import responses as reason_phrases
 from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
+from talaria.testing.servers.http import Request, Response, read_request, send, streams
 from talaria.testing.servers.replies import Failure, Faults, JsonObject, Reply, SseEvent, dumped, framed
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
 
 log = logging.getLogger(__name__)
-_HEAD_LIMIT_BYTES = 2**20
 
 
 class Wire(Protocol):
@@ -43,19 +42,7 @@ _ROUTES: Mapping[str, WireName] = {
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRequest:
-    """A request as it arrived. Header names are in lower case."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-    query: str = ""
-
-    @property
-    def json(self) -> dict[str, Any]:
-        return json.loads(self.body)
-
+class RecordedRequest(Request):
     @property
     def wire(self) -> WireName | None:
         return _ROUTES.get(self.path.removeprefix("/v1")) if self.method == "POST" else None
@@ -79,7 +66,10 @@ class ModelServer:
         models: Iterable[str] = ("test-model",),
         tls: ssl.SSLContext | None = None,
         port: int = 0,
+        listing: Failure | None = None,
     ) -> None:
+        """`listing` makes the list of models fail."""
+        self._listing = listing
         self._respond = respond
         self._models = tuple(models)
         self._tls = tls
@@ -167,7 +157,7 @@ class ModelServer:
         self._count_connections(+1)
         try:
             with suppress(OSError, EOFError):  # the client hung up
-                async with _streams(connection, self._tls) as (reader, writer):
+                async with streams(connection, self._tls) as (reader, writer):
                     while await self._exchange(reader, writer):
                         pass
         finally:
@@ -176,13 +166,13 @@ class ModelServer:
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request. True when the connection may carry another."""
         try:
-            request = await _read_request(reader)
+            request = await read_request(reader, RecordedRequest)
         except (ValueError, asyncio.LimitOverrunError):  # this is not HTTP
             return False
         with self._changed:
             self._requests.append(request)
             self._changed.notify_all()
-        is_whole = await _send(self._response(request), reader, writer)
+        is_whole = await send(self._response(request), reader, writer)
         return is_whole and request.headers.get("connection", "").lower() != "close"
 
     def _count_connections(self, change: int) -> None:
@@ -190,14 +180,16 @@ class ModelServer:
             self._connections += change
             self._changed.notify_all()
 
-    def _response(self, request: RecordedRequest) -> "_Response":
+    def _response(self, request: RecordedRequest) -> Response:
         if request.wire is not None:
             return self._model_response(request, _WIRES[request.wire])
         if request.method == "GET" and request.path.removeprefix("/v1") == "/models":
+            if self._listing is not None:
+                return _failed(self._listing, chat_wire)
             return _json_response(200, chat_wire.models(self._models))
         return _json_response(404, chat_wire.error(404, f"no such route: {request.method} {request.path}"))
 
-    def _model_response(self, request: RecordedRequest, wire: Wire) -> "_Response":
+    def _model_response(self, request: RecordedRequest, wire: Wire) -> Response:
         asked = _json_object(request.body)
         if asked is None:
             return _json_response(400, wire.error(400, "the body is not a JSON object"))
@@ -225,51 +217,21 @@ class _Closed(Exception):
     """No error: it ends the task group, and with that every connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Response:
-    """An HTTP response whose body is one part with a length, or many in chunked transfer encoding."""
-
-    status: int
-    content_type: str
-    parts: Sequence[bytes]
-    is_chunked: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    faults: Faults = field(default_factory=Faults)
-
-    @property
-    def head(self) -> bytes:
-        framing = "transfer-encoding: chunked" if self.is_chunked else f"content-length: {sum(map(len, self.parts))}"
-        lines = [
-            f"HTTP/1.1 {self.status} {reason_phrases.get(self.status, '')}",
-            f"content-type: {self.content_type}",
-            framing,
-            *(f"{name}: {value}" for name, value in self.headers.items()),
-        ]
-        return "\r\n".join([*lines, "", ""]).encode("latin-1")
-
-    def encoded(self, part: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(part), part) if self.is_chunked else part
-
-    @property
-    def end(self) -> bytes:
-        return b"0\r\n\r\n" if self.is_chunked else b""
+def _json_response(status: int, body: JsonObject) -> Response:
+    return Response(status, "application/json", [dumped(body)])
 
 
-def _json_response(status: int, body: JsonObject) -> _Response:
-    return _Response(status, "application/json", [dumped(body)])
-
-
-def _failed(failure: Failure, wire: Wire) -> _Response:
+def _failed(failure: Failure, wire: Wire) -> Response:
     body = failure.body
     if body is None:
         phrase = reason_phrases.get(failure.status, "Overloaded")
         body = wire.error(failure.status, f"{phrase} (scripted by ModelServer)")
     content = body if isinstance(body, bytes) else dumped(body)
-    response = _Response(failure.status, "application/json", [content], headers=failure.headers)
+    response = Response(failure.status, "application/json", [content], headers=failure.headers)
     return _misbehaving(response, failure.faults)
 
 
-def _replied(reply: Reply, wire: Wire, asked: Mapping[str, Any]) -> _Response:
+def _replied(reply: Reply, wire: Wire, asked: Mapping[str, Any]) -> Response:
     model = str(asked.get("model", ""))
     if reply.faults.duplicate_ids:
         reply = reply.with_one_call_id()
@@ -278,7 +240,7 @@ def _replied(reply: Reply, wire: Wire, asked: Mapping[str, Any]) -> _Response:
     else:
         told = reply if wire is not chat_wire or _includes_usage(asked) else replace(reply, usage=None)
         parts = list(framed(wire.events(told, model), reply.faults))
-        response = _Response(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
+        response = Response(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
     return _misbehaving(replace(response, headers=reply.headers), reply.faults)
 
 
@@ -287,7 +249,7 @@ def _includes_usage(asked: Mapping[str, Any]) -> bool:
     return bool(options.get("include_usage"))
 
 
-def _misbehaving(response: _Response, faults: Faults) -> _Response:
+def _misbehaving(response: Response, faults: Faults) -> Response:
     if faults.raw_body is None:
         return replace(response, faults=faults)
     parts = [faults.raw_body]
@@ -300,85 +262,3 @@ def _json_object(body: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-@asynccontextmanager
-async def _streams(
-    connection: socket.socket, tls: ssl.SSLContext | None
-) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_HEAD_LIMIT_BYTES)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection, ssl=tls)
-    # Now `drain` means that the kernel has it all. asyncio's TLS transport pauses at the mark, the plain one above it.
-    transport.set_write_buffer_limits(high=1 if tls else 0)
-    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-    try:
-        yield reader, writer
-    finally:
-        transport.abort()
-        with suppress(OSError):
-            await writer.wait_closed()
-
-
-async def _read_request(reader: asyncio.StreamReader) -> RecordedRequest:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    request_line, *header_lines = head.rstrip("\r\n").split("\r\n")
-    method, _, rest = request_line.partition(" ")
-    path, _, query = rest.rpartition(" ")[0].partition("?")
-    pairs = (line.partition(":") for line in header_lines)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    return RecordedRequest(method, path, headers, await _read_body(reader, headers), query)
-
-
-async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
-    if headers.get("transfer-encoding", "").lower() != "chunked":
-        return await reader.readexactly(int(headers.get("content-length", "0")))
-    body = bytearray()
-    while size := int(await reader.readuntil(b"\r\n"), 16):
-        body += await reader.readexactly(size)
-        await reader.readexactly(2)
-    await reader.readexactly(2)
-    return bytes(body)
-
-
-async def _send(response: _Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Write the response as its faults will have it. False when it did not come to its proper end."""
-    faults = response.faults
-    if faults.hang:
-        await reader.read()
-        return False
-    await asyncio.sleep(faults.first_byte_delay_s)
-    await _write(writer, response.head)
-    for part in _up_to(faults.last_byte, response.parts):
-        await _write(writer, response.encoded(part))
-        await asyncio.sleep(faults.chunk_delay_s)
-    if faults.stall_at is not None:
-        await reader.read()
-        return False
-    if faults.cuts_connection:
-        _prepare_cut(writer, faults)
-        return False
-    await _write(writer, response.end)
-    return True
-
-
-async def _write(writer: asyncio.StreamWriter, content: bytes) -> None:
-    writer.write(content)
-    await writer.drain()
-
-
-def _up_to(size: int | None, parts: Iterable[bytes]) -> Iterator[bytes]:
-    left = size
-    for part in parts:
-        kept = part[:left]
-        if kept:
-            yield kept
-        if left is not None:
-            left -= len(kept)
-
-
-def _prepare_cut(writer: asyncio.StreamWriter, faults: Faults) -> None:
-    if faults.reset:
-        connection: socket.socket = writer.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

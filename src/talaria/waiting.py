@@ -1,13 +1,31 @@
-"""The one way blocking work leaves the event loop."""
+"""The two ways of waiting that need care: for blocking work, and for work that must not be torn."""
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+async def completed(work: Awaitable[T]) -> T:
+    """Wait for the outcome even if cancelled meanwhile; then the cancellation goes on.
+
+    So a cancelled caller knows that the work was done. If the work failed, its failure is raised instead.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as request:
+            cancelled = request
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result
 
 
 async def in_thread(work: Callable[[], T]) -> T:
