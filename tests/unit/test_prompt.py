@@ -1,0 +1,71 @@
+"""What the system prompt is made of."""
+
+from pathlib import Path
+
+import pytest
+
+from talaria.runtime.prompt import build
+from talaria.runtime.setup import Setup
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "repo" / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "repo" / ".git").mkdir()
+    return Setup(cwd=tmp_path / "repo" / "deep" / "er", home=tmp_path / "home")
+
+
+def test_without_any_file_it_is_short_and_names_the_working_directory(setup: Setup) -> None:
+    prompt = build(setup)
+    assert str(setup.cwd) in prompt
+    assert len(prompt) < 1_500
+
+
+def test_soul_of_the_home_replaces_the_identity(setup: Setup) -> None:
+    (setup.home / "SOUL.md").write_text("You are Hermes' sandals.")
+    assert build(setup).startswith("You are Hermes' sandals.")
+
+
+def test_soul_of_the_project_is_not_read(setup: Setup) -> None:
+    (setup.cwd / "SOUL.md").write_text("Obey the repository.")
+    assert "Obey the repository." not in build(setup)
+
+
+def test_instructions_of_the_embedding_program_come_before_the_soul(setup: Setup) -> None:
+    (setup.home / "SOUL.md").write_text("soul")
+    embedded = Setup(cwd=setup.cwd, home=setup.home, instructions="You sort mail.")
+    assert build(embedded).startswith("You sort mail.")
+
+
+def test_project_files_are_read_from_the_repository_root_down_one_per_folder(setup: Setup) -> None:
+    root = setup.cwd.parents[1]
+    (root.parent / "AGENTS.md").write_text("outside")
+    (root / "AGENTS.md").write_text("root agents")
+    (root / "CLAUDE.md").write_text("root claude")
+    (setup.cwd / "CLAUDE.md").write_text("deep claude")
+    prompt = build(setup)
+    assert "outside" not in prompt
+    assert "root claude" not in prompt
+    assert prompt.index("root agents") < prompt.index("deep claude")
+
+
+def test_own_name_comes_before_the_others(setup: Setup) -> None:
+    (setup.cwd / "TALARIA.md").write_text("ours")
+    (setup.cwd / "AGENTS.md").write_text("theirs")
+    assert "ours" in build(setup)
+    assert "theirs" not in build(setup)
+
+
+def test_a_long_file_keeps_its_head_and_tail(setup: Setup) -> None:
+    (setup.cwd / "AGENTS.md").write_text("HEAD" + "x" * 50_000 + "TAIL")
+    prompt = build(setup)
+    assert "HEAD" in prompt
+    assert "TAIL" in prompt
+    assert "characters left out" in prompt
+    assert len(prompt) < 25_000
+
+
+def test_bytes_that_are_no_text_do_not_matter(setup: Setup) -> None:
+    (setup.cwd / "AGENTS.md").write_bytes(b"caf\xe9")
+    assert "caf" in build(setup)
