@@ -99,6 +99,9 @@ class Conversation:
             return exits.code_for(error)
 
     def _finish_interrupted(self) -> int:
+        """What a crash or a kill left open in the conversation that is opened."""
+        if self._is_interrupted:
+            exits.say("The last turn was interrupted; finishing it.")
         return self._show(self._live.resume)
 
     def _show(self, work: Any, *arguments: object) -> int:
@@ -193,6 +196,7 @@ class Conversation:
 
     def _begin(self, row: Session | None) -> LiveSession:
         self._is_known = row is not None
+        self._is_interrupted = row is not None and row.open_turn is not None
         return self._app.session(
             row, cwd=Path.cwd(), origin="terminal", gate=self._gate, max_rounds=self._options.max_turns
         )

@@ -240,12 +240,12 @@ def _move(db: Connection, refusal: str, sql: str, bindings: tuple[str | int | fl
 def _append(db: Connection, session: SessionId, entry: Entry, now: float) -> None:
     row = db.execute(
         "UPDATE sessions SET last_seq = last_seq + 1, updated_at = ?, message_count = message_count + ?"
-        " WHERE id = ? RETURNING last_seq, open_turn",
+        " WHERE id = ? RETURNING last_seq, open_turn, preview <> ''",
         (now, isinstance(entry, MessageAdded), session),
     ).fetchone()
     if row is None:
         raise BrokenRuleError(f"no session {session}")
-    seq, open_turn = cast("tuple[int, str | None]", row)
+    seq, open_turn, has_preview = cast("tuple[int, str | None, int]", row)
     db.execute(
         "INSERT INTO entries (session, seq, at, body) VALUES (?, ?, ?, ?)",
         (session, seq, now, _encode(entry).decode()),
@@ -259,8 +259,8 @@ def _append(db: Connection, session: SessionId, entry: Entry, now: float) -> Non
             if open_turn != turn:
                 raise BrokenRuleError(f"turn {turn} is not the open one")
             _close_turn(db, session, entry)
-        case MessageAdded() if opening := preview(entry):
-            db.execute("UPDATE sessions SET preview = ? WHERE id = ? AND preview = ''", (opening, session))
+        case MessageAdded() if not has_preview and (opening := preview(entry)):
+            db.execute("UPDATE sessions SET preview = ? WHERE id = ?", (opening, session))
         case _:
             pass
 
