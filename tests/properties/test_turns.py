@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from talaria.agent.limits import Limits
-from talaria.model.entries import MessageAdded
+from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.errors import Overloaded, RequestRejected, StoreUnavailable, ToolFailed
 from talaria.model.events import Event, TextDelta, ToolBegan
-from talaria.model.ids import CallId, Epoch, SessionId
+from talaria.model.ids import CallId, Epoch, OwnerId, SessionId
 from talaria.model.messages import Assistant, StopReason, Text, ToolCall, user
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
-from talaria.store.base import Journal, Write
+from talaria.runtime.turn import Report
+from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Write
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.provider import Asked, ScriptedProvider
@@ -36,17 +38,56 @@ class Crash(BaseException):
     """The process is gone; nothing of ours runs after it."""
 
 
+class Impatience:
+    """Cancels whoever asks, at the n-th call to the store."""
+
+    def __init__(self, cancel_at: int | None) -> None:
+        self._left = cancel_at
+        self.asking: asyncio.Task[object] | None = None
+
+    async def feel(self) -> None:
+        if self._left is not None and self.asking is not None:
+            self._left -= 1
+            if self._left == 0:
+                self.asking.cancel()
+        await asyncio.sleep(0)
+
+
+class SlowSessions:
+    """The sessions of a store, with an await before and after each creation."""
+
+    def __init__(self, sessions: Sessions, impatience: Impatience) -> None:
+        self._sessions = sessions
+        self._impatience = impatience
+        self.get, self.find, self.list, self.latest = sessions.get, sessions.find, sessions.list, sessions.latest
+        self.rename, self.delete, self.fork = sessions.rename, sessions.delete, sessions.fork
+
+    async def create(self, new: NewSession) -> Session:
+        await self._impatience.feel()
+        created = await self._sessions.create(new)
+        await self._impatience.feel()
+        return created
+
+
 class MortalJournal(JournalProxy):
     """Dies at the n-th commit, on either side of it; from then on it answers nobody. May be full for a while."""
 
-    def __init__(self, journal: Journal, die_at: int | None, *, is_committed: bool, full_at: int | None) -> None:
+    def __init__(self, journal: Journal, wrong: "Disturbance", impatience: Impatience) -> None:
         super().__init__(journal)
-        self._left = die_at
-        self._full_in = full_at
-        self._is_committed = is_committed
+        self._left = wrong.die_at
+        self._full_in = wrong.full_at
+        self._is_committed = wrong.is_committed
+        self._impatience = impatience
         self.is_dead = False
 
+    async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
+        await self._impatience.feel()
+        held = await super().seize(session, owner)
+        await self._impatience.feel()
+        return held
+
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+        await self._impatience.feel()
         self._check()
         if self._full_in is not None:
             self._full_in -= 1
@@ -60,10 +101,14 @@ class MortalJournal(JournalProxy):
             self.is_dead = True
         self._check()
         await super().record(session, epoch, writes)
+        await self._impatience.feel()
 
     async def release(self, session: SessionId, epoch: Epoch) -> bool:
         self._check()
-        return await super().release(session, epoch)
+        await self._impatience.feel()
+        is_released = await super().release(session, epoch)
+        await self._impatience.feel()
+        return is_released
 
     def _check(self) -> None:
         if self.is_dead:
@@ -94,21 +139,21 @@ answers: st.SearchStrategy[Any] = st.one_of(
 )
 
 
+@dataclass(frozen=True)
 class Disturbance:
     """What goes wrong in one turn."""
 
-    def __init__(self, die_at: int | None, is_committed: bool, full_at: int | None, stop_at: int | None) -> None:
-        self.die_at = die_at
-        self.is_committed = is_committed
-        self.full_at = full_at
-        self.stop_at = stop_at
-
-    def __repr__(self) -> str:
-        return f"Disturbance({self.die_at}, {self.is_committed}, {self.full_at}, {self.stop_at})"
+    die_at: int | None = None
+    is_committed: bool = False
+    full_at: int | None = None
+    stop_at: int | None = None
+    cancel_at: int | None = None
 
 
 maybe = st.one_of(st.none(), st.integers(1, 8))
-disturbances = st.builds(Disturbance, maybe, st.booleans(), maybe, maybe)
+disturbances = st.builds(
+    Disturbance, maybe, st.booleans(), maybe, maybe, st.one_of(st.none(), st.none(), st.integers(1, 30))
+)
 
 
 def hands() -> list[Tool]:
@@ -132,12 +177,11 @@ class Life:
         self.provider = ScriptedProvider(script)
 
     async def turn(self, text: str, wrong: Disturbance) -> None:
-        """Ask as a new process; if it dies, another resumes."""
-        journal = MortalJournal(
-            self._store.journal, wrong.die_at, is_committed=wrong.is_committed, full_at=wrong.full_at
-        )
+        """Ask as a new process; then another one opens the conversation, and resumes what is open."""
+        impatience = Impatience(wrong.cancel_at)
+        journal = MortalJournal(self._store.journal, wrong, impatience)
         owner = await self._store.owners.join("mortal")
-        live = await self._open(owner, journal)
+        live = await self._open(owner, journal, SlowSessions(self._store.sessions, impatience))
         left = wrong.stop_at
 
         def watch(event: Event) -> None:
@@ -147,20 +191,31 @@ class Life:
                 if left == 0:
                     live.interrupt()
 
-        try:
-            await live.ask(user(text), watch)
-        except Crash:
-            await self._store.owners.leave(owner)
-            survivor = await self._store.owners.join("survivor")
-            await (await self._open(survivor, self._store.journal)).resume()
-        assert not journal.is_dead or await self._store.journal.interrupted() == []
+        impatience.asking = asking = asyncio.create_task(live.ask(user(text), watch))
+        await asyncio.wait([asking])
+        if asking.cancelled():  # whoever was cancelled may ask again through the same session
+            asking = asyncio.create_task(live.ask(user("once more")))
+            await asyncio.wait([asking])
+        await self._store.owners.leave(owner)
+        if not isinstance(asking.exception(), Crash):
+            await self._is_told_truly(asking.result())
+        survivor = await self._store.owners.join("survivor")
+        await (await self._open(survivor, self._store.journal, self._store.sessions)).resume()
 
-    async def _open(self, owner: Any, journal: Journal) -> LiveSession:
+    async def _is_told_truly(self, report: Report) -> None:
+        entries = await self._store.journal.entries(SESSION)
+        ended = [one.entry for one in entries if isinstance(one.entry, TurnEnded) and one.entry.turn == report.turn]
+        if ended:
+            assert ended[0].outcome == report.outcome
+        else:
+            assert isinstance(report.error, StoreUnavailable)
+
+    async def _open(self, owner: OwnerId, journal: Journal, sessions: Sessions) -> LiveSession:
         return LiveSession(
             SESSION,
             row=await self._store.sessions.get(SESSION),
             setup=Setup(cwd=self._folder, home=self._folder, limits=Limits(max_rounds=4)),
-            store=StoreProxy(self._store, journal),
+            store=StoreProxy(self._store, journal, sessions),
             owner=owner,
             provider=self.provider,
             toolbox=Toolbox(hands()),

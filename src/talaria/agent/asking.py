@@ -9,13 +9,11 @@ import msgspec
 from talaria.agent.retry import GiveUp, Retry, decide
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
-from talaria.model.errors import Disconnected, Overloaded, RateLimited
+from talaria.model.errors import Disconnected, ProviderFailure, RequestRejected, Transient
 from talaria.model.events import AnswerRestarted, Notice, RoundEnded
 from talaria.model.ids import CallId, new_call_id
 from talaria.model.messages import Assistant, AssistantPart, ToolCall
 from talaria.providers.base import Provider, Request
-
-RETRIED = (RateLimited, Overloaded, Disconnected)
 
 
 async def ask(provider: Provider, turn: Turn, request: Request, sink: Sink) -> Assistant:
@@ -24,8 +22,8 @@ async def ask(provider: Provider, turn: Turn, request: Request, sink: Sink) -> A
     while True:
         turn.check_budget()
         try:
-            answer = await _attempt(provider, request, sink)
-        except RETRIED as failure:
+            answer = await _attempt(provider, turn, request, sink)
+        except Transient as failure:
             match decide(failure, attempt, random.random(), turn.seconds_left):  # noqa: S311  (jitter)
                 case Retry(delay_s):
                     sink.emit(AnswerRestarted(str(failure)))
@@ -35,22 +33,34 @@ async def ask(provider: Provider, turn: Turn, request: Request, sink: Sink) -> A
                 case GiveUp():
                     raise
         else:
-            turn.charge(answer, provider.endpoint)
+            if answer.stop == "length" and not answer.calls:
+                sink.emit(Notice("The answer was cut off at the model's output limit (model.max_tokens)."))
             answer = with_own_ids(answer, turn.history.call_ids)
             sink.emit(RoundEnded(answer))
             return answer
 
 
-async def _attempt(provider: Provider, request: Request, sink: Sink) -> Assistant:
+async def _attempt(provider: Provider, turn: Turn, request: Request, sink: Sink) -> Assistant:
     async with aclosing(provider.stream(request)) as items:
         async for item in items:
             if not isinstance(item, Assistant):
                 sink.emit(item)
                 continue
+            turn.charge(item, provider.endpoint)
             if not item.text and not item.calls:
-                raise Disconnected(f"{provider.endpoint.label} sent an empty answer.")
+                raise _nothing_said(item, provider.endpoint.label)
             return item
     raise Disconnected(f"{provider.endpoint.label} ended its answer without completing it.")
+
+
+def _nothing_said(answer: Assistant, label: str) -> ProviderFailure:
+    match answer.stop:
+        case "refused":
+            return RequestRejected(f"{label} refused to answer.")
+        case "length":
+            return RequestRejected(f"{label} spent all its output on thinking; raise model.max_tokens in config.yaml.")
+        case _:
+            return Disconnected(f"{label} sent an empty answer.")
 
 
 def with_own_ids(answer: Assistant, taken: AbstractSet[CallId]) -> Assistant:

@@ -10,7 +10,10 @@ from talaria.tools.base import AfterCrash
 
 MAX_INTENT_AGE_S = 600.0
 
-UNKNOWN = "Interrupted while it ran: its effect is unknown. Check the state of things before doing it again."
+UNKNOWN = (
+    "Interrupted while it ran: its effect is unknown, and what it started may still be running. "
+    "Check the state of things before doing it again."
+)
 NOT_STARTED = "Not started: the work was interrupted before this call began. Call again if it is still wanted."
 
 
@@ -58,12 +61,12 @@ def _resumed(row: CallRow, declared: Declared, now: float, has_unknown: bool) ->
     return Run()
 
 
-def close(rows: Sequence[CallRow]) -> Mapping[CallId, Verdict]:
+def close(rows: Sequence[CallRow]) -> Mapping[CallId, Close | Ended]:
     """For a turn that is given up: nothing runs."""
     return {row.call.id: _closed(row) for row in rows}
 
 
-def _closed(row: CallRow) -> Verdict:
+def _closed(row: CallRow) -> Close | Ended:
     if row.result is not None:
         return Ended(row.result)
     return unknown(row.call) if row.state == "started" else not_started(row.call)

@@ -11,26 +11,32 @@ from talaria.model.messages import Assistant, Text, ToolCall, user
 from talaria.providers.base import Provider
 from talaria.tools.executor import Executor
 
-_CLOSING = (
+_CLOSING = user(
     "You have no tool calls left in this turn. Say what was done, what was found, and what is still open; "
-    "do not call tools."
+    "do not call tools.",
+    author="host",
 )
 
 
 async def run_turn(turn: Turn, *, provider: Provider, tools: Executor, sink: Sink, rounds_used: int = 0) -> Assistant:
     """Return the final answer; `runtime/turn.py` commits it together with the turn's end."""
-    for _ in range(rounds_used, turn.limits.max_rounds):
+    is_closing = turn.history.last == _CLOSING  # as a crash may have left it
+    for _ in range(rounds_used, turn.limits.max_rounds if not is_closing else 0):
         for note in turn.take_steering():
             await sink.record(MessageAdded(note))
         turn.breaker.begin_round()
         answer = await ask(provider, turn, turn.view(), sink)
-        if not answer.calls and not turn.has_steering:
+        if not answer.calls and turn.is_over():
             return answer
         await sink.record(MessageAdded(answer), *intents(turn, answer))  # returns once it survives a crash
         await run_calls(answer, turn, tools, sink)
         if turn.breaker.has_tripped:
             break
-    await sink.record(MessageAdded(user(_CLOSING, author="host")))
+    for note in turn.take_steering():
+        await sink.record(MessageAdded(note))
+    turn.is_over()
+    if not is_closing:
+        await sink.record(MessageAdded(_CLOSING))
     return without_calls(await ask(provider, turn, turn.closing_view(), sink))
 
 

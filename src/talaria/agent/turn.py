@@ -3,6 +3,8 @@
 from collections import deque
 from collections.abc import Iterator
 
+import msgspec
+
 from talaria.agent import limits as budget
 from talaria.agent.breaker import Breaker
 from talaria.agent.limits import Limits, Spent
@@ -27,6 +29,7 @@ class Turn:
         limits: Limits,
         clock: Clock,
         effort: Effort | None = None,
+        is_streaming: bool = True,
     ) -> None:
         self.id = id
         self.limits = limits
@@ -36,8 +39,11 @@ class Turn:
         self.usage: Usage = NO_USAGE
         self._cost_usd = 0.0
         self._began = clock.monotonic()
-        self._request = Request(system=system, tools=tools, history=history, session=session, effort=effort)
+        self._request = Request(
+            system=system, tools=tools, history=history, session=session, effort=effort, is_streaming=is_streaming
+        )
         self._steering: deque[User] = deque()
+        self._takes_steering = True
 
     def view(self) -> Request:
         """What the model reads now: the history is shared and grows as it is recorded."""
@@ -45,31 +51,31 @@ class Turn:
 
     def closing_view(self) -> Request:
         """The same prefix, but no tool may be called: sum up."""
-        request = self._request
-        return Request(
-            system=request.system,
-            tools=request.tools,
-            history=request.history,
-            session=request.session,
-            may_call=False,
-            effort=request.effort,
-        )
+        return msgspec.structs.replace(self._request, may_call=False)
 
-    def steer(self, text: str) -> None:
-        self._steering.append(user(text, author="steering"))
+    def steer(self, text: str) -> bool:
+        """False: the last word is spoken, nobody would read it."""
+        if self._takes_steering:
+            self._steering.append(user(text, author="steering"))
+        return self._takes_steering
 
-    @property
-    def has_steering(self) -> bool:
-        return bool(self._steering)
+    def is_over(self) -> bool:
+        """To be asked when the model has nothing more to do: unless somebody still has a word, no more are taken."""
+        self._takes_steering = bool(self._steering)
+        return not self._takes_steering
 
     def take_steering(self) -> Iterator[User]:
         while self._steering:
             yield self._steering.popleft()
 
+    def carry(self, usage: Usage, endpoint: Endpoint) -> None:
+        """What the turn had used before a crash counts against its limits. The time that passed does not."""
+        self.usage += usage
+        self._cost_usd += budget.cost_usd(usage, endpoint.prices)
+
     def charge(self, answer: Assistant, endpoint: Endpoint) -> None:
         if answer.usage is not None:
-            self.usage += answer.usage
-            self._cost_usd += budget.cost_usd(answer.usage, endpoint.prices)
+            self.carry(answer.usage, endpoint)
 
     def check_budget(self) -> None:
         """Raises `LimitReached`."""

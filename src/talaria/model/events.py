@@ -2,6 +2,7 @@
 
 import msgspec
 
+from talaria.model.entries import TurnOutcome
 from talaria.model.ids import CallId, SessionId, TurnId
 from talaria.model.messages import Assistant, ToolResult
 from talaria.model.usage import Usage
@@ -50,7 +51,7 @@ class RoundEnded(msgspec.Struct, frozen=True, tag="round"):
 
 class TurnDone(msgspec.Struct, frozen=True, tag="turn_done"):
     turn: TurnId
-    outcome: str
+    outcome: TurnOutcome
     text: str
     usage: Usage
     error: str = ""

@@ -30,3 +30,8 @@ def new_call_id() -> CallId:
 
 def new_owner_id() -> OwnerId:
     return OwnerId(f"{os.getpid()}-{os.urandom(6).hex()}")
+
+
+def pid_of(owner: OwnerId) -> int:
+    """The process that the owner is, or was."""
+    return int(owner.partition("-")[0])

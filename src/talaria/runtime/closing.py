@@ -1,13 +1,14 @@
 """How a turn without an answer ends: every open call gets its result, and the transcript stays legal. Pure."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, assert_never
+from typing import Literal
 
-from talaria.agent.interrupted import Close, Ended, Run, RunAgain, close
+from talaria.agent.interrupted import Close, Ended, close
 from talaria.model.entries import MessageAdded, TurnEnded
-from talaria.model.ids import CallId, TurnId
+from talaria.model.ids import TurnId
 from talaria.model.messages import Assistant, Text
 from talaria.model.usage import Usage
+from talaria.runtime.view import View
 from talaria.store.base import CallEnded, CallRow, Write
 
 _LAST_WORDS = {"interrupted": "[This turn was interrupted.]", "failed": "[This turn failed before its answer.]"}
@@ -17,31 +18,24 @@ def closing(
     turn: TurnId,
     outcome: Literal["interrupted", "failed"],
     *,
-    open_calls: Sequence[CallId],
+    view: View,
     rows: Sequence[CallRow],
-    shown: str,
     usage: Usage,
+    shown: str = "",
     error: str = "",
 ) -> list[Write]:
-    """One transaction: results in call order, last words in the assistant's place, the turn's end."""
+    """One transaction: results in call order, last words in the assistant's place, the turn's end.
+
+    `rows` are the turn's calls, `shown` is what people saw of an answer that did not come to its end.
+    """
     verdicts = close(rows)
-    writes: list[Write] = []
-    for call in open_calls:
-        writes.extend(_result(verdicts[call]))
+    writes = [write for call in view.open_calls for write in _result(verdicts[call])]
     text = f"{shown}\n\n{_LAST_WORDS[outcome]}" if shown else _LAST_WORDS[outcome]
-    writes.append(MessageAdded(Assistant((Text(text),), stop="interrupted")))
-    writes.append(TurnEnded(turn, outcome, usage, error))
-    return writes
+    last_words = Assistant((Text(text),), stop="interrupted")
+    return [*writes, MessageAdded(last_words), TurnEnded(turn, outcome, usage, error)]
 
 
-def _result(verdict: Run | RunAgain | Close | Ended) -> Iterator[Write]:
-    match verdict:
-        case Close(result):
-            yield CallEnded(result)
-            yield MessageAdded(result)
-        case Ended(result):
-            yield MessageAdded(result)
-        case Run() | RunAgain():
-            raise AssertionError("a turn that is given up runs nothing")
-        case _:
-            assert_never(verdict)
+def _result(verdict: Close | Ended) -> Iterator[Write]:
+    if isinstance(verdict, Close):
+        yield CallEnded(verdict.result)
+    yield MessageAdded(verdict.result)

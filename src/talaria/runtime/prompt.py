@@ -10,6 +10,7 @@ from talaria.runtime.setup import Setup
 CONTEXT_FILES = ("TALARIA.md", "AGENTS.md", "CLAUDE.md")
 """The first of these in a folder counts."""
 MAX_FILE_CHARS = 20_000
+MAX_FILE_BYTES = 1 << 20
 
 _IDENTITY = """\
 You are Talaria, a capable assistant that works on the person's own computer. Use the tools to find out and to act \
@@ -54,7 +55,10 @@ def _folders(cwd: Path) -> list[Path]:
 
 def _read(file: Path) -> str:
     try:
-        text = file.read_bytes().decode("utf-8", "replace").strip()
+        if not file.is_file():  # a pipe or device may never end
+            return ""
+        with file.open("rb") as stream:
+            text = stream.read(MAX_FILE_BYTES).decode("utf-8", "replace").strip()
     except OSError:
         return ""
     if len(text) <= MAX_FILE_CHARS:

@@ -1,5 +1,6 @@
 """The sink of a live session: writes under its epoch, waits out a store that is not well, and shows events."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -32,10 +33,15 @@ class Recorder:
         self._clock = clock
         self._observer = observer
         self._shown: list[str] = []
+        self._hurried = asyncio.Event()
 
     async def record(self, *writes: Write) -> None:
         """Durable when it returns, also when it returns by cancellation. Raises `Fenced`, `StoreUnavailable`."""
         await completed(self._record(writes))
+
+    def hurry(self) -> None:
+        """Do not wait for the store to heal any more: somebody wants to stop."""
+        self._hurried.set()
 
     async def _record(self, writes: tuple[Write, ...]) -> None:
         wait_s = FIRST_WAIT_S
@@ -45,15 +51,21 @@ class Recorder:
                 await self._journal.record(self._session, self._epoch, writes)
                 break
             except StoreUnavailable as fault:
-                if self._clock.monotonic() + wait_s > deadline:
+                if self._hurried.is_set() or self._clock.monotonic() + wait_s > deadline:
                     raise
                 if wait_s == FIRST_WAIT_S:
                     self.emit(Notice(f"{fault} Waiting for it."))
-            await self._clock.sleep(wait_s)
+            await self._pause(wait_s)
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
         for write in writes:
             if isinstance(write, Entry):
                 self._view.add(write, self._clock.now())
+
+    async def _pause(self, seconds: float) -> None:
+        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._hurried.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     def emit(self, event: Event) -> None:
         match event:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -16,10 +17,9 @@ from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, TurnStarted
 from talaria.model.errors import BadArguments, Fenced, SessionBusy, StoreUnavailable
 from talaria.model.events import Event, TurnBegan
-from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id
+from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id, pid_of
 from talaria.model.messages import Assistant, Context, ToolCall, User
 from talaria.model.tools import ToolSpec
-from talaria.model.usage import NO_USAGE
 from talaria.providers.base import Provider
 from talaria.runtime import prompt
 from talaria.runtime.closing import closing
@@ -27,12 +27,12 @@ from talaria.runtime.recorder import Observer, Recorder
 from talaria.runtime.setup import Setup
 from talaria.runtime.turn import Report, TurnRunner
 from talaria.runtime.view import View
-from talaria.store.base import CallRow, Held, NewSession, Session, Store
+from talaria.store.base import Held, NewSession, Session, Store, Write
 from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
-from talaria.waiting import in_thread
+from talaria.waiting import completed, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,19 @@ _decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
 
 def ignore(_: Event) -> None:
     """The observer of those who do not watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The turn under way."""
+
+    turn: Turn
+    recorder: Recorder
+    task: "asyncio.Task[Report]"
+
+    def stop(self) -> bool:
+        self.recorder.hurry()
+        return self.task.cancel()
 
 
 class LiveSession:
@@ -72,8 +85,8 @@ class LiveSession:
         self._clock = clock
         self._view = View()
         self._epoch: Epoch | None = None
-        self._turn: Turn | None = None
-        self._task: asyncio.Task[Report] | None = None
+        self._is_busy = False
+        self._running: _Running | None = None
 
     async def ask(self, message: User, observer: Observer = ignore) -> Report:
         """Take a message as a turn and run it to its end. A turn that a crash left open is closed first.
@@ -85,8 +98,8 @@ class LiveSession:
             if self._view.open_turn is not None:
                 await self._give_up(self._view.open_turn, recorder)
             turn = self._new_turn(new_turn_id())
-            await recorder.record(TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message)))
-            return await self._run(turn, recorder, self._answer)
+            opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message)))
+            return await self._run(turn, recorder, self._answer, opening)
 
     async def resume(self, observer: Observer = ignore) -> Report | None:
         """Finish the turn that a crash left open; None if there is none."""
@@ -96,18 +109,16 @@ class LiveSession:
             if self._view.open_turn is None:
                 return None
             turn = self._new_turn(self._view.open_turn)
+            turn.carry(self._view.usage, self._provider.endpoint)
             return await self._run(turn, self._recorder(epoch, observer), self._go_on)
 
     def steer(self, text: str) -> bool:
         """Put a note before the model at the next round of the running turn; False if none is running."""
-        if self._turn is None:
-            return False
-        self._turn.steer(text)
-        return True
+        return self._running is not None and self._running.turn.steer(text)
 
     def interrupt(self) -> bool:
         """Stop the running turn; its report says so. False if none is running."""
-        return self._task is not None and self._task.cancel()
+        return self._running is not None and self._running.stop()
 
     async def _answer(self, turn: Turn, recorder: Recorder) -> Assistant:
         return await run_turn(
@@ -115,9 +126,9 @@ class LiveSession:
         )
 
     async def _go_on(self, turn: Turn, recorder: Recorder) -> Assistant:
-        answer = self._view.open_answer
+        answer, open_calls = self._view.open_answer, self._view.open_calls
         if answer is not None:
-            rows = await self._open_rows(turn.id)
+            rows = [row for row in await self._store.journal.calls(self.id, turn.id) if row.call.id in open_calls]
             verdicts = interrupted.resume(rows, self._declared, self._clock.now())
             await run_calls(answer, turn, self._executor(), recorder, verdicts)
         return await self._answer(turn, recorder)
@@ -127,58 +138,70 @@ class LiveSession:
             *closing(
                 turn,
                 "interrupted",
-                open_calls=self._view.open_calls,
-                rows=await self._open_rows(turn),
-                shown="",
-                usage=NO_USAGE,
+                view=self._view,
+                rows=await self._store.journal.calls(self.id, turn),
+                usage=self._view.usage,
             )
         )
 
-    async def _open_rows(self, turn: TurnId) -> Sequence[CallRow]:
-        rows = await self._store.journal.calls(self.id, turn)
-        return [row for row in rows if row.call.id in self._view.open_calls]
-
-    async def _run(self, turn: Turn, recorder: Recorder, work: Work) -> Report:
+    async def _run(self, turn: Turn, recorder: Recorder, work: Work, opening: Sequence[Write] = ()) -> Report:
+        """The turn in a task of its own, so that it can be stopped without stopping whoever asked."""
         runner = TurnRunner(turn, self.id, self._view, self._store.journal, recorder)
+        try:
+            if opening:
+                await recorder.record(*opening)
+        except asyncio.CancelledError:
+            await completed(runner.interrupted())
+            raise
         recorder.emit(TurnBegan(self.id, turn.id, self._provider.endpoint.label))
-        self._turn = turn
-        self._task = task = asyncio.create_task(runner.run(lambda: work(turn, recorder)), name=f"turn {turn.id}")
+        task = asyncio.create_task(runner.run(lambda: work(turn, recorder)), name=f"turn {turn.id}")
+        self._running = _Running(turn, recorder, task)
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait([task])
+            self._running.stop()
+            await completed(asyncio.wait([task]))
             raise
         finally:
-            self._turn = self._task = None
+            self._running = None
         return await runner.interrupted() if task.cancelled() else task.result()
 
     @asynccontextmanager
     async def _seized(self) -> AsyncGenerator[Epoch]:
         """The session in our hands, and its view up to date with what other processes wrote."""
-        if self._task is not None:
+        if self._is_busy:
             raise SessionBusy(f"Session {self.id} is still working on the last message.")
+        self._is_busy = True
+        try:
+            yield await completed(self._hold())
+        finally:
+            try:
+                await completed(self._let_go())
+            finally:
+                self._is_busy = False
+
+    async def _hold(self) -> Epoch:
+        """What it takes is kept here at once: a cancelled caller must not lose an epoch or a row."""
         if self._row is None:
             self._row = await self._store.sessions.create(await in_thread(self._new_row))
-        epoch = self._epoch = self._epoch or await self._seize()
-        try:
-            self._view.extend(await self._store.journal.entries(self.id, self._view.last_seq))
-            yield epoch
-        finally:
-            await self._release(epoch)
+        if self._epoch is None:
+            self._epoch = await self._seize()
+        self._view.extend(await self._store.journal.entries(self.id, self._view.last_seq))
+        return self._epoch
 
     async def _seize(self) -> Epoch:
         match await self._store.journal.seize(self.id, self._owner):
             case Held(owner):
-                process = owner.split("-", 1)[0]
-                raise SessionBusy(f"Session {self.id} is at work in another process ({process}); wait or stop that.")
+                raise SessionBusy(f"Session {self.id} is at work in process {pid_of(owner)}; wait for it, or stop it.")
             case epoch:
                 return epoch
 
-    async def _release(self, epoch: Epoch) -> None:
+    async def _let_go(self) -> None:
         """A release that fails is made up for: by the next turn, which still has the epoch, or by this owner's end."""
+        if self._epoch is None:
+            return
         try:
-            if await self._store.journal.release(self.id, epoch):
+            if await self._store.journal.release(self.id, self._epoch):
                 self._epoch = None
         except Fenced:
             self._epoch = None
@@ -206,6 +229,7 @@ class LiveSession:
             limits=self._setup.limits,
             clock=self._clock,
             effort=self._setup.effort,
+            is_streaming=self._setup.is_streaming,
         )
 
     def _recorder(self, epoch: Epoch, observer: Observer) -> Recorder:

@@ -1,4 +1,4 @@
-"""What a live session is made from. Equal setups may share one; what changes per message is an argument of the turn."""
+"""What a live session is made from, besides the things it works with."""
 
 from pathlib import Path
 
@@ -15,5 +15,6 @@ class Setup(msgspec.Struct, frozen=True):
     origin: TurnOrigin = "terminal"
     limits: Limits = Limits()
     effort: Effort | None = None
+    is_streaming: bool = True
     instructions: str = ""
     """Of the embedding program, in place of the person's SOUL.md."""

@@ -54,35 +54,38 @@ class TurnRunner:
             return self._report("failed", "", fault)  # not ours to close, or no way to: it stays open on the disk
         except TalariaError as fault:
             return await self._close("failed", fault)
-        except Exception:
+        except Exception as fault:
             log.exception("turn %s of session %s broke", self._turn.id, self._session)
-            await self._close("failed", None)
+            await self._close("failed", fault)
             raise
         return self._report("completed", answer.text)
 
     async def interrupted(self) -> Report:
-        if self._view.open_turn is None:
-            return self._report("completed", self._last_text())  # it came while the end was being committed
+        if self._view.open_turn is None:  # it came while the turn's end was being committed
+            return self._report(self._view.last_outcome or "completed", self._last_text())
         return await self._close("interrupted", None)
 
-    async def _close(self, outcome: Literal["interrupted", "failed"], fault: TalariaError | None) -> Report:
+    async def _close(self, outcome: Literal["interrupted", "failed"], fault: Exception | None) -> Report:
         shown = self._recorder.partial_text
+        error = "" if fault is None else str(fault) if isinstance(fault, TalariaError) else f"a bug: {fault!r}"
         try:
-            rows = await self._journal.calls(self._session, self._turn.id) if self._view.open_calls else ()
+            rows = await self._journal.calls(self._session, self._turn.id)
             await self._recorder.record(
                 *closing(
                     self._turn.id,
                     outcome,
-                    open_calls=self._view.open_calls,
+                    view=self._view,
                     rows=rows,
-                    shown=shown,
                     usage=self._turn.usage,
-                    error=str(fault or ""),
+                    shown=shown,
+                    error=error,
                 )
             )
+        except asyncio.CancelledError:  # impatient; by then it is durable
+            return self._report(outcome, shown)
         except (Fenced, StoreUnavailable) as worse:
             return self._report("failed", shown, worse)
-        return self._report(outcome, shown, fault)
+        return self._report(outcome, shown, fault if isinstance(fault, TalariaError) else None)
 
     def _last_text(self) -> str:
         last = self._view.history.last

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnOutcome, TurnStarted
 from talaria.model.ids import CallId, TurnId
 from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.model.usage import NO_USAGE
 from talaria.providers.history import History
 
 
@@ -16,8 +17,12 @@ class View:
         self.last_seq = 0
         self.last_at = 0.0
         self.open_turn: TurnId | None = None
+        self.last_outcome: TurnOutcome | None = None
+        """How the last ended turn ended."""
         self.rounds = 0
-        """Model answers with calls in the open turn."""
+        """Answers with calls in the open turn."""
+        self.usage = NO_USAGE
+        """Of all answers in the open turn."""
         self._answer: Assistant | None = None
         self._missing: list[CallId] = []
         self.extend(entries)
@@ -25,6 +30,7 @@ class View:
     def extend(self, entries: Iterable[Recorded]) -> None:
         for recorded in entries:
             self.add(recorded.entry, recorded.at)
+            self.last_seq = recorded.seq
 
     def add(self, entry: Entry, at: float) -> None:
         self.last_seq += 1
@@ -36,12 +42,16 @@ class View:
             case TurnStarted(turn):
                 self.open_turn = turn
                 self.rounds = 0
+                self.usage = NO_USAGE
             case TurnEnded():
                 self.open_turn = None
+                self.last_outcome = entry.outcome
             case Noted():
                 pass
 
     def _note(self, message: Message) -> None:
+        if isinstance(message, Assistant) and message.usage is not None:
+            self.usage += message.usage
         match message:
             case Assistant() if message.calls:
                 self.rounds += 1

@@ -174,6 +174,10 @@ class Sessions(Protocol):
         """Newest activity first."""
         ...
 
+    async def latest(self, source: str) -> Session | None:
+        """The one with the newest activity, of those that came from `source`."""
+        ...
+
     async def rename(self, session: SessionId, title: str) -> None: ...
     async def delete(self, session: SessionId) -> None:
         """With all that belongs to it. Raises `SessionBusy` while a living owner runs it."""

@@ -8,13 +8,15 @@ import pytest
 from talaria.agent.limits import Limits
 from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.events import Event
-from talaria.model.ids import SessionId
+from talaria.model.ids import OwnerId, SessionId
 from talaria.model.messages import Message
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
+from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.provider import ScriptedProvider
+from talaria.testing.proxies import StoreProxy
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Tool
 from talaria.tools.registry import Toolbox
@@ -29,21 +31,31 @@ class Scene:
         self.provider = ScriptedProvider()
         self.events: list[Event] = []
         self._folder = folder
+        self._owners: list[OwnerId] = []
 
     async def session(
-        self, *tools: Tool, limits: Limits | None = None, gate: Gate | None = None, id: SessionId = SESSION
+        self,
+        *tools: Tool,
+        limits: Limits | None = None,
+        gate: Gate | None = None,
+        journal: Journal | None = None,
+        clock: ManualClock | None = None,
     ) -> LiveSession:
-        """The conversation as a fresh process would open it."""
+        """The conversation as a fresh process would open it, the one before it being gone."""
+        for owner in self._owners:
+            await self.store.owners.leave(owner)
+        owner = await self.store.owners.join("test")
+        self._owners = [owner]
         return LiveSession(
-            id,
-            row=await self.store.sessions.get(id),
+            SESSION,
+            row=await self.store.sessions.get(SESSION),
             setup=Setup(cwd=self._folder, home=self._folder, limits=limits or Limits()),
-            store=self.store,
-            owner=await self.store.owners.join("test"),
+            store=StoreProxy(self.store, journal or self.store.journal),
+            owner=owner,
             provider=self.provider,
             toolbox=Toolbox(tools),
             gate=gate or OpenGate(),
-            clock=self.clock,
+            clock=clock or self.clock,
         )
 
     async def messages(self) -> Sequence[Message]:

@@ -1,16 +1,29 @@
 """The loop, driven through a live session: strict calls, limits, steering, interruption, budgets."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
 from talaria.agent.limits import Limits
-from talaria.model.errors import Disconnected, KeyRejected, LimitReached, Overloaded, RateLimited, SessionBusy
-from talaria.model.events import AnswerRestarted, Event, Notice, TextDelta, ToolBegan
-from talaria.model.ids import CallId
+from talaria.model.entries import TurnEnded
+from talaria.model.errors import (
+    Disconnected,
+    KeyRejected,
+    LimitReached,
+    Overloaded,
+    RateLimited,
+    SessionBusy,
+    StoreUnavailable,
+)
+from talaria.model.events import AnswerRestarted, Event, Notice, TextDelta, ToolBegan, TurnDone
+from talaria.model.ids import CallId, Epoch, SessionId
 from talaria.model.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, User, user
 from talaria.model.usage import Usage
+from talaria.store.base import CallIntended, Write
+from talaria.testing.clock import ManualClock
+from talaria.testing.proxies import JournalProxy
 from talaria.testing.rules import transcript_problems
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run
 from talaria.tools.function import FunctionTool, tool
@@ -193,11 +206,11 @@ async def test_interrupted_while_the_model_speaks_what_was_shown_is_kept(scene: 
 
     scene.provider.say("half an ans")
     report = await live.ask(user("go"), stop)
-    if report.outcome == "interrupted":
-        last = (await scene.messages())[-1]
-        assert isinstance(last, Assistant)
-        assert last.text.startswith("half an ans")
-        assert last.stop == "interrupted"
+    assert (report.outcome, report.text) == ("interrupted", "half an ans")
+    last = (await scene.messages())[-1]
+    assert isinstance(last, Assistant)
+    assert last.text.startswith("half an ans")
+    assert last.stop == "interrupted"
     assert transcript_problems(await scene.messages()) == []
     assert (await live.ask(user("again"))).outcome == "completed"
 
@@ -222,6 +235,67 @@ async def test_interrupted_during_a_batch_every_call_still_gets_its_one_result(s
     assert [result.disposition for result in await results(scene)] == ["done", "unknown", "none"]
     assert transcript_problems(await scene.messages()) == []
     assert await scene.ends() == ["interrupted"]
+
+
+async def test_interrupted_twice_the_report_says_what_the_journal_says(scene: "Scene") -> None:
+    @tool
+    async def endless() -> str:
+        """Never return."""
+        live.interrupt()
+        await asyncio.Event().wait()
+        return "never"
+
+    def again(event: Event) -> None:
+        scene.events.append(event)
+        live.interrupt()
+
+    scene.provider.say(calls(("c1", "endless", "{}")))
+    live = await scene.session(endless)
+    report = await live.ask(user("go"), again)
+    assert [report.outcome] == await scene.ends() == ["interrupted"]
+
+
+async def test_a_steering_note_in_the_last_round_is_read_before_the_summary(scene: "Scene") -> None:
+    @tool
+    async def nudge() -> str:
+        """Have the person speak up."""
+        assert live.steer("mention the cat")
+        return "ok"
+
+    scene.provider.say(calls(("c1", "nudge", "{}")), "summary with cat")
+    live = await scene.session(nudge, limits=Limits(max_rounds=1))
+    await live.ask(user("go"))
+    assert b"mention the cat" in scene.provider.asked[-1].bodies["openai_chat"]
+
+
+async def test_a_steering_note_after_the_last_word_is_refused(scene: "Scene") -> None:
+    taken: list[bool] = []
+
+    def late(event: Event) -> None:
+        if isinstance(event, TurnDone):
+            taken.append(live.steer("too late"))
+
+    live = await scene.session()
+    await live.ask(user("go"), late)
+    assert taken == [False]
+
+
+@pytest.mark.parametrize(("stop", "says"), [("refused", "refused to answer"), ("length", "raise model.max_tokens")])
+async def test_an_answer_of_nothing_with_a_reason_is_told_and_not_asked_for_again(
+    scene: "Scene", stop: StopReason, says: str
+) -> None:
+    scene.provider.say(Assistant((), stop, Usage(output=7)))
+    report = await (await scene.session()).ask(user("go"))
+    assert says in str(report.error)
+    assert len(scene.provider.asked) == 1
+    assert report.usage == Usage(output=7)
+
+
+async def test_an_answer_cut_off_at_its_limit_is_told(scene: "Scene") -> None:
+    scene.provider.say(Assistant((Text("so lo"),), "length"))
+    report = await (await scene.session()).ask(user("go"), scene.events.append)
+    assert report.text == "so lo"
+    assert any(isinstance(event, Notice) and "cut off" in event.text for event in scene.events)
 
 
 async def test_a_cancelled_caller_leaves_a_legal_transcript_too(scene: "Scene") -> None:
@@ -375,3 +449,53 @@ async def test_a_tool_knows_its_run(scene: "Scene") -> None:
     scene.provider.say(calls(("c1", "keyed", "{}")))
     await (await scene.session(keyed)).ask(user("go"))
     assert keys == ["scenario:c1"]
+
+
+async def test_an_interruption_does_not_wait_for_a_store_that_is_not_well(scene: "Scene") -> None:
+    waiting = asyncio.Event()
+
+    class Full(JournalProxy):
+        async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+            if any(isinstance(write, CallIntended | TurnEnded) for write in writes):
+                waiting.set()
+                raise StoreUnavailable("The disk is full.")
+            await super().record(session, epoch, writes)
+
+    scene.provider.say(calls(("c1", "echo", '{"text": "a"}')))
+    ran: list[str] = []
+    live = await scene.session(echo(ran), journal=Full(scene.store.journal), clock=ManualClock())
+    asking = asyncio.create_task(live.ask(user("go")))
+    await waiting.wait()
+    live.interrupt()
+    async with asyncio.timeout(10):
+        report = await asking
+    assert isinstance(report.error, StoreUnavailable)
+    assert ran == []
+    assert await scene.store.journal.interrupted() == ["scenario"]
+    assert (await (await scene.session(echo(ran))).resume()) is not None
+    assert transcript_problems(await scene.messages()) == []
+
+
+async def test_what_a_turn_used_before_a_crash_counts_against_its_limits(scene: "Scene") -> None:
+    class Crash(BaseException):
+        pass
+
+    @tool
+    async def die() -> str:
+        """End the process."""
+        raise Crash
+
+    costly = Assistant((ToolCall(CallId("c1"), "die", "{}"),), "calls", Usage(input=90, output=20))
+    scene.provider.say(costly)
+    with pytest.raises(Crash):
+        await (await scene.session(die, limits=Limits(max_tokens=100))).ask(user("go"))
+    report = await (await scene.session(die, limits=Limits(max_tokens=100))).resume()
+    assert report is not None
+    assert isinstance(report.error, LimitReached)
+    assert report.usage == Usage(input=90, output=20)
+
+
+async def test_two_questions_at_once_one_is_taken_and_one_refused(scene: "Scene") -> None:
+    live = await scene.session()
+    outcomes = await asyncio.gather(live.ask(user("one")), live.ask(user("two")), return_exceptions=True)
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Report", "SessionBusy"]

@@ -49,6 +49,10 @@ class Sessions:
         sessions = [row.session for row in self._memory.tables.sessions.values()]
         return sorted(sessions, key=lambda session: (session.updated_at, session.id), reverse=True)[:limit]
 
+    async def latest(self, source: str) -> Session | None:
+        found = await self.list(limit=len(self._memory.tables.sessions))
+        return next((session for session in found if session.source == source), None)
+
     async def rename(self, session: SessionId, title: str) -> None:
         with self._memory.transaction() as tables:
             _check_title(tables, title, but=session)

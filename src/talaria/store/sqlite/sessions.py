@@ -85,6 +85,16 @@ class Sessions:
 
         return await self._database.read(work)
 
+    async def latest(self, source: str) -> Session | None:
+        def work(db: Connection) -> Session | None:
+            row = db.execute(
+                f"SELECT {_COLUMNS} FROM sessions WHERE source = ? ORDER BY updated_at DESC, id DESC LIMIT 1",
+                (source,),
+            ).fetchone()
+            return _session(row) if row else None
+
+        return await self._database.read(work)
+
     async def rename(self, session: SessionId, title: str) -> None:
         def work(db: Connection) -> None:
             _check_title(db, title, but=session)
