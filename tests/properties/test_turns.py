@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -241,11 +242,7 @@ def check_prefixes(asked: Sequence[Asked]) -> None:
             assert after.startswith(before[: before.rindex(ending) + len(ending)])
 
 
-@settings(max_examples=300, deadline=None)
-@given(script=st.lists(answers, max_size=14), turns=st.lists(disturbances, min_size=1, max_size=4))
-async def test_whatever_happens_the_transcript_is_legal_and_the_prefix_stable(
-    script: list[Any], turns: list[Disturbance]
-) -> None:
+async def live_through(script: list[Any], turns: list[Disturbance]) -> None:
     clock = ManualClock(auto=True)
     with tempfile.TemporaryDirectory() as folder:
         async with MemoryStore(clock) as store:
@@ -254,3 +251,24 @@ async def test_whatever_happens_the_transcript_is_legal_and_the_prefix_stable(
                 await life.turn(f"question {number}", wrong)
                 if await store.sessions.get(SESSION) is not None:
                     await life.check()
+
+
+scripts = st.lists(answers, max_size=14)
+many_turns = st.lists(disturbances, min_size=1, max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(script=scripts, turns=many_turns)
+async def test_whatever_happens_the_transcript_is_legal_and_the_prefix_stable(
+    script: list[Any], turns: list[Disturbance]
+) -> None:
+    await live_through(script, turns)
+
+
+@pytest.mark.long
+@settings(max_examples=10_000, deadline=None)
+@given(script=scripts, turns=many_turns)
+async def test_whatever_happens_ten_thousand_times_the_transcript_is_legal_and_the_prefix_stable(
+    script: list[Any], turns: list[Disturbance]
+) -> None:
+    await live_through(script, turns)

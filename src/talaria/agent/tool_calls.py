@@ -5,7 +5,6 @@ kept from running, the turn's closing says so.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,7 +35,7 @@ async def run_calls(
     """`verdicts`, of recovery, tell which calls have no result message yet and what is to be done about them."""
     calls = [call for call in answer.calls if verdicts is None or call.id in verdicts]
     batch = _Batch(calls, turn, tools, sink)
-    await batch.prepare(verdicts or {}, is_cut_off=answer.stop == "length")
+    await batch.prepare(verdicts or {}, is_cut_off=answer.stop not in ("calls", "end"))
     for group in batch.groups():
         await batch.run_together(group)
 
@@ -57,8 +56,9 @@ class _Batch:
         self._tools = tools
         self._sink = sink
         self._items: list[_Item] = []
-        self._order = deque(call.id for call in calls)
         self._results: dict[CallId, ToolResult] = {}
+        self._ended: set[CallId] = set()
+        """Calls whose outcome is in their row."""
         self._appending = asyncio.Lock()
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
@@ -73,13 +73,14 @@ class _Batch:
             case Close() | Ended():
                 return _Item(call, verdict)
             case Run() | RunAgain():
+                has_started = isinstance(verdict, RunAgain)
                 try:
                     if is_cut_off:
                         raise BadArguments(_CUT_OFF)
                     prepared = self._tools.prepare(call)
                 except ModelCorrectable as refusal:
-                    return _Item(call, Close(_refused(call, refusal)))
-                return _Item(call, prepared, has_started=isinstance(verdict, RunAgain))
+                    return _Item(call, unknown(call) if has_started else Close(_refused(call, refusal)))
+                return _Item(call, prepared, has_started)
 
     def groups(self) -> Iterator[Sequence[_Item]]:
         """Runs of neighbours that may run at the same time, in the model's order."""
@@ -118,7 +119,7 @@ class _Batch:
         try:
             await self._tools.admit(prepared)
         except ModelCorrectable as refusal:
-            await self._settle(_refused(call, refusal))
+            await self._settle(unknown(call).result if item.has_started else _refused(call, refusal))
             return
         if not item.has_started:
             await self._sink.record(CallStarted(call.id))
@@ -137,15 +138,18 @@ class _Batch:
         await completed(self._settle_in_order(result, is_durable=is_durable))
 
     async def _settle_in_order(self, result: ToolResult, *, is_durable: bool) -> None:
+        """What stands is told from the history, which grows with each commit: so nothing is appended twice."""
         async with self._appending:
             self._results[result.call_id] = result
-            ended = [] if is_durable else [CallEnded(result)]
-            if ended and self._order[0] != result.call_id:
-                await self._sink.record(*ended)
-                ended = []
-            while self._order and self._order[0] in self._results:
-                await self._sink.record(*ended, MessageAdded(self._results[self._order.popleft()]))
-                ended = []
+            if is_durable:
+                self._ended.add(result.call_id)
+            elif self._turn.history.open_calls[0] != result.call_id:
+                await self._sink.record(CallEnded(result))
+                self._ended.add(result.call_id)
+            while (missing := self._turn.history.open_calls) and missing[0] in self._results:
+                following = self._results[missing[0]]
+                ended = () if missing[0] in self._ended else (CallEnded(following),)
+                await self._sink.record(*ended, MessageAdded(following))
 
 
 def _clash(item: _Item, other: _Item) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Message
+from talaria.model.messages import Assistant, Message, ToolResult, User
 
 Encode = Callable[[Message], bytes]
 
@@ -17,6 +17,8 @@ class History:
         self._messages: list[Message] = []
         self._encoded: dict[str, list[bytes]] = {}
         self._call_ids: set[CallId] = set()
+        self._answer: Assistant | None = None
+        self._missing: list[CallId] = []
         for message in messages:
             self.append(message)
 
@@ -37,8 +39,25 @@ class History:
 
     def append(self, message: Message) -> None:
         self._messages.append(message)
-        if isinstance(message, Assistant):
-            self._call_ids.update(call.id for call in message.calls)
+        match message:
+            case Assistant() if message.calls:
+                self._answer = message
+                self._missing = [call.id for call in message.calls]
+                self._call_ids.update(self._missing)
+            case ToolResult():
+                self._missing.remove(message.call_id)
+            case Assistant() | User():
+                pass
+
+    @property
+    def open_answer(self) -> Assistant | None:
+        """The answer some of whose calls have no result yet."""
+        return self._answer if self._missing else None
+
+    @property
+    def open_calls(self) -> Sequence[CallId]:
+        """The calls without a result, in the model's order."""
+        return tuple(self._missing)
 
     def encoded(self, key: str, encode: Encode) -> Sequence[bytes]:
         """Bytes per message under `key`; only messages new to that key are encoded."""

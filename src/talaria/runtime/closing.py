@@ -8,7 +8,7 @@ from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.ids import TurnId
 from talaria.model.messages import Assistant, Text
 from talaria.model.usage import Usage
-from talaria.runtime.view import View
+from talaria.providers.history import History
 from talaria.store.base import CallEnded, CallRow, Write
 
 _LAST_WORDS = {"interrupted": "[This turn was interrupted.]", "failed": "[This turn failed before its answer.]"}
@@ -18,7 +18,7 @@ def closing(
     turn: TurnId,
     outcome: Literal["interrupted", "failed"],
     *,
-    view: View,
+    history: History,
     rows: Sequence[CallRow],
     usage: Usage,
     shown: str = "",
@@ -29,7 +29,7 @@ def closing(
     `rows` are the turn's calls, `shown` is what people saw of an answer that did not come to its end.
     """
     verdicts = close(rows)
-    writes = [write for call in view.open_calls for write in _result(verdicts[call])]
+    writes = [write for call in history.open_calls for write in _result(verdicts[call])]
     text = f"{shown}\n\n{_LAST_WORDS[outcome]}" if shown else _LAST_WORDS[outcome]
     last_words = Assistant((Text(text),), stop="interrupted")
     return [*writes, MessageAdded(last_words), TurnEnded(turn, outcome, usage, error)]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from talaria.model.clock import Clock
 from talaria.model.entries import Entry
@@ -50,6 +50,9 @@ class Recorder:
             try:
                 await self._journal.record(self._session, self._epoch, writes)
                 break
+            except asyncio.CancelledError:
+                self._take(writes)  # the journal lets a cancellation through only after the commit
+                raise
             except StoreUnavailable as fault:
                 if self._hurried.is_set() or self._clock.monotonic() + wait_s > deadline:
                     raise
@@ -57,6 +60,9 @@ class Recorder:
                     self.emit(Notice(f"{fault} Waiting for it."))
             await self._pause(wait_s)
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+        self._take(writes)
+
+    def _take(self, writes: Sequence[Write]) -> None:
         for write in writes:
             if isinstance(write, Entry):
                 self._view.add(write, self._clock.now())

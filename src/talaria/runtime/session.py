@@ -126,7 +126,8 @@ class LiveSession:
         )
 
     async def _go_on(self, turn: Turn, recorder: Recorder) -> Assistant:
-        answer, open_calls = self._view.open_answer, self._view.open_calls
+        history = self._view.history
+        answer, open_calls = history.open_answer, history.open_calls
         if answer is not None:
             rows = [row for row in await self._store.journal.calls(self.id, turn.id) if row.call.id in open_calls]
             verdicts = interrupted.resume(rows, self._declared, self._clock.now())
@@ -138,7 +139,7 @@ class LiveSession:
             *closing(
                 turn,
                 "interrupted",
-                view=self._view,
+                history=self._view.history,
                 rows=await self._store.journal.calls(self.id, turn),
                 usage=self._view.usage,
             )

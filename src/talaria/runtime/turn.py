@@ -74,7 +74,7 @@ class TurnRunner:
                 *closing(
                     self._turn.id,
                     outcome,
-                    view=self._view,
+                    history=self._view.history,
                     rows=rows,
                     usage=self._turn.usage,
                     shown=shown,

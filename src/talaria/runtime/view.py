@@ -1,10 +1,10 @@
 """What a session's journal amounts to: the messages the model reads and the state of the open turn, if one is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnOutcome, TurnStarted
-from talaria.model.ids import CallId, TurnId
-from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.model.ids import TurnId
+from talaria.model.messages import Assistant, Message
 from talaria.model.usage import NO_USAGE
 from talaria.providers.history import History
 
@@ -23,8 +23,6 @@ class View:
         """Answers with calls in the open turn."""
         self.usage = NO_USAGE
         """Of all answers in the open turn."""
-        self._answer: Assistant | None = None
-        self._missing: list[CallId] = []
         self.extend(entries)
 
     def extend(self, entries: Iterable[Recorded]) -> None:
@@ -50,23 +48,6 @@ class View:
                 pass
 
     def _note(self, message: Message) -> None:
-        if isinstance(message, Assistant) and message.usage is not None:
-            self.usage += message.usage
-        match message:
-            case Assistant() if message.calls:
-                self.rounds += 1
-                self._answer = message
-                self._missing = [call.id for call in message.calls]
-            case ToolResult():
-                self._missing.remove(message.call_id)
-            case Assistant() | User():
-                pass
-
-    @property
-    def open_answer(self) -> Assistant | None:
-        """The answer some of whose calls have no result message yet."""
-        return self._answer if self._missing else None
-
-    @property
-    def open_calls(self) -> Sequence[CallId]:
-        return tuple(self._missing)
+        if isinstance(message, Assistant):
+            self.rounds += bool(message.calls)
+            self.usage += message.usage or NO_USAGE

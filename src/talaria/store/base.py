@@ -138,7 +138,7 @@ class Journal(Protocol):
         ...
 
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
-        """All of `writes` or none of them. Raises `Fenced`."""
+        """All of `writes` or none of them. Raises `Fenced`; a `CancelledError` means that they are durable."""
         ...
 
     async def release(self, session: SessionId, epoch: Epoch) -> bool:

@@ -499,3 +499,61 @@ async def test_two_questions_at_once_one_is_taken_and_one_refused(scene: "Scene"
     live = await scene.session()
     outcomes = await asyncio.gather(live.ask(user("one")), live.ask(user("two")), return_exceptions=True)
     assert [type(outcome).__name__ for outcome in outcomes] == ["Report", "SessionBusy"]
+
+
+@pytest.mark.parametrize("stop", ["length", "refused"])
+async def test_calls_of_an_answer_that_did_not_come_to_its_end_never_run(scene: "Scene", stop: StopReason) -> None:
+    ran: list[str] = []
+    scene.provider.say(calls(("c1", "echo", '{"text": "a"}'), stop=stop))
+    await (await scene.session(echo(ran))).ask(user("go"))
+    assert ran == []
+
+
+@pytest.mark.parametrize("nth", range(1, 7))
+async def test_a_host_that_cancels_every_task_leaves_a_legal_transcript(scene: "Scene", nth: int) -> None:
+    """As `asyncio.run` does at its end: also the tasks that wait for a commit are cancelled."""
+    reached = asyncio.Event()
+
+    class Slow(JournalProxy):
+        records = 0
+
+        async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+            await super().record(session, epoch, writes)
+            self.records += 1
+            if self.records == nth:
+                reached.set()
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+
+    ran: list[str] = []
+    scene.provider.say(calls(("c1", "echo", '{"text": "a"}'), ("c2", "echo", '{"text": "b"}')))
+    live = await scene.session(echo(ran), journal=Slow(scene.store.journal))
+    asking = asyncio.create_task(live.ask(user("go")))
+    await reached.wait()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.wait([asking])
+    await (await scene.session(echo(ran))).resume()
+    assert transcript_problems(await scene.messages()) == []
+
+
+async def test_a_call_that_had_started_is_never_said_not_to_have(scene: "Scene") -> None:
+    class Crash(BaseException):
+        pass
+
+    @tool(after_crash="keyed", name="keyed")
+    async def dies(before: str = "") -> str:
+        """Do it, then die."""
+        raise Crash
+
+    @tool(after_crash="keyed", name="keyed")
+    async def renamed(after: int) -> str:
+        """The same tool after an update."""
+        return "ok"
+
+    scene.provider.say(calls(("c1", "keyed", "{}")))
+    with pytest.raises(Crash):
+        await (await scene.session(dies)).ask(user("go"))
+    await (await scene.session(renamed)).resume()
+    (result,) = await results(scene)
+    assert result.disposition == "unknown"

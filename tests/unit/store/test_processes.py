@@ -1,5 +1,6 @@
 """Several processes on one home."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import apsw
 import pytest
 
 import talaria
+from talaria.model.clock import SystemClock
 from talaria.model.entries import Noted
 from talaria.model.ids import SessionId
 from talaria.store.base import Held
@@ -153,3 +155,38 @@ async def test_what_another_process_wrote_is_seen_and_found_at_once(
         hammer.finish()
 
         assert await recorded(store, hammer.session) == pairs(3)
+
+
+FORKING = """
+import asyncio, os, sys, time
+from pathlib import Path
+from talaria.model.clock import SystemClock
+from talaria.model.ids import SessionId
+from talaria.store.base import NewSession
+from talaria.store.sqlite.store import SqliteStore
+
+async def main():
+    async with SqliteStore(Path(sys.argv[1]), SystemClock()) as store:
+        await store.sessions.create(NewSession(SessionId("s"), "test"))
+        await store.journal.seize(SessionId("s"), await store.owners.join("test"))
+        child = os.fork()
+        if child == 0:
+            os.close(1); os.close(2); time.sleep(600)
+        print(child, flush=True)
+        os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+async def test_child_that_outlives_its_killed_parent_does_not_keep_it_alive(tmp_path: Path) -> None:
+    died = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path)], capture_output=True, check=False
+    )
+    assert died.returncode == -9
+    try:
+        async with SqliteStore(tmp_path, SystemClock()) as store:
+            seized = await store.journal.seize(SessionId("s"), await store.owners.join("test"))
+            assert not isinstance(seized, Held)
+    finally:
+        os.kill(int(died.stdout), signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import weakref
 from pathlib import Path
 
 from talaria.model.ids import OwnerId
@@ -12,6 +13,8 @@ class Presence:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[OwnerId, int] = {}
+        known = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _forget(known()))
 
     def enter(self, owner: OwnerId) -> None:
         try:
@@ -21,6 +24,12 @@ class Presence:
             raise unusable_folder(self._folder, fault) from fault
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         self._held[owner] = descriptor
+
+    def forget(self) -> None:
+        """In a forked child, which would otherwise keep the locks of a parent that dies. Theirs stay as they are."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()
 
     def leave(self, owner: OwnerId) -> None:
         descriptor = self._held.pop(owner, None)
@@ -53,3 +62,8 @@ class Presence:
 
     def _file(self, owner: OwnerId) -> Path:
         return self._folder / f"{owner}.lock"
+
+
+def _forget(presence: Presence | None) -> None:
+    if presence is not None:
+        presence.forget()
