@@ -1,7 +1,7 @@
 """Ours, wired up as in the product but with its home in a temporary folder and a model on loopback."""
 
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from talaria.tools.base import Tool
 
 
 @contextmanager
-def temporary_home() -> Iterator[Path]:
+def temporary_home() -> Generator[Path]:
     with tempfile.TemporaryDirectory(prefix="talaria-bench-") as folder:
         yield Path(folder)
 

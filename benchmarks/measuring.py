@@ -22,7 +22,7 @@ class Lap:
     """Times what stands inside `with`, again and again; the first `warm_up` laps do not count."""
 
     warm_up: int = 0
-    laps: list[float] = field(default_factory=list)
+    laps: list[float] = field(default_factory=list[float])
     _began: float = 0.0
 
     def __enter__(self) -> Self:

@@ -22,10 +22,14 @@ def rows(plan: Plan) -> Iterator[Row]:
         for _ in range(runs):
             floor.append(_sizes("benchmarks.floors.conversations", f"{server}/plain/0", sessions))
             ours.append(_sizes("benchmarks.conversations", f"{server}/plain/0", sessions))
-    first = (statistics.median(sizes[0] for sizes in side) / 2**20 for side in (floor, ours))
-    further = (statistics.median(sizes[2] - sizes[1] for sizes in side) / sessions / 2**10 for side in (floor, ours))
-    yield Row("memory after the first turn / aiohttp, apsw", *first, "MB", runs, times=1.7, limit=65)
-    yield Row(f"memory per live session, {sessions} / their texts", *further, "KB", runs, times=17, limit=50)
+    floor_first, first = (statistics.median(sizes[0] for sizes in side) / 2**20 for side in (floor, ours))
+    floor_further, further = (
+        statistics.median(sizes[2] - sizes[1] for sizes in side) / sessions / 2**10 for side in (floor, ours)
+    )
+    yield Row("memory after the first turn / aiohttp, apsw", floor_first, first, "MB", runs, times=1.7, limit=65)
+    yield Row(
+        f"memory per live session, {sessions} / their texts", floor_further, further, "KB", runs, times=17, limit=50
+    )
 
 
 def _sizes(program: str, url: str, sessions: int) -> Sequence[int]:

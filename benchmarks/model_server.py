@@ -9,7 +9,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -23,10 +23,12 @@ _ids = count()
 
 
 @contextmanager
-def model_server() -> Iterator[str]:
+def model_server() -> Generator[str]:
     """Its address, to be followed by the path of a behaviour."""
     command = [PYTHON, "-m", "benchmarks.model_server"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         finally:

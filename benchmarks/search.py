@@ -15,6 +15,7 @@ from talaria.model.entries import MessageAdded
 from talaria.model.ids import SessionId
 from talaria.model.messages import user
 from talaria.store.base import Held, NewSession
+from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.store import SqliteStore
 
 _SESSIONS = 20
@@ -51,7 +52,7 @@ async def _measure(messages: int, runs: int) -> tuple[Lap, Lap]:
     return floor, ours
 
 
-def _index(home: Path) -> apsw.Connection:
+def _index(home: Path) -> Connection:
     return apsw.Connection(str(home / "search.db"), flags=apsw.SQLITE_OPEN_READONLY)
 
 

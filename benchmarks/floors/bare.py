@@ -1,5 +1,8 @@
 """A turn without an agent: a POST whose answer is read to its end, and durable commits in the caller's thread."""
 
+# pyright: reportUnknownMemberType=false
+# (apsw does not type what it binds)
+
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self

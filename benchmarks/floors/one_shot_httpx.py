@@ -1,5 +1,8 @@
 """One answer with httpx2, asyncio and one durable commit. Called with the endpoint's address and a database file."""
 
+# pyright: reportUnknownMemberType=false
+# (apsw does not type what it binds)
+
 import asyncio
 import json
 import sys

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,10 +22,12 @@ from talaria.model.secret import Secret
 from talaria.model.usage import Usage
 from talaria.net.client import HttpClient
 from talaria.net.sse import EventSplitter
-from talaria.providers.base import Delta, Endpoint, Request, WireName
+from talaria.providers.base import Delta, Endpoint, Provider, Request, WireName
+from talaria.providers.demo import DemoProvider
 from talaria.providers.history import History
 from talaria.providers.http import HttpProvider
 from talaria.providers.wires import wire_for
+from talaria.testing import ScriptedProvider
 from talaria.testing.servers import replies
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Call, Failure, Faults, Reply, call
@@ -198,12 +201,25 @@ async def test_the_end_marker_may_not_be_missing_where_it_is_the_stop_reason(
 
 
 REFUSALS: dict[int, tuple[type[ProviderFailure], str]] = {
-    400: (RequestRejected, "test:test-model refused the request (400: Bad Request (scripted by ModelServer))."),
+    400: (
+        RequestRejected,
+        (
+            "test:test-model refused the request (400: Bad Request (scripted by ModelServer)). "
+            "Check the model's settings in config.yaml against that reason."
+        ),
+    ),
     401: (
         KeyRejected,
         (
             "test:test-model did not accept the API key (401: Unauthorized (scripted by ModelServer)). "
             "Check the key in your .env."
+        ),
+    ),
+    402: (
+        KeyRejected,
+        (
+            "test:test-model wants to be paid first (402: Payment Required (scripted by ModelServer)). "
+            "Add credit there, or change the key in your .env."
         ),
     ),
     404: (
@@ -229,6 +245,15 @@ async def test_refusals_say_in_one_sentence_who_must_act(
     assert str(refused.value) == sentence
     if isinstance(refused.value, Transient):
         assert refused.value.retry_after_s == 7
+
+
+async def test_a_refusal_without_a_reason_does_not_point_to_one(server: ModelServer, provider: HttpProvider) -> None:
+    server.say(Failure(422, b""))
+    with pytest.raises(RequestRejected) as refused:
+        await answer_to(provider)
+    assert str(refused.value) == (
+        "test:test-model refused the request (422). Check the model's settings in config.yaml."
+    )
 
 
 async def test_a_page_of_html_is_not_quoted_and_not_an_answer(server: ModelServer, provider: HttpProvider) -> None:
@@ -304,8 +329,8 @@ async def test_a_stream_that_just_ends_is_whole_or_lost(
 
 def assembled(wire: WireName, endpoint: Endpoint, body: bytes) -> Assistant:
     splitter, decoder = EventSplitter(), wire_for(wire).decoder(endpoint)
-    for event in (*splitter.feed(body), *splitter.end()):
-        list(decoder.feed(event.name, event.data))
+    for data in (*splitter.feed(body), *splitter.end()):
+        list(decoder.feed(data))
     return decoder.finish()
 
 
@@ -322,6 +347,26 @@ async def body_of(
         endpoint.base_url + wire.path, body=body, headers={}, timeouts=endpoint.timeouts
     ) as response:
         return await response.read()
+
+
+async def test_check_passes_where_the_key_is_taken(server: ModelServer, provider: HttpProvider) -> None:
+    port: Provider = provider
+    await port.check()
+    assert [(request.method, request.path) for request in server.requests] == [("GET", "/v1/models")]
+
+
+async def test_check_tells_a_key_that_is_not_taken(client: HttpClient, wire: WireName) -> None:
+    with ModelServer(listing=Failure(401)) as server:
+        endpoint = Endpoint("test", "test-model", server.base_url + "/", wire, key=Secret("wrong"))
+        with pytest.raises(KeyRejected):
+            await HttpProvider(endpoint, wire_for(wire), client).check()
+        assert server.requests[0].path == "/v1/models"
+
+
+async def test_models_without_an_endpoint_pass_every_check(tmp_path: Path) -> None:
+    models: list[Provider] = [DemoProvider(tmp_path / ".env"), ScriptedProvider()]
+    for model in models:
+        await model.check()
 
 
 async def test_connection_is_reused_after_a_streamed_answer(server: ModelServer, provider: HttpProvider) -> None:

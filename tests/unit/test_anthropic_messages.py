@@ -40,7 +40,7 @@ def content(messages: Iterable[Message]) -> list[list[dict[str, Any]]]:
 def heard(*events: dict[str, Any]) -> Assistant:
     decoder = WIRE.decoder(ENDPOINT)
     for event in events:
-        list(decoder.feed(event["type"], json.dumps(event).encode()))
+        list(decoder.feed(json.dumps(event).encode()))
     return decoder.finish()
 
 
@@ -176,9 +176,9 @@ def test_counts_are_cumulative_over_the_events_of_a_stream() -> None:
 def test_blocks_of_an_unknown_kind_and_marks_of_other_vendors_are_passed_over() -> None:
     decoder = WIRE.decoder(ENDPOINT)
     for event in [*block(0, {"type": "server_tool_use", "id": "s"}), *block(1, {"type": "text", "text": "Hi."})]:
-        list(decoder.feed("", json.dumps(event).encode()))
-    list(decoder.feed("", json.dumps(stopped("end_turn")[0]).encode()))
-    list(decoder.feed("", b"[DONE]"))
+        list(decoder.feed(json.dumps(event).encode()))
+    list(decoder.feed(json.dumps(stopped("end_turn")[0]).encode()))
+    list(decoder.feed(b"[DONE]"))
     assert decoder.finish().parts == (Text("Hi."),)
 
 

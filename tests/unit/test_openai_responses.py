@@ -29,7 +29,7 @@ def sent(messages: Iterable[Message], *, model: str = ENDPOINT.model) -> dict[st
 
 def told(*events: dict[str, Any]) -> tuple[list[Delta], Assistant]:
     decoder = WIRE.decoder(ENDPOINT)
-    deltas = [delta for event in events for delta in decoder.feed(event["type"], json.dumps(event).encode())]
+    deltas = [delta for event in events for delta in decoder.feed(json.dumps(event).encode())]
     return deltas, decoder.finish()
 
 
@@ -114,8 +114,8 @@ def test_items_keep_their_order_and_unknown_ones_are_passed_over() -> None:
 
 def test_the_mark_of_other_vendors_behind_the_end_is_passed_over() -> None:
     decoder = WIRE.decoder(ENDPOINT)
-    list(decoder.feed("", json.dumps(COMPLETED).encode()))
-    list(decoder.feed("", b"[DONE]"))
+    list(decoder.feed(json.dumps(COMPLETED).encode()))
+    list(decoder.feed(b"[DONE]"))
     assert decoder.is_complete
 
 

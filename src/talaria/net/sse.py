@@ -1,34 +1,27 @@
-"""Splits a byte stream into server-sent events, wherever its chunks are cut."""
+"""Splits a byte stream into the data of server-sent events, wherever its chunks are cut."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from talaria.model.errors import Disconnected
 
 MAX_LINE_BYTES = 32 << 20
 
 
-class ServerEvent(NamedTuple):
-    name: str
-    data: bytes
-
-
 class EventSplitter:
-    """Lines may end in LF or CRLF; comments, unknown fields and events without data are passed over."""
+    """Lines may end in LF or CRLF; names, comments, unknown fields and events without data are passed over."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._rest_bytes = 0
-        self._name = ""
         self._data: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
         for line in self._lines(chunk):
-            event = self._take(line.removesuffix(b"\r"))
-            if event is not None:
-                yield event
+            data = self._take(line.removesuffix(b"\r"))
+            if data.strip():
+                yield data
 
-    def end(self) -> Iterator[ServerEvent]:
+    def end(self) -> Iterator[bytes]:
         """What stands complete in the last, unterminated lines."""
         yield from self.feed(b"\n\n")
 
@@ -44,19 +37,13 @@ class EventSplitter:
             raise Disconnected("The model server sent a line without end.")
         return lines
 
-    def _take(self, line: bytes) -> ServerEvent | None:
-        if not line:
-            return self._flush()
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._data.append(value)
-        elif field == b"event":
-            self._name = value.decode("utf-8", "replace")
-        return None
-
-    def _flush(self) -> ServerEvent | None:
-        name, data = self._name, b"\n".join(self._data)
-        self._name = ""
+    def _take(self, line: bytes) -> bytes:
+        """The data of the event that this line ends, if it ends one."""
+        if line:
+            field, _, value = line.partition(b":")
+            if field == b"data":
+                self._data.append(value.removeprefix(b" "))
+            return b""
+        data = b"\n".join(self._data)
         self._data.clear()
-        return ServerEvent(name, data) if data.strip() else None
+        return data

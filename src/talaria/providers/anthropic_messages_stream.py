@@ -102,7 +102,7 @@ class MessagesDecoder:
         self._usage: Usage | None = None
         self.is_complete = False
 
-    def feed(self, name: str, data: bytes) -> Iterable[Delta]:  # noqa: ARG002  (each event says its own type)
+    def feed(self, data: bytes) -> Iterable[Delta]:
         if data.strip() == b"[DONE]":  # some endpoints of other vendors add it
             return
         event = read(_EVENTS, data, self._endpoint.label)

@@ -73,11 +73,15 @@ class Provider(Protocol):
         """Deltas as they come; the last item is the whole message. Raises `ProviderFailure`."""
         ...
 
+    async def check(self) -> None:
+        """Raises when the endpoint cannot be reached or does not take the key. Costs no tokens."""
+        ...
+
 
 class Decoder(Protocol):
     """Puts one streamed answer together."""
 
-    def feed(self, name: str, data: bytes) -> Iterable[Delta]:
+    def feed(self, data: bytes) -> Iterable[Delta]:
         """Raises `ProviderFailure` when the stream carries an error."""
         ...
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -22,7 +23,7 @@ I am the demo model: a script, not an AI. I understand a few plain phrases and m
   use TOOL {"argument": …}
 
 To talk to a real model, do one of these and start again:
-  put OPENROUTER_API_KEY=… (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …) into ~/.talaria/.env
+  put OPENROUTER_API_KEY=… (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …) into SECRETS_FILE
   start Ollama, LM Studio, llama.cpp or vLLM on this machine; it is found by itself"""
 
 Arguments = dict[str, str | bool]
@@ -43,14 +44,21 @@ def _names(folder: str) -> Arguments:
 class DemoProvider:
     endpoint = ENDPOINT
 
+    def __init__(self, secrets_file: Path) -> None:
+        """`secrets_file` is where a key would go."""
+        self._introduction = _INTRODUCTION.replace("SECRETS_FILE", str(secrets_file))
+
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
-        answer = _answer(request)
-        for word in re.findall(r"\S+\s*|\s+", answer.text):
+        answer = _answer(request, self._introduction)
+        for word in re.findall(r"\S+\s*|\s+", answer.text) if request.is_streaming else ():
             yield TextDelta(word)
         yield answer
 
+    async def check(self) -> None:
+        """A script is always at hand."""
 
-def _answer(request: Request) -> Assistant:
+
+def _answer(request: Request, introduction: str) -> Assistant:
     results = _latest_results(request)
     if results:
         said = "\n\n".join(f"{result.name} says:\n{result.text}" for result in results)
@@ -58,7 +66,7 @@ def _answer(request: Request) -> Assistant:
     asked = next((message.text for message in reversed(list(request.history)) if isinstance(message, User)), "")
     call = _call(asked) if request.may_call else None
     if call is None:
-        return _say(_INTRODUCTION)
+        return _say(introduction)
     return Assistant((call,), "calls", _usage(asked), ENDPOINT.origin)
 
 

@@ -31,7 +31,9 @@ def refused(label: str, status: int, headers: Mapping[str, str], body: bytes) ->
     if status in (401, 403):
         return KeyRejected(f"{label} did not accept the API key ({status}{said}). Check the key in your .env.")
     if status == 402:
-        return KeyRejected(f"{label} wants to be paid first ({status}{said}).")
+        return KeyRejected(
+            f"{label} wants to be paid first ({status}{said}). Add credit there, or change the key in your .env."
+        )
     if status == 404:
         return RequestRejected(f"{label} does not exist there ({status}{said}). Check the model's name and base_url.")
     if status == 429:
@@ -40,7 +42,8 @@ def refused(label: str, status: int, headers: Mapping[str, str], body: bytes) ->
         return Overloaded(f"{label} is in trouble ({status}{said}).", retry_after_s=_retry_after(headers))
     if 300 <= status < 400:
         return RequestRejected(f"{label} redirects elsewhere ({status}); set base_url to the final address.")
-    return RequestRejected(f"{label} refused the request ({status}{said}).")
+    what_to_do = f"Check the model's settings in config.yaml{' against that reason' if said else ''}."
+    return RequestRejected(f"{label} refused the request ({status}{said}). {what_to_do}")
 
 
 def in_stream(label: str, error: bytes) -> ProviderFailure:

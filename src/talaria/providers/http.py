@@ -44,10 +44,10 @@ class HttpProvider:
             yield decoder.finish()
 
     async def check(self) -> None:
-        """Raises when the endpoint cannot be reached or does not take the key. Costs no tokens."""
         endpoint = self.endpoint
+        url = f"{endpoint.base_url.rstrip('/')}/models"
         headers = {**self._wire.headers(endpoint.key), **dict(endpoint.headers)}
-        async with self._client.get(f"{endpoint.base_url}/models", headers=headers, timeouts=CHECK) as response:
+        async with self._client.get(url, headers=headers, timeouts=CHECK) as response:
             if response.status in (401, 403) or response.status >= 500:
                 body = await response.read(MAX_ERROR_BODY_BYTES)
                 raise failures.refused(endpoint.label, response.status, response.headers, body)
@@ -66,14 +66,14 @@ async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:
     splitter = EventSplitter()
     chunks = response.chunks()
     async for chunk in chunks:
-        for event in splitter.feed(chunk):
-            for delta in decoder.feed(event.name, event.data):
+        for data in splitter.feed(chunk):
+            for delta in decoder.feed(data):
                 yield delta
         if decoder.is_complete:
             await _read_out(chunks)
             return
-    for event in splitter.end():
-        for delta in decoder.feed(event.name, event.data):
+    for data in splitter.end():
+        for delta in decoder.feed(data):
             yield delta
 
 

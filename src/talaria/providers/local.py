@@ -1,4 +1,4 @@
-"""Finds a model server that runs on this machine, on the ports where such servers usually listen."""
+"""Finds a model server: on the ports of this machine where such servers usually listen, or where one is said to be."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,6 +12,8 @@ from talaria.net.timeouts import Timeouts
 from talaria.providers.catalog import ProviderFacts
 
 KNOCK_S = 0.2
+FAR_KNOCK_S = 1.0
+HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 _TIMEOUTS = Timeouts(connect_s=1.0, read_s=2.0)
 MAX_LIST_BYTES = 1 << 20
 
@@ -38,9 +40,10 @@ async def open_ports(candidates: Iterable[ProviderFacts]) -> list[ProviderFacts]
 
 async def _answers(base_url: str) -> bool:
     parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        async with asyncio.timeout(KNOCK_S):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        async with asyncio.timeout(KNOCK_S if parts.hostname in HERE else FAR_KNOCK_S):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
     except (OSError, TimeoutError):
         return False
     writer.close()

@@ -11,7 +11,6 @@ from talaria.model.ids import CallId
 from talaria.model.messages import (
     Assistant,
     AssistantPart,
-    Context,
     Image,
     Message,
     StopReason,
@@ -20,13 +19,15 @@ from talaria.model.messages import (
     ToolCall,
     ToolResult,
     User,
+    UserPart,
 )
 from talaria.model.secret import Secret
+from talaria.model.tools import ToolSpec
 from talaria.model.usage import Usage
-from talaria.providers import counts, failures, prefix
+from talaria.providers import failures, openai, prefix
 from talaria.providers.arguments import as_object
 from talaria.providers.base import Delta, Endpoint, Request
-from talaria.providers.identifiers import fitting
+from talaria.providers.identifiers import fitting, returning
 from talaria.providers.reading import ABSENT, read
 
 _encode = msgspec.json.Encoder().encode
@@ -43,21 +44,21 @@ class OpenAIChat:
     path = "/chat/completions"
 
     def headers(self, key: Secret) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {key.reveal()}"} if key else {}
+        return openai.headers(key)
 
     def encode(self, message: Message, origin: str) -> bytes:
         match message:
             case User():
-                return _encode({"role": "user", "content": _user_content(message)})
+                return _encode(openai.user_message(message, _user_part))
             case Assistant():
                 return _encode(_assistant(message, origin))
             case ToolResult():
-                return _encode({"role": "tool", "tool_call_id": message.call_id, "content": message.text})
+                return _encode({"role": "tool", "tool_call_id": returning(message.call_id), "content": message.text})
 
     def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         head: dict[str, Any] = {"model": endpoint.model}
         if request.tools:
-            head["tools"] = [{"type": "function", "function": tool} for tool in request.tools]
+            head["tools"] = [_tool(tool) for tool in request.tools]
         system = _encode({"role": "system", "content": request.system})
         return prefix.body(head, "messages", b",".join((system, *messages)), _tail(request, endpoint))
 
@@ -66,7 +67,7 @@ class OpenAIChat:
 
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         decoder = ChatDecoder(endpoint)
-        list(decoder.feed("", body))
+        list(decoder.feed(body))
         return decoder.finish()
 
 
@@ -83,13 +84,12 @@ def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     return tail
 
 
-def _user_content(message: User) -> str | list[dict[str, Any]]:
-    if not any(isinstance(part, Image) for part in message.parts):
-        return "\n\n".join(part.text for part in message.parts if isinstance(part, Text | Context))
-    return [_user_part(part) for part in message.parts]
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
 
 
-def _user_part(part: Text | Context | Image) -> dict[str, Any]:
+def _user_part(part: UserPart) -> dict[str, Any]:
     if isinstance(part, Image):
         return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{part.data}"}}
     return {"type": "text", "text": part.text}
@@ -100,7 +100,7 @@ def _assistant(message: Assistant, origin: str) -> dict[str, Any]:
     if message.calls:
         encoded["tool_calls"] = [
             {
-                "id": call.id,
+                "id": returning(call.id),
                 "type": "function",
                 "function": {"name": fitting(call.name), "arguments": as_object(call.arguments).decode()},
             }
@@ -145,20 +145,11 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
-
-
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
+    prompt_tokens_details: openai.PromptDetails | None = None
+    completion_tokens_details: openai.OutputDetails | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -172,6 +163,7 @@ _CHUNKS = msgspec.json.Decoder(_Chunk, strict=False)
 
 @dataclass(slots=True)
 class _Call:
+    index: int
     id: str
     name: str
     arguments: list[str]
@@ -184,12 +176,14 @@ class ChatDecoder:
         self._thinking: list[str] = []
         self._details: list[dict[str, Any]] = []
         self._replays_reasoning = False
-        self._calls: dict[int, _Call] = {}
+        self._calls: list[_Call] = []
+        self._growing: dict[int, _Call] = {}
+        """By index, the call that was begun there last: some endpoints number every parallel call 0."""
         self._finish: str | None = None
         self._usage: _Usage | None = None
         self.is_complete = False
 
-    def feed(self, name: str, data: bytes) -> Iterable[Delta]:  # noqa: ARG002  (this wire names no events)
+    def feed(self, data: bytes) -> Iterable[Delta]:
         if data.strip() == b"[DONE]":
             self.is_complete = True
             return
@@ -218,12 +212,10 @@ class ChatDecoder:
     def _take_call(self, piece: _CallPiece, position: int) -> None:
         index = piece.index if piece.index is not None else position
         function = piece.function or _Function()
-        known = self._calls.get(index)
-        if known is not None and piece.id and function.name and piece.id != known.id:
-            index = max(self._calls) + 1  # some endpoints number every parallel call 0
-            known = None
-        if known is None:
-            known = self._calls[index] = _Call(piece.id or "", function.name or "", [])
+        known = self._growing.get(index)
+        if known is None or (piece.id and function.name and piece.id != known.id):
+            known = self._growing[index] = _Call(index, piece.id or "", function.name or "", [])
+            self._calls.append(known)
         known.id = known.id or piece.id or ""
         known.name = known.name or function.name or ""
         match function.arguments:
@@ -244,7 +236,7 @@ class ChatDecoder:
             yield Thinking("".join(self._thinking), self._seal())
         if self._text:
             yield Text("".join(self._text))
-        for _, call in sorted(self._calls.items()):
+        for call in sorted(self._calls, key=lambda call: call.index):
             yield ToolCall(CallId(call.id), call.name, "".join(call.arguments))
 
     def _seal(self) -> str:
@@ -259,11 +251,9 @@ class ChatDecoder:
     def _counted(self) -> Usage | None:
         if self._usage is None:
             return None
-        details = self._usage.prompt_tokens_details or _PromptDetails()
-        return counts.inclusive(
+        return openai.counted(
             prompt=self._usage.prompt_tokens,
             output=self._usage.completion_tokens,
-            read=details.cached_tokens,
-            written=details.cache_write_tokens,
-            reasoning=(self._usage.completion_tokens_details or _OutputDetails()).reasoning_tokens,
+            of_prompt=self._usage.prompt_tokens_details,
+            of_output=self._usage.completion_tokens_details,
         )

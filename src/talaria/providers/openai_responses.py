@@ -8,7 +8,6 @@ import msgspec
 from talaria.model.messages import (
     Assistant,
     AssistantPart,
-    Context,
     Image,
     Message,
     Text,
@@ -16,9 +15,10 @@ from talaria.model.messages import (
     ToolCall,
     ToolResult,
     User,
+    UserPart,
 )
 from talaria.model.secret import Secret
-from talaria.providers import prefix
+from talaria.providers import openai, prefix
 from talaria.providers.arguments import as_object
 from talaria.providers.base import Endpoint, Request
 from talaria.providers.identifiers import fitting
@@ -33,13 +33,13 @@ class OpenAIResponses:
     path = "/responses"
 
     def headers(self, key: Secret) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {key.reveal()}"} if key else {}
+        return openai.headers(key)
 
     def encode(self, message: Message, origin: str) -> bytes:
         """Items joined by commas; nothing for an assistant message that holds nothing to replay."""
         match message:
             case User():
-                return _encode({"role": "user", "content": _user_content(message)})
+                return _encode(openai.user_message(message, _user_part))
             case Assistant():
                 return b",".join(_encode(item) for item in _items(message, origin))
             case ToolResult():
@@ -90,13 +90,7 @@ def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     return tail
 
 
-def _user_content(message: User) -> str | list[dict[str, Any]]:
-    if not any(isinstance(part, Image) for part in message.parts):
-        return "\n\n".join(part.text for part in message.parts if isinstance(part, Text | Context))
-    return [_user_part(part) for part in message.parts]
-
-
-def _user_part(part: Text | Context | Image) -> dict[str, Any]:
+def _user_part(part: UserPart) -> dict[str, Any]:
     if isinstance(part, Image):
         url = f"data:{part.media_type};base64,{part.data}"
         return {"type": "input_image", "detail": "auto", "image_url": url}

@@ -9,7 +9,7 @@ from talaria.model.events import TextDelta, ThinkingDelta
 from talaria.model.ids import CallId
 from talaria.model.messages import Assistant, AssistantPart, StopReason, Text, Thinking, ToolCall
 from talaria.model.usage import Usage
-from talaria.providers import counts, failures
+from talaria.providers import failures, openai
 from talaria.providers.base import Delta, Endpoint
 from talaria.providers.reading import ABSENT, decoded, is_present, read
 
@@ -39,20 +39,11 @@ class _Item(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
-
-
 class _Usage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _PromptDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: openai.PromptDetails | None = None
+    output_tokens_details: openai.OutputDetails | None = None
 
 
 class _Incomplete(msgspec.Struct):
@@ -101,7 +92,7 @@ class ResponsesDecoder:
         self._response = _Response()
         self.is_complete = False
 
-    def feed(self, name: str, data: bytes) -> Iterable[Delta]:  # noqa: ARG002  (each event says its own type)
+    def feed(self, data: bytes) -> Iterable[Delta]:
         if data.strip() == b"[DONE]":
             return
         event = read(_EVENTS, data, self._endpoint.label)
@@ -175,13 +166,11 @@ class ResponsesDecoder:
         usage = self._response.usage
         if usage is None:
             return None
-        details = usage.input_tokens_details or _PromptDetails()
-        return counts.inclusive(
+        return openai.counted(
             prompt=usage.input_tokens,
             output=usage.output_tokens,
-            read=details.cached_tokens,
-            written=details.cache_write_tokens,
-            reasoning=(usage.output_tokens_details or _OutputDetails()).reasoning_tokens,
+            of_prompt=usage.input_tokens_details,
+            of_output=usage.output_tokens_details,
         )
 
 

@@ -98,6 +98,7 @@ class CrashingSessions:
         self.get = sessions.get
         self.find = sessions.find
         self.list = sessions.list
+        self.latest = sessions.latest
         self.rename = sessions.rename
         self.delete = sessions.delete
         self.fork = sessions.fork
@@ -138,3 +139,6 @@ class CrashingProvider:
         async for item in self._provider.stream(request):
             yield item
         self._points.reach("after answer")
+
+    async def check(self) -> None:
+        await self._provider.check()

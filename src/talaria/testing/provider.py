@@ -1,5 +1,6 @@
 """A model in the same process that answers by script, and keeps what it was asked in the bytes of every wire."""
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 
@@ -55,7 +56,11 @@ class ScriptedProvider:
         for part in message.parts:
             if isinstance(part, Text):
                 yield TextDelta(part.text)
+                await asyncio.sleep(0)
         yield message
+
+    async def check(self) -> None:
+        return None
 
     def _noted(self, request: Request) -> Asked:
         origin = self.endpoint.origin

@@ -8,7 +8,8 @@ from talaria.model.messages import Assistant, Message, ToolResult, User
 
 
 def transcript_problems(messages: Iterable[Message], *, is_idle: bool = True) -> list[str]:
-    """Every call has exactly one result, in order, right behind it; people and model take turns; nothing is empty.
+    """Every call has exactly one result, in order, right behind it; people and model take turns; nothing is empty;
+    the host does not repeat itself.
 
     `is_idle`: no turn is running, so the last word must be the assistant's.
     """
@@ -19,6 +20,8 @@ def transcript_problems(messages: Iterable[Message], *, is_idle: bool = True) ->
     for message in messages:
         match message:
             case ToolResult():
+                if isinstance(before, Assistant) and before.stop == "interrupted":
+                    problems.append("a result behind an interrupted answer")
                 if not missing or missing[0] != message.call_id:
                     problems.append(f"result of {message.call_id} where {missing[:1] or 'none'} is due")
                 else:
@@ -43,6 +46,8 @@ def _speaker_problems(message: User | Assistant, before: Message | None, known: 
     if isinstance(message, User):
         if isinstance(before, User) and message.author == "person":
             yield "two messages of the person without an answer between them"
+        if isinstance(before, User) and message.author == before.author == "host":
+            yield "two notes of the host in a row"
         return
     if before is None:
         yield "the assistant speaks first"

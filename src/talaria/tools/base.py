@@ -1,7 +1,6 @@
 """The tool port. A tool says what it is, checks its arguments, and tells what a call would touch before it runs."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -41,10 +40,6 @@ def _overlap(some: tuple[Path, ...], others: tuple[Path, ...]) -> bool:
     return any(a == b or a in b.parents or b in a.parents for a in some for b in others)
 
 
-def _silent(_: str) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Where the calls of one session run."""
@@ -68,7 +63,6 @@ class Run:
 
     call: CallId
     scope: Scope
-    progress: Callable[[str], None] = field(default=_silent)
 
     @property
     def key(self) -> str:

@@ -10,7 +10,7 @@ A parameter annotated `Run` receives the execution's surroundings and is not sho
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
@@ -23,6 +23,12 @@ DEFAULT_TIMEOUT_S = 420.0
 
 EffectOf = Effect | Callable[[Any, Scope], Effect]
 """Fixed, or told from the arguments (an object with one attribute per parameter)."""
+Question = Callable[[Any], str | None]
+
+
+def path_effect(kind: Literal["reads", "writes"]) -> Callable[[Any, Scope], Effect]:
+    """The effect of a tool that touches what its argument `path` names."""
+    return lambda arguments, scope: Effect(kind, (scope.resolve(arguments.path),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class FunctionTool:
     run_parameter: str | None
     after_crash: AfterCrash
     effect: EffectOf
-    question: Callable[[Any], str | None]
+    question: Question
     timeout_s: float | None
 
     def prepare(self, arguments: str, scope: Scope) -> "FunctionInvocation":
@@ -67,15 +73,38 @@ class FunctionInvocation:
         return _as_text(await returned)
 
 
+def _no_question(_: Any) -> None:
+    return None
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    after_crash: AfterCrash = "once",
+    effect: EffectOf = EXCLUSIVE,
+    question: Question = _no_question,
+    timeout_s: float | None = DEFAULT_TIMEOUT_S,
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+@overload
+def tool(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    after_crash: AfterCrash = "once",
+    effect: EffectOf = EXCLUSIVE,
+    question: Question = _no_question,
+    timeout_s: float | None = DEFAULT_TIMEOUT_S,
+) -> FunctionTool: ...
 def tool(
     function: Callable[..., Any] | None = None,
     *,
     name: str | None = None,
     after_crash: AfterCrash = "once",
     effect: EffectOf = EXCLUSIVE,
-    question: Callable[[Any], str | None] = lambda _: None,
+    question: Question = _no_question,
     timeout_s: float | None = DEFAULT_TIMEOUT_S,
-) -> Any:
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of a typed function, sync (it runs in a thread) or async. Use bare or with arguments.
 
     The defaults are the careful ones: it runs alone, and never twice after a crash.

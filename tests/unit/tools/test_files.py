@@ -49,9 +49,9 @@ async def test_text_in_another_encoding_is_shown_as_valid_text(use: Use, cwd: Pa
     [
         ("missing.txt", "Cannot read {cwd}/missing.txt: No such file or directory."),
         ("binary", "{cwd}/binary is not a text file."),
-        ("folder", "{cwd}/folder is not a file that can be read"),
-        ("pipe", "{cwd}/pipe is not a file that can be read"),
-        ("/dev/zero", "/dev/zero is not a file that can be read"),
+        ("folder", "Cannot read {cwd}/folder: it is a folder, device or pipe."),
+        ("pipe", "Cannot read {cwd}/pipe: it is a folder, device or pipe."),
+        ("/dev/zero", "Cannot read /dev/zero: it is a folder, device or pipe."),
         ("large", f"{{cwd}}/large is larger than {MAX_FILE_BYTES >> 20} MB; use the terminal"),
     ],
 )
@@ -139,16 +139,17 @@ async def test_write_through_a_link_changes_what_it_points_to(use: Use, cwd: Pat
     assert (cwd / "real.txt").read_text() == "new"
 
 
-@pytest.mark.parametrize("path", ["file/inside.txt", "folder", "x" * 300])
+@pytest.mark.parametrize("path", ["file/inside.txt", "folder", "pipe", "x" * 300])
 async def test_unwritable_target_is_told_and_leaves_nothing_behind(use: Use, cwd: Path, path: str) -> None:
     (cwd / "file").write_text("in the way")
     (cwd / "folder").mkdir()
+    os.mkfifo(cwd / "pipe")
 
     result = await use("write_file", path=path, content="x")
 
     assert result.is_error
     assert f"Cannot write {cwd / path}: " in result.text
-    assert {item.name for item in cwd.iterdir()} == {"file", "folder"}
+    assert {item.name for item in cwd.iterdir()} == {"file", "folder", "pipe"}
 
 
 async def test_file_with_the_longest_possible_name_can_be_written(use: Use, cwd: Path) -> None:

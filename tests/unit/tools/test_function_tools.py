@@ -1,7 +1,7 @@
 import json
 import threading
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, assert_type
 
 import msgspec
 import pytest
@@ -10,7 +10,7 @@ from talaria import tool
 from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId
 from talaria.tools.base import EXCLUSIVE, READS, Effect, Run, Scope, Tool
-from talaria.tools.function import FunctionTool
+from talaria.tools.function import FunctionTool, path_effect
 
 
 class Point(msgspec.Struct):
@@ -43,6 +43,26 @@ def test_name_and_description_come_from_the_function() -> None:
 def test_name_can_be_given() -> None:
     whisper: Callable[[str], str] = lambda text: text  # noqa: E731
     assert tool(whisper, name="echo").spec.name == "echo"
+
+
+def test_type_checkers_know_what_the_decorator_makes(scope: Scope) -> None:
+    @tool
+    def bare() -> None: ...
+
+    @tool(effect=READS)
+    def told() -> None: ...
+
+    assert_type(bare, FunctionTool)
+    assert_type(told, FunctionTool)
+    assert_type(tool(lambda: None, name="given"), FunctionTool)
+
+
+@pytest.mark.parametrize("kind", ["reads", "writes"])
+def test_effect_of_a_tool_with_a_path_is_what_the_path_names(scope: Scope, kind: Literal["reads", "writes"]) -> None:
+    @tool(effect=path_effect(kind))
+    def touch(path: str) -> None: ...
+
+    assert touch.prepare('{"path": "a/../b"}', scope).effect == Effect(kind, (scope.cwd / "b",))
 
 
 def test_signature_is_the_schema() -> None:

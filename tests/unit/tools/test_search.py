@@ -1,3 +1,4 @@
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -77,6 +78,11 @@ async def test_binary_and_huge_files_are_skipped(use: Use, cwd: Path, content: b
 
 async def test_broken_link_is_skipped(use: Use, tree: Path) -> None:
     (tree / "broken").symlink_to("nowhere")
+    assert (await use("search_files", pattern="import")).text == f"{tree}/src/a.py:1:import os"
+
+
+async def test_pipe_is_skipped_and_never_waited_for(use: Use, tree: Path) -> None:
+    os.mkfifo(tree / "pipe")
     assert (await use("search_files", pattern="import")).text == f"{tree}/src/a.py:1:import os"
 
 

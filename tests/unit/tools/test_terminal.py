@@ -118,7 +118,7 @@ async def test_interruption_ends_the_whole_group(use: Use, line: Line) -> None:
     assert line.read() == b""
 
 
-@pytest.mark.parametrize("ticks", range(2, 10))
+@pytest.mark.parametrize("ticks", range(4, 12))
 async def test_interruption_while_the_command_is_being_started_ends_the_whole_group(
     use: Use, line: Line, ticks: int
 ) -> None:
@@ -148,6 +148,19 @@ async def test_interruption_at_any_moment_leaks_no_descriptor(use: Use) -> None:
         running.cancel()
         await asyncio.wait([running])
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+async def test_interruption_is_not_lost_over_a_command_that_cannot_be_started(use: Use) -> None:
+    async def call() -> None:
+        await use("terminal", command="true", workdir="nowhere")
+
+    for steps in range(12):
+        running = asyncio.create_task(call())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        is_interrupted = running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled() == is_interrupted
 
 
 async def test_huge_output_goes_to_a_file_and_its_head_and_tail_to_the_model(use: Use, scope: Scope) -> None:

@@ -1,27 +1,18 @@
-"""Reading and changing files. A write is whole or not at all: it goes to a temporary file that replaces the old one."""
+"""Reading and changing files. A write is whole or not at all."""
 
-import os
-import stat
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+from talaria.files import read_bytes, replace_file
 from talaria.model.errors import ToolFailed
-from talaria.tools.base import Effect, Run, Scope
-from talaria.tools.function import tool
+from talaria.tools.base import Run
+from talaria.tools.function import path_effect, tool
 
 MAX_FILE_BYTES = 10 << 20
 MAX_LINE_CHARS = 2_000
 
 
-def _reads(arguments: Any, scope: Scope) -> Effect:
-    return Effect("reads", (scope.resolve(arguments.path),))
-
-
-def _writes(arguments: Any, scope: Scope) -> Effect:
-    return Effect("writes", (scope.resolve(arguments.path),))
-
-
-@tool(after_crash="repeat", effect=_reads)
+@tool(after_crash="repeat", effect=path_effect("reads"))
 def read_file(
     path: Annotated[str, "File to read; relative to the working directory, or absolute."],
     run: Run,
@@ -47,7 +38,7 @@ def _shown(line: str) -> str:
     return text if cut <= 0 else f"{text[:MAX_LINE_CHARS]}[… {cut:,} more characters]"
 
 
-@tool(effect=_writes)
+@tool(effect=path_effect("writes"))
 def write_file(
     path: Annotated[str, "File to write; folders on the way are made."],
     content: Annotated[str, "The whole new content."],
@@ -59,7 +50,7 @@ def write_file(
     return f"Wrote {len(content.encode()):,} bytes to {target}."
 
 
-@tool(effect=_writes)
+@tool(effect=path_effect("writes"))
 def patch(
     path: Annotated[str, "File to change."],
     old: Annotated[str, "The exact text to replace, with enough around it to occur only once."],
@@ -80,12 +71,9 @@ def patch(
 
 
 def _load(target: Path) -> str:
-    """As text that `_replace` writes back byte for byte. A device or pipe is refused: it may never end."""
+    """As text that `_replace` writes back byte for byte."""
     try:
-        if not stat.S_ISREG(target.stat().st_mode):
-            raise ToolFailed(f"{target} is not a file that can be read: it is a folder, device or pipe.")
-        with target.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_bytes(target, MAX_FILE_BYTES + 1)
     except OSError as fault:
         raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
     if len(content) > MAX_FILE_BYTES:
@@ -98,19 +86,6 @@ def _load(target: Path) -> str:
 def _replace(target: Path, content: str) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        mode = target.stat().st_mode & 0o7777 if target.exists() else None
-        temporary = target.with_name(f".{target.name[:32]}.{os.urandom(6).hex()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)  # before the content: what was private stays so
-                file.write(content.encode("utf-8", "surrogateescape"))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        replace_file(target, content.encode("utf-8", "surrogateescape"), mode=None)
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault

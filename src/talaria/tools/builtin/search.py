@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
+from talaria.files import read_bytes
 from talaria.model.errors import ToolFailed
-from talaria.tools.base import Effect, Run, Scope
-from talaria.tools.function import tool
+from talaria.tools.base import Run
+from talaria.tools.function import path_effect, tool
 
 SKIPPED_FOLDERS = frozenset({".git", ".hg", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"})
 MAX_FILE_BYTES = 4 << 20
@@ -19,11 +20,7 @@ MAX_LINE_CHARS = 300
 TIME_S = 20.0
 
 
-def _reads(arguments: Any, scope: Scope) -> Effect:
-    return Effect("reads", (scope.resolve(arguments.path),))
-
-
-@tool(after_crash="repeat", effect=_reads)
+@tool(after_crash="repeat", effect=path_effect("reads"))
 def search_files(
     pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],
     run: Run,
@@ -79,7 +76,7 @@ def _content(root: Path, pattern: re.Pattern[str], glob: str) -> Iterator[str]:
 
 def _matches(file: Path, pattern: re.Pattern[str]) -> Iterator[str]:
     try:
-        content = file.read_bytes() if file.stat().st_size <= MAX_FILE_BYTES and file.is_file() else b""
+        content = read_bytes(file, MAX_FILE_BYTES) if file.stat().st_size <= MAX_FILE_BYTES else b""
     except OSError:
         return  # not ours to read
     if b"\0" in content[:8192]:

@@ -1,11 +1,10 @@
 """Shell commands in the foreground. The whole process group ends with the call: by exit, timeout or interruption."""
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +12,9 @@ from talaria.model.errors import ToolFailed
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Effect, Run, Scope
 from talaria.tools.function import tool
 from talaria.tools.output import Output
+from talaria.waiting import completed
 
 MAX_TIMEOUT_S = 600
-CHUNK_BYTES = 64 << 10
 LEFTOVER_S = 0.5
 PASSED_ON = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "TMPDIR", "VIRTUAL_ENV"}
@@ -57,71 +56,66 @@ async def terminal(
 
 @asynccontextmanager
 async def _started(command: str, workdir: Path, output: Output) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """The running command, its output flowing into `output`; nothing of it is left running at the end.
+    """The running command, its output flowing into `output`; nothing of it is left running at the end."""
+    async with AsyncExitStack() as ending:
+        # An interruption waits for the start: asyncio itself would end the shell alone, not what it has started.
+        process = await completed(_start(command, workdir, output, ending))
+        if isinstance(process, ToolFailed):
+            raise process
+        yield process
+
+
+async def _start(
+    command: str, workdir: Path, output: Output, ending: AsyncExitStack
+) -> asyncio.subprocess.Process | ToolFailed:
+    """`ending` ends what was begun here. A failure is returned: raised, it would take the place of an interruption.
 
     The pipe is ours, not the process's: so the end of the command is seen even if a child of it keeps the pipe open.
     """
     reading, writing = os.pipe()
-    spawning = asyncio.create_task(_spawn(command, workdir, writing), name="terminal start")
     try:
-        process = await _despite_interruption(spawning)
-    except BaseException:
-        os.close(reading)
-        raise
+        pipe, collecting = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: _Collecting(output), os.fdopen(reading, "rb", 0)
+        )
+        ending.callback(pipe.close)
+        process = await _spawn(command, workdir, writing)
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else fault
+        return ToolFailed(f"Cannot start the command in {workdir}: {reason}.")
     finally:
         os.close(writing)
-    pump = asyncio.create_task(_pump(reading, output), name="terminal output")
-    try:
-        yield process
-    finally:
-        await _end(process)
-        await asyncio.wait([pump], timeout=LEFTOVER_S)  # a process that left the group may hold the pipe
-        pump.cancel()
-        await asyncio.gather(pump, return_exceptions=True)
+    ending.push_async_callback(_end, process, collecting.ended)
+    return process
 
 
-async def _despite_interruption(spawning: asyncio.Task[asyncio.subprocess.Process]) -> asyncio.subprocess.Process:
-    """An interruption waits for the start: asyncio itself would end the shell alone, not what it has started."""
-    try:
-        return await asyncio.shield(spawning)
-    except asyncio.CancelledError:
-        await asyncio.wait([spawning])
-        if spawning.exception() is None:
-            await _end(spawning.result())
-        raise
+class _Collecting(asyncio.Protocol):
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self._output.add(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.ended.set_result(None)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
+async def _end(process: asyncio.subprocess.Process, output_ended: asyncio.Future[None]) -> None:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # also children that the command left behind
     await process.wait()
+    await asyncio.wait([output_ended], timeout=LEFTOVER_S)  # a process that left the group may hold the pipe
 
 
 async def _spawn(command: str, workdir: Path, output: int) -> asyncio.subprocess.Process:
-    try:
-        return await asyncio.create_subprocess_exec(
-            "/bin/bash",
-            "-c",
-            command,
-            cwd=workdir,
-            env={name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) else fault
-        raise ToolFailed(f"Cannot start the command in {workdir}: {reason}.") from fault
-
-
-async def _pump(descriptor: int, output: Output) -> None:
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
+    return await asyncio.create_subprocess_exec(
+        "/bin/bash",
+        "-c",
+        command,
+        cwd=workdir,
+        env={name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
     )
-    try:
-        while chunk := await reader.read(CHUNK_BYTES):
-            output.add(chunk)
-    finally:
-        transport.close()

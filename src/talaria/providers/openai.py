@@ -1,0 +1,47 @@
+"""What OpenAI's two wires have in common: the header of the key, the shape of a person's message, the token counts."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from talaria.model.messages import Context, Image, Text, User, UserPart
+from talaria.model.secret import Secret
+from talaria.model.usage import Usage
+from talaria.providers import counts
+
+Encoded = dict[str, Any]
+
+
+def headers(key: Secret) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {key.reveal()}"} if key else {}
+
+
+def user_message(message: User, encode_part: Callable[[UserPart], Encoded]) -> Encoded:
+    """Plain text where that is enough: not every endpoint takes a list of parts."""
+    if any(isinstance(part, Image) for part in message.parts):
+        return {"role": "user", "content": [encode_part(part) for part in message.parts]}
+    text = "\n\n".join(part.text for part in message.parts if isinstance(part, Text | Context))
+    return {"role": "user", "content": text}
+
+
+class PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class OutputDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+def counted(
+    *, prompt: int | None, output: int | None, of_prompt: PromptDetails | None, of_output: OutputDetails | None
+) -> Usage:
+    details = of_prompt or PromptDetails()
+    return counts.inclusive(
+        prompt=prompt,
+        output=output,
+        read=details.cached_tokens,
+        written=details.cache_write_tokens,
+        reasoning=(of_output or OutputDetails()).reasoning_tokens,
+    )
