@@ -1,5 +1,6 @@
 """The composition root: the only place that knows everybody."""
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from talaria.config import paths
 from talaria.config.load import load
 from talaria.config.schema import Config
 from talaria.config.secrets import environment as read_environment
-from talaria.config.selection import DEMO, Choice, choose, endpoint
+from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming, local_servers
 from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
+from talaria.model.errors import TalariaError
 from talaria.model.ids import OwnerId, SessionId, new_session_id
 from talaria.providers.base import Provider
-from talaria.providers.catalog import catalog
 from talaria.providers.demo import DemoProvider
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
@@ -24,6 +25,8 @@ from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Tool
 from talaria.tools.registry import Toolbox
+
+log = logging.getLogger(__name__)
 
 OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
 
@@ -42,6 +45,11 @@ def read_settings(home: Path) -> Settings:
     return Settings(home, load(paths.config_file(home), environment), environment)
 
 
+def open_store(home: Path, clock: Clock | None = None) -> SqliteStore:
+    """All that a command needs which only looks at conversations."""
+    return SqliteStore(home, clock or SystemClock())
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     settings: Settings
@@ -50,6 +58,8 @@ class Application:
     provider: Provider
     toolbox: Toolbox
     clock: Clock
+    is_stand_in: bool = False
+    """The provider is the demo, because nothing else was found or asked for."""
 
     def session(
         self,
@@ -72,6 +82,7 @@ class Application:
             limits=limits,
             effort=self.settings.config.model.reasoning_effort,
             instructions=instructions,
+            is_streaming=is_streaming(self.provider.endpoint.provider, self.settings.config),
         )
         return LiveSession(
             row.id if row else id or new_session_id(self.clock.now()),
@@ -94,16 +105,26 @@ async def open_application(
     tools: Iterable[Tool] | None = None,
     kind: str = "terminal",
     clock: Clock | None = None,
-    open_store: OpenStore = SqliteStore,
+    open_store: OpenStore = open_store,
 ) -> AsyncGenerator[Application]:
     """Everything wired together, open until the context ends. `model` is what the person asked for, if anything."""
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
-        provider = await _provider(settings, model, stack)
+        choice = choose(settings.config, settings.environment, model) or await _local_choice(settings)
+        provider = await _provider(choice or Choice(DEMO), settings, stack)
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
-        stack.push_async_callback(store.owners.leave, owner)
-        yield Application(settings, store, owner, provider, Toolbox(_builtin() if tools is None else tools), clock)
+        stack.push_async_callback(_leave, store, owner)
+        toolbox = Toolbox(_builtin() if tools is None else tools)
+        yield Application(settings, store, owner, provider, toolbox, clock, is_stand_in=choice is None)
+
+
+async def _leave(store: Store, owner: OwnerId) -> None:
+    """Only tidiness: who is alive is told by the kernel's lock, so a failure here must not spoil what was done."""
+    try:
+        await store.owners.leave(owner)
+    except TalariaError as fault:
+        log.warning("owner %s not signed off: %s", owner, fault)
 
 
 def _builtin() -> Iterable[Tool]:
@@ -112,10 +133,9 @@ def _builtin() -> Iterable[Tool]:
     return BUILTIN
 
 
-async def _provider(settings: Settings, wanted: str | None, stack: AsyncExitStack) -> Provider:
-    choice = choose(settings.config, settings.environment, wanted) or await _local_choice()
+async def _provider(choice: Choice, settings: Settings, stack: AsyncExitStack) -> Provider:
     if choice.provider == DEMO:
-        return DemoProvider()
+        return DemoProvider(paths.secrets_file(settings.home))
     from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
     from talaria.providers.http import HttpProvider  # noqa: PLC0415
     from talaria.providers.wires import wire_for  # noqa: PLC0415
@@ -125,15 +145,15 @@ async def _provider(settings: Settings, wanted: str | None, stack: AsyncExitStac
     return HttpProvider(chosen, wire_for(chosen.wire), client)
 
 
-async def _local_choice() -> Choice:
-    """A model server on this machine, else the demo."""
+async def _local_choice(settings: Settings) -> Choice | None:
+    """A model server on this machine, or where the settings say that one is."""
     from talaria.providers import local  # noqa: PLC0415
 
-    listening = await local.open_ports(facts for facts in catalog().values() if facts.is_local)
+    listening = await local.open_ports(local_servers(settings.config, settings.environment))
     if not listening:
-        return Choice(DEMO)
+        return None
     from talaria.net.client import HttpClient  # noqa: PLC0415
 
     async with HttpClient() as client:
         found = await local.first_model(listening, client)
-    return Choice(found.provider, found.model) if found else Choice(DEMO)
+    return Choice(found.provider, found.model) if found else None

@@ -5,14 +5,15 @@ print(agent.ask_sync("What is 2 + 3?").text)
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from talaria.compose import Application, Settings, open_application, read_settings
 from talaria.config import paths
-from talaria.model.errors import TalariaError
+from talaria.model.errors import SessionBusy, TalariaError
 from talaria.model.events import Event
 from talaria.model.ids import SessionId
 from talaria.model.messages import user
@@ -29,9 +30,15 @@ __all__ = ["Agent", "Report", "tool"]
 T = TypeVar("T")
 Ability = Tool | Callable[..., Any]
 
+_turns_around: ContextVar[tuple["Agent", ...]] = ContextVar("turns_around", default=())
+"""The agents of whose turn the running code is a part, as a tool is."""
+
 
 class Agent:
-    """One conversation that is kept under `session` and goes on where it was, in this process or the next."""
+    """One conversation that is kept under `session` and goes on where it was, in this process or the next.
+
+    Its turns run one after the other, also when several tasks ask at once.
+    """
 
     def __init__(
         self,
@@ -55,38 +62,40 @@ class Agent:
         self._stack = AsyncExitStack()
         self._live: LiveSession | None = None
         self._runner: asyncio.Runner | None = None
-        self._left: asyncio.Task[Report] | None = None
+        self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._live = None
-        await self._stack.aclose()
+        """Interrupts a turn that still runs, be it of a stream that nobody reads to its end."""
+        self.interrupt()
+        async with self._lock:
+            self._live = None
+            await self._stack.aclose()
+        self._lock = asyncio.Lock()  # the next use may be in another event loop
 
     async def ask(self, text: str, on_event: Observer = ignore) -> Report:
         """Run one turn and answer how it ended. Raises the turn's error, if it failed."""
-        report = await (await self._session()).ask(user(text), on_event)
-        return _raised(report)
+        return _raised(await self._turn(lambda live: live.ask(user(text), on_event)))
 
     async def stream(self, text: str) -> AsyncGenerator[Event]:
         """The turn's events as they happen; the last one is `TurnDone`. Leaving early interrupts the turn."""
-        live = await self._session()
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        turn = asyncio.create_task(live.ask(user(text), events.put_nowait), name="library turn")
+        asking = self._turn(lambda live: live.ask(user(text), events.put_nowait))
+        turn = asyncio.create_task(asking, name="library turn")  # holds the lock itself: who forgets us blocks nobody
         turn.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
                 yield event
             _raised(turn.result())
         finally:
-            self._left = turn
             turn.cancel()
             await asyncio.wait([turn])
 
     async def resume(self, on_event: Observer = ignore) -> Report | None:
         """Finish the turn that a crash left open, if there is one."""
-        report = await (await self._session()).resume(on_event)
+        report = await self._turn(lambda live: live.resume(on_event))
         return None if report is None else _raised(report)
 
     def steer(self, text: str) -> bool:
@@ -123,6 +132,17 @@ class Agent:
             self._runner = asyncio.Runner()
         return self._runner.run(work)
 
+    async def _turn(self, work: Callable[[LiveSession], Awaitable[T]]) -> T:
+        around = _turns_around.get()
+        if self in around and self._lock.locked():
+            raise SessionBusy("A tool cannot ask the agent whose turn it is part of: that would wait for itself.")
+        async with self._lock:
+            token = _turns_around.set((*around, self))
+            try:
+                return await work(await self._session())
+            finally:
+                _turns_around.reset(token)
+
     async def _session(self) -> LiveSession:
         if self._live is None:
             settings = await in_thread(lambda: _read(self._home))
@@ -130,15 +150,7 @@ class Agent:
                 open_application(settings, model=self._model, tools=self._tools, kind="library")
             )
             self._live = await self._opened(app)
-        await self._stream_left()
         return self._live
-
-    async def _stream_left(self) -> None:
-        """A stream that was dropped by `break` ends first; the loop takes two rounds to begin with that."""
-        for _ in range(2):
-            await asyncio.sleep(0)
-        if self._left is not None and not self._left.done():
-            await asyncio.wait([self._left])
 
     async def _opened(self, app: Application) -> LiveSession:
         row = await app.store.sessions.get(self._session_id) if self._session_id else None

@@ -1,5 +1,6 @@
 """`talaria chat`: questions, answers, and going on with a conversation."""
 
+import asyncio
 import json
 import re
 import signal
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from talaria.compose import open_store
+from talaria.model.ids import SessionId
+from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Failure, Faults, Reply, call
 
@@ -118,6 +122,19 @@ def test_continue_without_a_conversation_is_told(talaria: Talaria, server: Model
     assert (ended.returncode, ended.stderr) == (2, "talaria: There is no conversation to continue yet.\n")
 
 
+async def test_continue_finds_the_conversation_behind_many_of_programs(
+    talaria: Talaria, server: ModelServer, home: Path
+) -> None:
+    server.say("one", "two")
+    await asyncio.to_thread(talaria, "-q", "first")
+    async with open_store(home) as store:
+        for number in range(201):
+            await store.sessions.create(NewSession(SessionId(f"program-{number}"), "library"))
+    ended = await asyncio.to_thread(talaria, "-c", "-q", "second")
+    assert (ended.returncode, ended.stdout) == (0, "two\n")
+    assert texts(server.requests[1]) == ["first", "one", "second"]
+
+
 @pytest.mark.parametrize("by", ["id", "prefix", "title"])
 def test_resume_goes_on_with_the_named_conversation(talaria: Talaria, server: ModelServer, by: str) -> None:
     server.say("one", "two", "three")
@@ -155,6 +172,43 @@ def test_without_a_model_the_demo_says_what_it_is(talaria: Talaria) -> None:
     assert ended.returncode == 0
     assert ended.stdout.startswith("I am the demo model: a script, not an AI.")
     assert ended.stderr == ""
+
+
+def test_stand_in_is_told_as_such_and_says_where_a_key_goes(talaria: Talaria, home: Path) -> None:
+    ended = talaria("-q", "hello")
+    assert ended.stderr == "No API key and no local model server found: using the demo model, a scripted stand-in.\n"
+    assert f"GEMINI_API_KEY, …) into {home}/.env\n" in ended.stdout
+
+
+def test_demo_that_was_set_is_no_stand_in(talaria: Talaria) -> None:
+    talaria("config", "set", "model.provider", "demo")
+    assert talaria("-q", "hello").stderr == ""
+    assert talaria("-q", "hello", "-m", "demo:demo").stderr == ""
+
+
+@pytest.mark.parametrize("has_path", [True, False])
+def test_local_server_elsewhere_is_found_by_its_variable(talaria: Talaria, has_path: bool) -> None:
+    with ModelServer(models=("qwen3:8b",)) as server:
+        server.say("Found me.")
+        ended = talaria("-q", "x", env={"OLLAMA_BASE_URL": server.base_url if has_path else server.url})
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "Found me.\n", "")
+    assert server.requests[-1].json["model"] == "qwen3:8b"
+
+
+def test_answer_can_be_asked_for_whole(talaria: Talaria, server: ModelServer) -> None:
+    server.say("All at once.")
+    talaria("config", "set", "model.streaming", "false")
+    ended = talaria("-q", "x")
+    assert (ended.returncode, ended.stdout) == (0, "All at once.\n")
+    assert server.requests[0].json["stream"] is False
+
+
+def test_limit_that_is_reached_has_an_exit_code_of_its_own(talaria: Talaria, server: ModelServer) -> None:
+    talaria("config", "set", "agent.max_tokens", "10")
+    server.say(Reply(calls=(call("terminal", command="true"),)), "never asked for")
+    ended = talaria("-q", "x")
+    assert ended.returncode == 5
+    assert ended.stderr.endswith("talaria: Stopped: this turn has used 15 of 10 tokens.\n")
 
 
 def test_demo_makes_real_tool_calls(talaria: Talaria, environment: dict[str, str]) -> None:

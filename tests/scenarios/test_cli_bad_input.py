@@ -61,8 +61,8 @@ def test_wrong_setting_is_told_with_its_name_and_the_way_out(
     assert (home / "config.yaml").read_text() == config
 
 
-@pytest.mark.parametrize("command", [["-q", "x"], ["sessions", "list"], ["config", "get"], ["config", "check"]])
-def test_secrets_that_others_can_read_are_told_by_every_command(
+@pytest.mark.parametrize("command", [["-q", "x"], ["config", "get"], ["config", "check"]])
+def test_secrets_that_others_can_read_are_told_by_every_command_that_needs_them(
     talaria: Talaria, home: Path, command: list[str]
 ) -> None:
     home.mkdir()
@@ -73,6 +73,36 @@ def test_secrets_that_others_can_read_are_told_by_every_command(
 
     assert (ended.returncode, ended.stdout) == (2, "")
     assert sentence(ended) == f"{home}/.env can be read by other users; run: chmod 600 {home}/.env"
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("model: {default: 'opennai:gpt-5'}", ["'opennai'", "did you mean 'openai'?"]),
+        ("model: {default: 'openai:gpt-5'}", ["OPENAI_API_KEY", ".env"]),
+        ("model: {default: some-model}", ["model.base_url", "-m provider:model"]),
+        ("agent: {max_turns: -3}", ["config.yaml", "agent.max_turns", ">= 1"]),
+        ("agent: {max_seconds: -1}", ["config.yaml", "agent.max_seconds", "> 0"]),
+        (
+            "{agent: {max_cost_usd: 1}, model: {default: m, base_url: 'http://127.0.0.1:9/v1'}}",
+            ["No price is known for m", "providers.custom.models.m.prices", "agent.max_cost_usd"],
+        ),
+    ],
+)
+def test_check_tells_what_would_stop_a_chat(talaria: Talaria, home: Path, config: str, says: list[str]) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text(config)
+    checked, asked = talaria("config", "check"), talaria("-q", "x")
+    assert (checked.returncode, asked.returncode) == (2, 2)
+    assert sentence(checked) == sentence(asked)
+    assert all(part in sentence(checked) for part in says), checked.stderr
+
+
+def test_typo_in_the_settings_does_not_lock_conversations_away(talaria: Talaria, home: Path) -> None:
+    talaria("-m", "demo", "-q", "hello")
+    (home / "config.yaml").write_text("modle: {}")
+    ended = talaria("sessions", "list")
+    assert (ended.returncode, ended.stderr, ended.stdout.count("hello")) == (0, "", 1)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,18 @@ def test_what_is_set_can_be_read_and_secrets_are_masked(talaria: Talaria, home: 
     assert "sk-hush" not in json.dumps(everything)
 
 
+def test_headers_are_secrets_too(talaria: Talaria, server: ModelServer, home: Path) -> None:
+    with (home / "config.yaml").open("a") as settings:
+        settings.write("providers: {custom: {headers: {Authorization: Bearer sk-hush}}}")
+    server.say("ok")
+
+    assert talaria("-q", "x").stdout == "ok\n"
+    assert server.requests[0].headers["authorization"] == "Bearer sk-hush"
+    told = [talaria("config", "get"), talaria("config", "get", "providers.custom.headers"), talaria("doctor")]
+    assert json.loads(told[1].stdout) == {"Authorization": "•••"}
+    assert not any("sk-hush" in ended.stdout + ended.stderr for ended in told)
+
+
 def test_key_goes_to_the_file_for_secrets(talaria: Talaria, home: Path) -> None:
     ended = talaria("config", "set", "OPENROUTER_API_KEY", "sk-or-1")
     assert (ended.returncode, ended.stderr) == (0, f"Set OPENROUTER_API_KEY in {home}/.env.\n")
@@ -74,6 +86,12 @@ def test_doctor_finds_everything_in_order(talaria: Talaria, server: ModelServer)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert f"  ok  model: custom:test-model answers at {server.base_url}\n" in ended.stdout
     assert "  ok  store: SQLite " in ended.stdout
+
+
+def test_doctor_tells_a_stand_in_from_a_choice(talaria: Talaria) -> None:
+    assert "warn  model: demo: no API key and no local model server found\n" in talaria("doctor").stdout
+    talaria("config", "set", "model.default", "demo")
+    assert "  ok  model: demo, a scripted stand-in, as you asked for\n" in talaria("doctor").stdout
 
 
 @pytest.mark.parametrize(("status", "says"), [(401, "did not accept the API key"), (503, "is in trouble")])

@@ -1,5 +1,6 @@
 """What a person sees at a terminal."""
 
+import asyncio
 import os
 import pty
 import select
@@ -11,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from talaria.cli.ask_person import AskingGate
+from talaria.model.ids import CallId
+from talaria.model.messages import ToolCall
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
+from talaria.tools.base import INDEPENDENT, Run
 
 QUESTION = "[y]es, [a]ll in this chat, [N]o: "
 
@@ -109,9 +114,54 @@ def ask_for(server: ModelServer, *commands: str) -> None:
     server.say(Reply(calls=calls), "All told.")
 
 
+def test_unclear_answer_is_asked_for_again(
+    open_terminal: Callable[..., Terminal], server: ModelServer, environment: dict[str, str]
+) -> None:
+    ask_for(server, "touch ran")
+    terminal = open_terminal()
+    terminal.see("› ")
+    terminal.type("go\n")
+    terminal.see(QUESTION)
+    terminal.type("maybe\n")
+    terminal.see("Please answer y, a or n: ")
+    terminal.type("n\n")
+    terminal.see("All told.")
+
+
+def test_new_conversation_asks_again_and_a_title_needs_a_message(
+    open_terminal: Callable[..., Terminal], server: ModelServer
+) -> None:
+    ask_for(server, "true")
+    ask_for(server, "true")
+    terminal = open_terminal()
+    terminal.see("› ")
+    terminal.type("/title too soon\n")
+    terminal.see("Say something first")
+    terminal.type("go\n")
+    terminal.see(QUESTION)
+    terminal.type("a\n")
+    terminal.see("All told.")
+    terminal.type("/new\n")
+    terminal.see("A new conversation.")
+    terminal.type("go\n")
+    terminal.see(QUESTION)
+
+
+def test_conversation_that_is_gone_on_with_is_recalled(
+    open_terminal: Callable[..., Terminal],
+    talaria: Callable[..., subprocess.CompletedProcess[str]],
+    server: ModelServer,
+) -> None:
+    server.say("Forty-two.")
+    talaria("-q", "What is the answer?")
+    terminal = open_terminal("-c")
+    screen = terminal.see("Forty-two.")
+    assert "› What is the answer?" in screen
+
+
 @pytest.mark.parametrize(
     ("answer", "runs"),
-    [("", False), ("n", False), ("maybe", False), ("\x04", False), ("y", True), ("YES", True), ("a", True)],
+    [("", False), ("n", False), ("\x04", False), ("y", True), ("YES", True), ("a", True)],
 )
 def test_command_runs_only_after_a_clear_yes(
     open_terminal: Callable[..., Terminal],
@@ -143,6 +193,39 @@ def test_answer_for_all_holds_for_the_rest_of_the_chat(
     terminal.type("a\n")
     assert QUESTION not in terminal.see("All told.")
     assert sorted(file.name for file in Path(environment["PWD"]).iterdir()) == ["one", "two"]
+
+
+async def test_answer_for_all_holds_for_calls_that_wait_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Command:
+        effect = INDEPENDENT
+        question = "Run this command?"
+
+        async def run(self, run: Run) -> str:
+            return ""
+
+    master, slave = pty.openpty()
+    with os.fdopen(slave) as stdin, os.fdopen(master, "wb", buffering=0) as keyboard:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        gate = AskingGate()
+        calls = [ToolCall(CallId(f"c{number}"), "terminal", "{}") for number in range(3)]
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            for waiting in calls:
+                group.create_task(gate.admit(waiting, Command()))
+            await asyncio.sleep(0)  # the first has asked, the others stand behind it
+            keyboard.write(b"a\n")
+
+
+def test_words_that_come_whole_are_shown(
+    open_terminal: Callable[..., Terminal], server: ModelServer, home: Path
+) -> None:
+    (home / "config.yaml").write_text(
+        f"model: {{default: test-model, base_url: '{server.base_url}', streaming: false}}"
+    )
+    server.say(Reply("Looking.", calls=(call("terminal", command="true"),)), "All at once.")
+    terminal = open_terminal("-q", "x")
+    assert terminal.end() == 0
+    assert terminal.screen.startswith("Looking.\r\n● terminal ")
+    assert terminal.screen.endswith("\r\nAll at once.\r\n")
 
 
 def test_nothing_is_asked_with_yolo(

@@ -2,15 +2,20 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from talaria import Agent, tool
-from talaria.model.errors import BadConfig, KeyRejected
+from talaria.compose import open_application, open_store, read_settings
+from talaria.model.clock import Clock
+from talaria.model.errors import BadConfig, KeyRejected, SessionBusy, StoreUnavailable
 from talaria.model.events import Event, TextDelta, ToolEnded, TurnBegan, TurnDone
+from talaria.model.ids import OwnerId
+from talaria.model.messages import user
+from talaria.store.base import Owners, Store
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Failure, Faults, Reply, call
 
@@ -223,3 +228,84 @@ async def test_note_reaches_the_model_at_its_next_round(new_agent: NewAgent, ser
         agents.append(agent)
         await agent.ask("x")
     assert server.requests[1].json["messages"][-1]["content"].endswith("and be quick")
+
+
+async def test_two_tasks_that_ask_at_once_are_answered_one_after_the_other(
+    new_agent: NewAgent, server: ModelServer
+) -> None:
+    server.say("one", "two")
+    async with new_agent() as agent:
+        reports = await asyncio.gather(agent.ask("x"), agent.ask("y"))
+    assert [report.text for report in reports] == ["one", "two"]
+    assert len({report.session for report in reports}) == 1
+    assert [message["role"] for message in server.requests[1].json["messages"]] == [
+        *("system", "user", "assistant", "user")
+    ]
+
+
+async def test_stream_that_is_left_but_kept_does_not_stop_the_next_question(
+    new_agent: NewAgent, server: ModelServer
+) -> None:
+    server.say(Reply("word " * 10, chunk_chars=5), "Next.")
+    async with new_agent() as agent:
+        events = agent.stream("x")
+        assert isinstance(await anext(events), TurnBegan)
+        assert (await agent.ask("y")).text == "Next."
+        await events.aclose()
+
+
+async def test_stream_that_is_left_open_is_interrupted_at_the_end(new_agent: NewAgent, server: ModelServer) -> None:
+    server.say(Reply("never to its end " * 30, faults=Faults(stall_at=3_000)), "Here again.")
+    agent = new_agent(session="s")
+    async with agent:
+        events = agent.stream("x")
+        while not isinstance(await anext(events), TextDelta):
+            pass
+    await events.aclose()
+    async with agent:
+        assert (await agent.ask("y")).text == "Here again."
+    assert server.requests[1].json["messages"][-2]["content"].endswith("[This turn was interrupted.]")
+
+
+async def test_tool_that_asks_its_own_agent_is_told_instead_of_waiting_for_itself(
+    new_agent: NewAgent, server: ModelServer
+) -> None:
+    agents: list[Agent] = []
+
+    @tool
+    async def recurse() -> str:
+        with pytest.raises(SessionBusy, match="would wait for itself"):
+            await agents[0].ask("deeper")
+        return "told"
+
+    server.say(Reply(calls=(call("recurse"),)), "ok")
+    async with asyncio.timeout(20), new_agent(tools=[recurse]) as agent:
+        agents.append(agent)
+        assert (await agent.ask("x")).text == "ok"
+    assert server.requests[1].json["messages"][-1]["content"] == "told"
+
+
+async def test_failure_to_sign_off_does_not_spoil_what_was_done(
+    server: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stuck:
+        def __init__(self, owners: Owners) -> None:
+            self._owners = owners
+
+        async def join(self, kind: str) -> OwnerId:
+            return await self._owners.join(kind)
+
+        async def leave(self, owner: OwnerId) -> None:
+            raise StoreUnavailable("Cannot use state.db: the disk is full.")
+
+    @asynccontextmanager
+    async def open_stuck(home: Path, clock: Clock) -> AsyncGenerator[Store]:
+        async with open_store(home, clock) as store:
+            monkeypatch.setattr(store, "owners", Stuck(store.owners))
+            yield store
+
+    server.say("ok")
+    async with open_application(read_settings(home), open_store=open_stuck) as app:
+        report = await app.session(cwd=tmp_path, origin="terminal").ask(user("x"))
+    assert report.text == "ok"
+    assert "the disk is full" in caplog.text

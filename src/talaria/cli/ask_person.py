@@ -11,6 +11,8 @@ from talaria.model.messages import ToolCall
 from talaria.tools.base import Invocation
 
 YES = frozenset({"y", "yes"})
+ALL = frozenset({"a", "all"})
+NO = frozenset({"", "n", "no"})
 MAX_ANSWER_BYTES = 1024
 
 
@@ -23,13 +25,16 @@ class AskingGate:
 
     async def admit(self, call: ToolCall, invocation: Invocation) -> None:
         question = invocation.question
-        if question is None or self._allows_all:
+        if question is None:
             return
         async with self._asking:
+            if self._allows_all:  # perhaps said while this call waited
+                return
             answer = await _ask(f"\n{visible(question)}\n  [y]es, [a]ll in this chat, [N]o: ")
-        if answer in ("a", "all"):
-            self._allows_all = True
-        elif answer not in YES:
+            while answer not in YES | ALL | NO:
+                answer = await _ask("  Please answer y, a or n: ")
+            self._allows_all = answer in ALL
+        if answer not in YES | ALL:
             raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.")
 
 

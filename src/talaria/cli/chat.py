@@ -1,13 +1,11 @@
 """`talaria` and `talaria chat`: a conversation, or one question with `-q`."""
 
-import asyncio
 import sys
 from pathlib import Path
-from typing import cast
 
 import click
 
-from talaria.cli.conversation import Conversation, Options
+from talaria.cli.conversation import Options, open_conversation
 from talaria.cli.pictures import read_image
 from talaria.cli.render import Format, print_failure
 from talaria.cli.surroundings import settings
@@ -22,6 +20,7 @@ from talaria.model.messages import Text, User
 @click.option("-c", "--continue", "is_continuing", is_flag=True, help="Go on with the latest conversation.")
 @click.option(
     "--output-format",
+    "format",
     type=click.Choice(["text", "json", "stream-json"]),
     default="text",
     help="How answers are printed.",
@@ -31,17 +30,23 @@ from talaria.model.messages import Text, User
 @click.option("-p", "--profile", metavar="NAME", help="Use the home of this profile.")
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Add an image to the question.")
 @click.pass_context
-def command(ctx: click.Context, /, **given: object) -> int:
-    query = cast("str | None", given.pop("query"))
-    images = cast("tuple[Path, ...]", given.pop("images"))
-    format = cast("Format", given.pop("output_format"))
-    ctx.find_root().obj = given.pop("profile") or ctx.find_root().obj
+def command(
+    ctx: click.Context,
+    query: str | None,
+    model: str | None,
+    resume: str | None,
+    is_continuing: bool,
+    format: Format,
+    max_turns: int | None,
+    yolo: bool,
+    profile: str | None,
+    images: tuple[Path, ...],
+) -> int:
+    ctx.find_root().obj = profile or ctx.find_root().obj
+    options = Options(format, query is not None, model, resume, is_continuing, max_turns, yolo)
     try:
-        if images and query is None:
-            raise BadInput("--image needs a question: add -q TEXT.")
-        options = Options(format=format, is_one_shot=query is not None, **given)  # type: ignore[arg-type]  # click's types
-        message = None if query is None else _question(query, images)
-        with asyncio.Runner() as runner, Conversation(settings(ctx), options, runner) as conversation:
+        message = _question(query, images)
+        with open_conversation(settings(ctx), options) as conversation:
             return conversation.once(message) if message else conversation.converse()
     except TalariaError as error:
         if format != "text":
@@ -49,8 +54,12 @@ def command(ctx: click.Context, /, **given: object) -> int:
         raise
 
 
-def _question(query: str, images: tuple[Path, ...]) -> User:
+def _question(query: str | None, images: tuple[Path, ...]) -> User | None:
     """What was asked, with what stands on standard input behind it."""
+    if query is None:
+        if images:
+            raise BadInput("--image needs a question: add -q TEXT.")
+        return None
     piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().strip()
     query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are no text
     text = f"{query}\n\n{piped}" if piped else query

@@ -42,7 +42,10 @@ class LazyGroup(click.Group):
 @click.option("-p", "--profile", metavar="NAME", help="Use the home of this profile.")
 @click.pass_context
 def talaria(ctx: click.Context, profile: str | None) -> None:
-    """A self-hosted AI agent that loses nothing and does nothing twice."""
+    """A self-hosted AI agent that loses nothing and does nothing twice.
+
+    Without a command it is `chat`, whose options (-q, -c, -r, -m, …) `talaria chat --help` lists.
+    """
     ctx.obj = profile
 
 

@@ -5,9 +5,10 @@ from typing import Any, cast
 import click
 import msgspec
 
-from talaria.cli import exits, surroundings
+from talaria.cli import surroundings
+from talaria.cli.notices import say
 from talaria.cli.render import print_json
-from talaria.config import paths
+from talaria.config import paths, selection
 from talaria.config.edit import set_value
 from talaria.config.schema import Config
 from talaria.model.errors import BadInput
@@ -46,14 +47,15 @@ def get(ctx: click.Context, key: str | None) -> None:
 @click.pass_context
 def set_(ctx: click.Context, key: str, value: str) -> None:
     file = set_value(surroundings.home(ctx), key, value)
-    exits.say(f"Set {key} in {file}.")
+    say(f"Set {key} in {file}.")
 
 
 @command.command("check", help="Check config.yaml and .env.")
 @click.pass_context
 def check(ctx: click.Context) -> None:
-    surroundings.settings(ctx)
-    exits.say("The settings are in order.")
+    settings = surroundings.settings(ctx)
+    selection.check(settings.config, settings.environment)
+    say("The settings are in order.")
 
 
 def _plain(config: Config) -> dict[str, object]:

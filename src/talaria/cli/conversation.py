@@ -1,35 +1,34 @@
 """A conversation at the terminal: opens the session, runs its turns, and lets Ctrl-C stop one."""
 
 import asyncio
-import importlib
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from textwrap import shorten
+from typing import Any
 
 from talaria import __version__
 from talaria.cli import exits
 from talaria.cli.ask_person import AskingGate
+from talaria.cli.lines import lines
+from talaria.cli.notices import complain, say
 from talaria.cli.render import Format, print_failure, view_for
-from talaria.cli.safe import printable
+from talaria.cli.slash import obey
 from talaria.compose import Application, Settings, open_application
-from talaria.config.selection import DEMO
+from talaria.model.entries import MessageAdded
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
-from talaria.model.messages import User, user
+from talaria.model.messages import Assistant, User, user
+from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
-from talaria.store.base import Session
+from talaria.store.base import Session, Sessions
 
-_HELP = """\
-/new            begin a new conversation
-/title NAME     give this one a name (then: talaria -r NAME)
-/status         which conversation and model this is
-/help           this
-/quit           leave (Ctrl-D does, too)
-Ctrl-C stops an answer. Anything else is a message."""
+RECALLED_CHARS = 300
+
+Work = Callable[[Observer], Coroutine[Any, Any, Report | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,90 +41,130 @@ class Options:
     max_turns: int | None
     yolo: bool
 
+    @property
+    def is_interactive(self) -> bool:
+        return not self.is_one_shot and sys.stdin is not None and sys.stdin.isatty()
+
+
+@contextmanager
+def open_conversation(settings: Settings, options: Options) -> "Generator[Conversation]":
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        try:
+            app = runner.run(stack.enter_async_context(open_application(settings, model=options.model)))
+            yield Conversation(app, options, runner, runner.run(_chosen_row(app.store.sessions, options)))
+        finally:
+            runner.run(stack.aclose())
+
+
+async def _chosen_row(sessions: Sessions, options: Options) -> Session | None:
+    if options.resume is not None:
+        return await sessions.find(options.resume)
+    if not options.is_continuing:
+        return None
+    row = await sessions.latest("terminal")
+    if row is None:
+        raise UnknownSession("There is no conversation to continue yet.")
+    return row
+
+
+def _gate(options: Options) -> AskingGate | None:
+    return AskingGate() if options.is_interactive and not options.yolo else None
+
 
 class Conversation:
-    def __init__(self, settings: Settings, options: Options, runner: asyncio.Runner) -> None:
-        self._settings = settings
+    def __init__(self, app: Application, options: Options, runner: asyncio.Runner, row: Session | None) -> None:
+        """`row` is that of the conversation to go on with; None begins one."""
+        self._app = app
         self._options = options
         self._runner = runner
-        self._stack = AsyncExitStack()
-        self._gate = AskingGate() if self._is_interactive and not options.yolo else None
-
-    @property
-    def _is_interactive(self) -> bool:
-        return not self._options.is_one_shot and sys.stdin is not None and sys.stdin.isatty()
-
-    def __enter__(self) -> Self:
-        opening = open_application(self._settings, model=self._options.model)
-        self._app: Application = self._runner.run(self._stack.enter_async_context(opening))
-        try:
-            self._live = self._begin(self._runner.run(self._chosen_row()))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runner.run(self._stack.aclose())
+        self._row = row
+        self._gate = _gate(options)
+        self._live = self._session(row)
 
     def once(self, message: User) -> int:
         """One question: an interrupted turn of the session is closed, others are only mentioned."""
         self._mention_model()
-        if not self._is_known:
-            self._mention_interrupted()
-        return self._show(self._live.ask, message)
+        self._mention_interrupted()
+        return self._show(lambda show: self._live.ask(message, show))
 
     def converse(self) -> int:
         """Turn after turn until the input ends; the code of the last one that failed."""
+        is_interactive = self._options.is_interactive
         self._greet()
-        code = exits.DONE
-        if self._is_known:
-            code = self._finish_interrupted() or code
-        for line in self._lines():
-            if line.startswith("/"):
-                if self._obey(line):
-                    break
-            else:
-                code = self._turn(line) if self._is_interactive else self._turn(line) or code
-        return exits.DONE if self._is_interactive else code
+        code = self._finish_interrupted()
+        for line in lines(is_interactive=is_interactive):
+            if not line.startswith("/"):
+                code = self._turn(line) or code
+            elif not obey(line, self):
+                break
+        return exits.DONE if is_interactive else code
+
+    @property
+    def status(self) -> str:
+        return f"Session {self._live.id} · model {self._app.provider.endpoint.label}"
+
+    def begin_anew(self) -> None:
+        """Also what was allowed once for all is asked again."""
+        self._row = None
+        self._gate = _gate(self._options)
+        self._live = self._session(None)
+
+    def rename(self, title: str) -> None:
+        sessions = self._app.store.sessions
+        if self._runner.run(sessions.get(self._live.id)) is None:
+            raise BadInput("Say something first: a conversation without a message is not kept.")
+        self._runner.run(sessions.rename(self._live.id, title))
+
+    def _session(self, row: Session | None) -> LiveSession:
+        return self._app.session(
+            row, cwd=Path.cwd(), origin="terminal", gate=self._gate, max_rounds=self._options.max_turns
+        )
 
     def _turn(self, line: str) -> int:
         try:
-            return self._show(self._live.ask, user(line))
+            return self._show(lambda show: self._live.ask(user(line), show))
         except TalariaError as error:  # the message was not taken (busy elsewhere, store away): the chat goes on
             if self._options.format != "text":
                 print_failure(error)
-            exits.complain(str(error))
+            complain(str(error))
             return exits.code_for(error)
 
     def _finish_interrupted(self) -> int:
-        """What a crash or a kill left open in the conversation that is opened."""
-        if self._is_interrupted:
-            exits.say("The last turn was interrupted; finishing it.")
+        """What a crash or a kill left open in the conversation that is gone on with."""
+        if self._row is None:
+            return exits.DONE
+        if self._row.open_turn is not None:
+            say("The last turn was interrupted; finishing it.")
         return self._show(self._live.resume)
 
-    def _show(self, work: Any, *arguments: object) -> int:
+    def _show(self, work: Work) -> int:
         view = view_for(self._options.format)
-        report: Report | None = self._runner.run(self._interruptible(work(*arguments, view.show)))
+        try:
+            report = self._runner.run(self._interruptible(work(view.show)))
+        except asyncio.CancelledError:
+            say("Interrupted.")
+            return exits.INTERRUPTED
         if report is None:
             return exits.DONE
         view.finish(report, self._app.provider.endpoint.label)
         if report.error is not None:
-            exits.complain(str(report.error))
+            complain(str(report.error))
         if report.outcome == "completed":
             return exits.DONE
         if report.error is not None:
             return exits.code_for(report.error)
-        exits.say("Interrupted.")
+        say("Interrupted.")
         return exits.INTERRUPTED
 
     async def _interruptible(self, work: Coroutine[Any, Any, Report | None]) -> Report | None:
         """The first Ctrl-C stops the turn, which still ends well on the disk; a second one leaves at once."""
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
         def stop() -> None:
-            if self._live.interrupt():
-                loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGINT)
+            if not self._live.interrupt() and task is not None:  # the turn has not begun: nothing is taken yet
+                task.cancel()
 
         loop.add_signal_handler(signal.SIGINT, stop)
         try:
@@ -133,87 +172,31 @@ class Conversation:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
-    def _lines(self) -> Iterator[str]:
-        while (line := self._next_line()) is not None:
-            if line.strip():
-                yield line.strip()
-
-    def _next_line(self) -> str | None:
-        if not self._is_interactive:
-            return sys.stdin.readline() or None if sys.stdin is not None else None
-        importlib.import_module("readline")  # gives `input` its line editing
-        is_plain = not sys.stdout.isatty()
-        if is_plain:  # `input` would write its prompt among the answers
-            sys.stderr.write("› ")
-            sys.stderr.flush()
-        try:
-            return input("" if is_plain else "› ")
-        except EOFError:
-            sys.stderr.write("\n")
-            return None
-        except KeyboardInterrupt:
-            sys.stderr.write("\n")
-            return ""
-
-    def _obey(self, line: str) -> bool:
-        """A slash command; True to leave."""
-        name, _, argument = line.partition(" ")
-        match name:
-            case "/quit" | "/exit":
-                return True
-            case "/new" | "/clear" | "/reset":
-                self._live = self._begin(None)
-                exits.say("A new conversation.")
-            case "/title":
-                self._title(argument.strip())
-            case "/status":
-                exits.say(f"Session {self._live.id} · model {self._app.provider.endpoint.label}")
-            case "/help":
-                exits.say(_HELP)
-            case _:
-                exits.say(f"There is no command {printable(name)}; /help lists them.")
-        return False
-
-    def _title(self, title: str) -> None:
-        try:
-            if not title:
-                raise BadInput("Give a name: /title NAME")
-            self._runner.run(self._app.store.sessions.rename(self._live.id, title))
-            exits.say(f"This conversation is called {title}.")
-        except TalariaError as error:
-            exits.complain(str(error))
-
-    async def _chosen_row(self) -> Session | None:
-        sessions = self._app.store.sessions
-        if self._options.resume is not None:
-            return await sessions.find(self._options.resume)
-        if not self._options.is_continuing:
-            return None
-        for row in await sessions.list(limit=200):
-            if row.source == "terminal":
-                return row
-        raise UnknownSession("There is no conversation to continue yet.")
-
-    def _begin(self, row: Session | None) -> LiveSession:
-        self._is_known = row is not None
-        self._is_interrupted = row is not None and row.open_turn is not None
-        return self._app.session(
-            row, cwd=Path.cwd(), origin="terminal", gate=self._gate, max_rounds=self._options.max_turns
-        )
-
     def _greet(self) -> None:
         self._mention_model()
-        if self._is_interactive:
+        if self._options.is_interactive:
             label = self._app.provider.endpoint.label
-            exits.say(f"Talaria {__version__} · {label} · session {self._live.id} · /help")
-        if not self._is_known:
-            self._mention_interrupted()
+            say(f"Talaria {__version__} · {label} · session {self._live.id} · /help")
+            self._recall()
+        self._mention_interrupted()
+
+    def _recall(self) -> None:
+        """Where the conversation stood, for one who comes back to it."""
+        if self._row is None:
+            return
+        entries = self._runner.run(self._app.store.journal.entries(self._row.id))
+        said = [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
+        say(f"{self._row.title or '(untitled)'} · {self._row.message_count} messages · in {self._row.cwd}")
+        for message in [one for one in said if isinstance(one, User | Assistant) and one.text][-2:]:
+            mark = "› " if isinstance(message, User) else "  "
+            say(mark + shorten(message.text, RECALLED_CHARS, placeholder=" …"))
 
     def _mention_model(self) -> None:
-        if self._app.provider.endpoint.provider == DEMO and self._options.model != DEMO:
-            exits.say("No API key and no local model server found: using the demo model, a scripted stand-in.")
+        if self._app.is_stand_in:
+            say("No API key and no local model server found: using the demo model, a scripted stand-in.")
 
     def _mention_interrupted(self) -> None:
-        waiting = self._runner.run(self._app.store.journal.interrupted())
+        """Of other conversations, to one who begins a new one."""
+        waiting = () if self._row is not None else self._runner.run(self._app.store.journal.interrupted())
         if waiting:
-            exits.say(f"{len(waiting)} interrupted conversation(s) wait: finish one with `talaria -r {waiting[0]}`.")
+            say(f"{len(waiting)} interrupted conversation(s) wait: finish one with `talaria -r {waiting[0]}`.")

@@ -13,13 +13,10 @@ import msgspec
 from talaria import __version__
 from talaria.cli import exits, surroundings
 from talaria.cli.render import print_json
-from talaria.compose import Settings, open_application, read_settings
+from talaria.compose import Settings, open_application, open_store, read_settings
 from talaria.config import paths
 from talaria.config.selection import DEMO
-from talaria.model.clock import SystemClock
 from talaria.model.errors import TalariaError
-from talaria.providers.http import HttpProvider
-from talaria.store.sqlite.store import SqliteStore
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -48,7 +45,8 @@ def _examine(home: Path) -> Iterator[Finding]:
         yield Finding("user", "warn", "running as root: commands of the model have every right on this machine")
     try:
         settings = read_settings(home)
-        yield Finding("settings", "ok", str(paths.config_file(home)))
+        file = paths.config_file(home)
+        yield Finding("settings", "ok", str(file) if file.exists() else f"the defaults ({file} is not there)")
     except TalariaError as error:
         settings = None
         yield Finding("settings", "fail", str(error))
@@ -72,11 +70,11 @@ def _examined(subject: str, look: Callable[[], Coroutine[Any, Any, Finding]]) ->
 
 
 async def _store(home: Path) -> Finding:
-    async with SqliteStore(home, SystemClock()) as store:
+    async with open_store(home) as store:
         problems = await store.check()
         waiting = await store.journal.interrupted()
     if problems:
-        return Finding("store", "fail", f"{home / 'state.db'} is damaged: {problems}; restore a backup")
+        return Finding("store", "fail", f"{paths.database_file(home)} is damaged: {problems}; restore a backup")
     note = f"; {len(waiting)} interrupted conversation(s) wait" if waiting else ""
     return Finding("store", "ok", f"SQLite {store.sqlite_version}{note}")
 
@@ -84,8 +82,9 @@ async def _store(home: Path) -> Finding:
 async def _model(settings: Settings) -> Finding:
     async with open_application(settings) as app:
         endpoint = app.provider.endpoint
-        if isinstance(app.provider, HttpProvider):
-            await app.provider.check()
-    if endpoint.provider == DEMO:
+        await app.provider.check()
+    if app.is_stand_in:
         return Finding("model", "warn", "demo: no API key and no local model server found")
+    if endpoint.provider == DEMO:
+        return Finding("model", "ok", "demo, a scripted stand-in, as you asked for")
     return Finding("model", "ok", f"{endpoint.label} answers at {endpoint.base_url}")

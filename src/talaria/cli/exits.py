@@ -1,6 +1,7 @@
 """Exit codes, and the border where every error becomes one sentence on stderr.
 
-0 done · 1 a bug · 2 bad input or settings · 3 the provider failed · 4 the store cannot be used · 130 interrupted
+0 done · 1 a bug · 2 bad input or settings · 3 the provider failed · 4 the store cannot be used
+5 a limit was reached · 130 interrupted
 """
 
 import logging
@@ -10,10 +11,18 @@ from collections.abc import Callable
 
 import click
 
-from talaria.cli.safe import printable
-from talaria.model.errors import Fenced, ProviderFailure, StoreDamaged, StoreTooNew, StoreUnavailable, TalariaError
+from talaria.cli.notices import complain
+from talaria.model.errors import (
+    Fenced,
+    LimitReached,
+    ProviderFailure,
+    StoreDamaged,
+    StoreTooNew,
+    StoreUnavailable,
+    TalariaError,
+)
 
-DONE, BUG, BAD_INPUT, PROVIDER_FAILED, STORE_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, BUG, BAD_INPUT, PROVIDER_FAILED, STORE_FAILED, LIMIT_REACHED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +32,8 @@ def code_for(error: TalariaError) -> int:
         return PROVIDER_FAILED
     if isinstance(error, StoreUnavailable | StoreDamaged | StoreTooNew | Fenced):
         return STORE_FAILED
+    if isinstance(error, LimitReached):
+        return LIMIT_REACHED
     return BAD_INPUT
 
 
@@ -49,14 +60,3 @@ def guarded(work: Callable[[], object]) -> int:
         complain(f"Something broke inside Talaria ({type(fault).__name__}: {fault}). `talaria doctor` may tell more.")
         return BUG
     return result if isinstance(result, int) else DONE
-
-
-def complain(sentence: str) -> None:
-    sys.stderr.write(f"talaria: {printable(sentence)}\n")
-    sys.stderr.flush()
-
-
-def say(text: str) -> None:
-    """A notice: stderr, so that stdout carries only answers."""
-    sys.stderr.write(f"{printable(text)}\n")
-    sys.stderr.flush()

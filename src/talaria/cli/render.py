@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from talaria.cli import exits
+from talaria.cli.notices import say
 from talaria.cli.safe import printable
 from talaria.model.errors import TalariaError
 from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ToolBegan, ToolEnded
@@ -28,22 +29,29 @@ class TextView:
     def __init__(self) -> None:
         self._is_live = sys.stdout.isatty()
         self._has_open_line = False
+        self._has_shown_words = False
 
     def show(self, event: Event) -> None:
         match event:
             case TextDelta(text) if self._is_live:
+                self._has_shown_words = True
                 self._write(printable(text))
-            case AnswerRestarted() if self._has_open_line:
-                self._write(" […]\n")
-            case RoundEnded():
+            case AnswerRestarted():
+                if self._has_open_line:
+                    self._write(" […]\n")
+                self._has_shown_words = False
+            case RoundEnded(message):
+                if self._is_live and message.text and not self._has_shown_words:  # it came whole
+                    self._write(printable(message.text))
+                self._has_shown_words = False
                 self._end_line()
             case ToolBegan(_, name, arguments):
-                exits.say(f"● {name} {_short(arguments)}")
+                say(f"● {name} {_short(arguments)}")
             case ToolEnded(result, seconds):
-                exits.say(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
+                say(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
             case Notice(text):
                 self._end_line()
-                exits.say(text)
+                say(text)
             case _:
                 pass
 
@@ -68,7 +76,7 @@ class JsonView:
 
     def show(self, event: Event) -> None:
         if isinstance(event, Notice):
-            exits.say(event.text)
+            say(event.text)
 
     def finish(self, report: Report, model: str) -> None:
         print_json(

@@ -11,17 +11,16 @@ from typing import TypeVar
 import click
 import msgspec
 
-from talaria.cli import exits
+from talaria.cli import surroundings
+from talaria.cli.notices import say
 from talaria.cli.render import print_failure, print_json
 from talaria.cli.safe import printable
-from talaria.cli.surroundings import settings
-from talaria.model.clock import SystemClock
+from talaria.compose import open_store
 from talaria.model.entries import MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
 from talaria.model.errors import BadInput, TalariaError
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.store.base import Session, Store
-from talaria.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -34,7 +33,7 @@ def command() -> None:
 
 def _with_store(ctx: click.Context, work: Callable[[Store], Awaitable[T]], *, as_json: bool) -> T:
     async def run() -> T:
-        async with SqliteStore(settings(ctx).home, SystemClock()) as store:
+        async with open_store(surroundings.home(ctx)) as store:
             return await work(store)
 
     with _told(as_json=as_json):
@@ -62,7 +61,7 @@ def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
         print_json([_summary(row) for row in found])
         return
     if not found:
-        exits.say("No conversations yet; `talaria` begins one.")
+        say("No conversations yet; `talaria` begins one.")
     for row in found:
         name = row.title or row.preview or "(empty)"
         mark = " (interrupted)" if row.open_turn else ""
@@ -96,7 +95,7 @@ def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool
         print_json(hits)
         return
     if not hits:
-        exits.say("Nothing found.")
+        say("Nothing found.")
     for hit in hits:
         click.echo(f"{hit.session}  {_when(hit.at)}  {hit.role}: {printable(hit.snippet)}")
 
@@ -143,7 +142,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
         with _told(as_json=as_json):
             may_delete = _confirm(row, can_ask=not as_json and sys.stdin is not None and sys.stdin.isatty())
         if not may_delete:
-            exits.say("Nothing was deleted.")
+            say("Nothing was deleted.")
             return
     _with_store(ctx, lambda store: store.sessions.delete(row.id), as_json=as_json)
     _done(as_json, f"Deleted {row.id}.", session=row.id)
@@ -185,7 +184,7 @@ def _done(as_json: bool, sentence: str, **facts: str) -> None:
     if as_json:
         print_json({"ok": True, **facts})
     else:
-        exits.say(sentence)
+        say(sentence)
 
 
 def _summary(row: Session) -> dict[str, object]:

@@ -37,7 +37,7 @@ class _LazyFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._file.open("a", encoding="utf-8") as stream:
+            with self._file.open("a", encoding="utf-8", errors="replace") as stream:
                 stream.write(self.format(record) + "\n")
         except OSError:
             return

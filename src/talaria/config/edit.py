@@ -1,23 +1,23 @@
 """Changing config.yaml and .env for the person: comments stay, the file is replaced whole or not at all."""
 
-import os
-from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
+from talaria.config import paths
 from talaria.config.load import decode, expand, parse_yaml, read_yaml
 from talaria.config.secrets import environment, read_env, unquoted
+from talaria.files import replace_file
 from talaria.model.errors import BadConfig, BadInput, OperatorError
 
 
 def set_value(home: Path, key: str, value: str) -> Path:
     """Set one setting and answer the file it went to. A name in capitals (`OPENAI_API_KEY`) goes to .env."""
     if key.isupper():
-        return _set_secret(home / ".env", key, value)
+        return _set_secret(paths.secrets_file(home), key, value)
     import ruamel.yaml  # noqa: PLC0415  (only this command writes YAML)
 
-    file = home / "config.yaml"
+    file = paths.config_file(home)
     is_empty = not read_yaml(file)  # refuse to touch a file that is not right
     before = file.read_text("utf-8") if file.exists() else ""
     yaml: Any = ruamel.yaml.YAML()
@@ -27,7 +27,8 @@ def set_value(home: Path, key: str, value: str) -> Path:
         raise BadConfig(f"{file} is not valid YAML; correct it before setting values.") from fault
     _put(document, key, _scalar(value))
     text = _comments(before) + _dump(yaml, document) if is_empty else _dump(yaml, document)
-    decode(expand(parse_yaml(text, file), environment(home / ".env"), file), file)  # refuse what would not load
+    known = environment(paths.secrets_file(home))
+    decode(expand(parse_yaml(text, file), known, file), file)  # refuse what would not load
     _replace(file, text)
     return file
 
@@ -75,19 +76,10 @@ def _set_secret(file: Path, name: str, value: str) -> Path:
 
 
 def _replace(file: Path, text: str) -> None:
-    target = file.resolve()  # a link into the person's dotfiles stays one
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(file, text.encode(), mode=0o600)
     except OSError as fault:
-        with suppress(OSError):
-            temporary.unlink()
         raise OperatorError(
             f"Cannot write {file}: {fault.strerror}. Make its folder writable, or set TALARIA_HOME to another."
         ) from fault

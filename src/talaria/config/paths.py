@@ -27,5 +27,9 @@ def secrets_file(home: Path) -> Path:
     return home / ".env"
 
 
+def database_file(home: Path) -> Path:
+    return home / "state.db"
+
+
 def log_file(home: Path) -> Path:
     return home / "logs" / "talaria.log"

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from urllib.parse import urlsplit
 
 import msgspec
 
-from talaria.config.schema import Config, ProviderConfig
+from talaria.config.schema import Config, ModelConfig, ProviderConfig
 from talaria.model.errors import BadConfig, MissingCredential
-from talaria.model.secret import NO_SECRET, Secret
+from talaria.model.secret import Secret
 from talaria.net.timeouts import Timeouts
 from talaria.providers.base import Endpoint, WireName
 from talaria.providers.catalog import ModelFacts, ProviderFacts, catalog
@@ -66,34 +67,80 @@ def _provider_at_hand(config: Config, environment: Mapping[str, str]) -> str | N
     return None
 
 
+def check(config: Config, environment: Mapping[str, str]) -> None:
+    """Raises as `endpoint` does, for the model that these settings choose."""
+    choice = choose(config, environment)
+    if choice is None:
+        local_servers(config, environment)
+    elif choice.provider != DEMO:
+        endpoint(choice, config, environment)
+
+
 def endpoint(choice: Choice, config: Config, environment: Mapping[str, str]) -> Endpoint:
     """Raises `BadConfig`, `MissingCredential` with what to set and where."""
     facts, own = _facts(choice.provider, config)
-    is_chosen = _configured(config) in (None, choice.provider)  # else its address and key are somebody else's
-    general = config.model
+    is_meant = _configured(config) in (None, choice.provider)
+    general = config.model if is_meant else ModelConfig()  # else its address and key are somebody else's
     model = choice.model or own.default_model or facts.default_model
     if model is None:
         raise BadConfig(f"No model is set for {facts.label}: set model.default in config.yaml, or use -m.")
-    base_url = (is_chosen and general.base_url) or own.base_url or _from(environment, facts.base_url_names)
-    base_url = base_url or facts.base_url
-    if not base_url.startswith(("http://", "https://")):
-        raise BadConfig(
-            f"The address of {facts.label} is missing or not http(s): set model.base_url in config.yaml, "
-            "or name a provider that is known (-m provider:model)."
-        )
+    base_url = _address(facts, general.base_url or own.base_url, environment)
     known, override = _known(facts, model), own.models.get(model)
+    prices = (override and override.prices) or known.prices
+    if config.agent.max_cost_usd is not None and prices is None and not facts.is_local:
+        raise BadConfig(
+            f"No price is known for {model}: set providers.{choice.provider}.models.{model}.prices in config.yaml, "
+            "or remove agent.max_cost_usd."
+        )
     return Endpoint(
         provider=choice.provider,
         model=model,
-        base_url=base_url.rstrip("/"),
-        wire=(is_chosen and general.wire) or own.wire or _wire(facts, base_url),
-        key=_key(facts, own, general.api_key if is_chosen else NO_SECRET, environment, base_url),
-        headers=tuple(own.headers.items()),
-        window=(is_chosen and general.context_length) or (override and override.context_length) or known.window,
-        max_output=(is_chosen and general.max_tokens) or (override and override.max_tokens) or known.max_output,
-        prices=(override and override.prices) or known.prices,
+        base_url=base_url,
+        wire=general.wire or own.wire or _wire(facts, base_url),
+        key=_key(facts, general.api_key or own.api_key, environment, base_url),
+        headers=tuple((name, value.reveal()) for name, value in own.headers.items()),
+        window=general.context_length or (override and override.context_length) or known.window,
+        max_output=general.max_tokens or (override and override.max_tokens) or known.max_output,
+        prices=prices,
         timeouts=own.timeouts or (LOCAL_TIMEOUTS if facts.is_local else Timeouts()),
     )
+
+
+def is_streaming(provider: str, config: Config) -> bool:
+    own = config.providers.get(provider, ProviderConfig()).streaming
+    return config.model.streaming if own is None else own
+
+
+def local_servers(config: Config, environment: Mapping[str, str]) -> list[ProviderFacts]:
+    """Where a model server may listen: the usual addresses, or those that were set instead."""
+    local = [_facts(facts.name, config) for facts in catalog().values() if facts.is_local]
+    return [msgspec.structs.replace(facts, base_url=_address(facts, own.base_url, environment)) for facts, own in local]
+
+
+def _address(facts: ProviderFacts, given: str | None, environment: Mapping[str, str]) -> str:
+    base_url = (given or _from(environment, facts.base_url_names) or facts.base_url).rstrip("/")
+    if not _is_address(base_url):
+        raise BadConfig(
+            f"The address of {facts.label} is missing or not http(s): set model.base_url in config.yaml"
+            f"{''.join(f' or {name}' for name in facts.base_url_names)}, "
+            "or name a provider that is known (-m provider:model)."
+        )
+    if urlsplit(base_url).username is not None:
+        raise BadConfig(
+            f"The address of {facts.label} holds a name or password: addresses are shown and kept. "
+            "Put the secret under api_key, or into headers."
+        )
+    if facts.is_local and not urlsplit(base_url).path:  # people write http://host:11434
+        return base_url + urlsplit(facts.base_url).path
+    return base_url
+
+
+def _is_address(base_url: str) -> bool:
+    try:
+        parts = urlsplit(base_url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        return False
 
 
 def _facts(name: str, config: Config) -> tuple[ProviderFacts, ProviderConfig]:
@@ -117,16 +164,14 @@ def _known(facts: ProviderFacts, model: str) -> ModelFacts:
 
 def _wire(facts: ProviderFacts, base_url: str) -> WireName:
     """Another address than the vendor's own is a compatible server: those speak chat completions."""
-    if facts.wire == "openai_responses" and base_url.rstrip("/") != facts.base_url:
+    if facts.wire == "openai_responses" and base_url != facts.base_url:
         return "openai_chat"
     return facts.wire
 
 
-def _key(
-    facts: ProviderFacts, own: ProviderConfig, given: Secret, environment: Mapping[str, str], base_url: str
-) -> Secret:
-    key = given or own.api_key or Secret(_from(environment, facts.keys) or "")
-    if key or facts.is_local or facts.name == "custom" or not facts.keys or base_url.rstrip("/") != facts.base_url:
+def _key(facts: ProviderFacts, given: Secret, environment: Mapping[str, str], base_url: str) -> Secret:
+    key = given or Secret(_from(environment, facts.keys) or "")
+    if key or facts.is_local or facts.name == "custom" or not facts.keys or base_url != facts.base_url:
         return key
     raise MissingCredential(
         f"{facts.label} needs an API key: put {facts.keys[0]}=… into .env (`talaria config set {facts.keys[0]} …`). "

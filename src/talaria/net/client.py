@@ -92,7 +92,7 @@ class HttpClient:
     async def _request(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeouts: Timeouts
     ) -> AsyncGenerator[Response]:
-        host = urlsplit(url).netloc
+        host = urlsplit(url).netloc.rpartition("@")[2]
         proxy = _proxy_for(url)
         context = await self._context_for(url, proxy)
         try:
@@ -107,9 +107,12 @@ class HttpClient:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect_s, sock_read=timeouts.read_s),
             )
         except aiohttp.InvalidURL as fault:
-            raise BadConfig(f"{url!r} is not an address: check base_url in config.yaml.") from fault
+            shown = url.rpartition("@")[2]
+            raise BadConfig(f"{shown!r} is not an address: check base_url in config.yaml.") from fault
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise _unreachable(host, fault) from fault
+        except ValueError as fault:
+            raise BadConfig("The API key or a header holds signs that cannot be sent: check .env.") from fault
         try:
             yield _Response(response, host)
         finally:
@@ -140,7 +143,7 @@ def _proxy_for(url: str) -> str | None:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if proxy and not proxy.startswith(("http://", "https://")):
         name = f"{parts.scheme}_proxy" if parts.scheme in proxies else "all_proxy"
-        raise BadConfig(f"{name.upper()} is {proxy!r}; only proxies of the form http://host:port can be used.")
+        raise BadConfig(f"{name.upper()} is no proxy that can be used: it must have the form http://host:port.")
     return proxy
 
 

@@ -14,6 +14,7 @@ class EventSplitter:
         self._rest: list[bytes] = []
         self._rest_bytes = 0
         self._data: list[bytes] = []
+        self._data_bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         for line in self._lines(chunk):
@@ -42,8 +43,14 @@ class EventSplitter:
         if line:
             field, _, value = line.partition(b":")
             if field == b"data":
-                self._data.append(value.removeprefix(b" "))
+                self._keep(value.removeprefix(b" "))
             return b""
         data = b"\n".join(self._data)
-        self._data.clear()
+        self._data, self._data_bytes = [], 0
         return data
+
+    def _keep(self, value: bytes) -> None:
+        self._data.append(value)
+        self._data_bytes += len(value) + 1
+        if self._data_bytes > MAX_LINE_BYTES:
+            raise Disconnected("The model server sent an event without end.")

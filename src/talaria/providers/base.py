@@ -50,6 +50,10 @@ class Endpoint(msgspec.Struct, frozen=True):
     def label(self) -> str:
         return f"{self.provider}:{self.model}"
 
+    def __repr__(self) -> str:
+        """Without headers: they may hold secrets."""
+        return f"Endpoint({self.label} at {self.base_url})"
+
 
 class Request(msgspec.Struct, frozen=True):
     system: str

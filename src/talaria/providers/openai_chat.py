@@ -245,6 +245,8 @@ class ChatDecoder:
         return _encode({"reasoning_content": "".join(self._thinking)}).decode() if self._replays_reasoning else ""
 
     def _stop(self) -> StopReason:
+        if self._finish is None and self._calls:
+            return "length"  # the stream ended, but nobody said that the calls are whole
         stop = _STOPS.get(self._finish or "", "end")
         return "calls" if stop == "end" and self._calls else stop
 

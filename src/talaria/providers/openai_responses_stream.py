@@ -89,6 +89,8 @@ class ResponsesDecoder:
         self._endpoint = endpoint
         self._items: dict[int, _Reported] = {}
         self._grown: dict[int, list[str]] = {}
+        self._whole: set[int] = set()
+        """Calls whose arguments were said to be complete."""
         self._response = _Response()
         self.is_complete = False
 
@@ -107,6 +109,7 @@ class ResponsesDecoder:
                 self._grow(event, event.delta)
             case "response.function_call_arguments.done" if event.arguments is not None:
                 self._grown[event.output_index] = [event.arguments]
+                self._whole.add(event.output_index)
             case "response.output_item.added" | "response.output_item.done" if is_present(event.item):
                 self._report(event.output_index, event.item, is_whole=event.type == "response.output_item.done")
             case "response.completed" | "response.incomplete" | "response.failed" if is_present(event.response):
@@ -158,9 +161,15 @@ class ResponsesDecoder:
 
     def _stop(self, parts: Sequence[AssistantPart]) -> StopReason:
         details = self._response.incomplete_details
-        if details is not None and details.reason:
-            return _INCOMPLETE.get(details.reason, "length")
+        if self._response.status == "incomplete" or (details is not None and details.reason):
+            return _INCOMPLETE.get((details and details.reason) or "", "length")
+        if any(self._is_torn_call(index) for index in self._items):
+            return "length"
         return "calls" if any(isinstance(part, ToolCall) for part in parts) else "end"
+
+    def _is_torn_call(self, index: int) -> bool:
+        item, _, is_whole = self._items[index]
+        return item.type == "function_call" and not is_whole and index not in self._whole
 
     def _counted(self) -> Usage | None:
         usage = self._response.usage

@@ -22,7 +22,7 @@ Fallible = TypeVar("Fallible", bound=MayFail)
 def decoded(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, label: str) -> Decoded:
     try:
         return decoder.decode(data)
-    except msgspec.MsgspecError as fault:
+    except (msgspec.MsgspecError, RecursionError) as fault:
         raise failures.unreadable(label, bytes(data)[:200]) from fault
 
 

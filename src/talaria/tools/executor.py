@@ -11,6 +11,8 @@ from talaria.tools.base import Invocation, Run, Scope, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
 
+MAX_ERROR_CHARS = 8_000
+
 log = logging.getLogger(__name__)
 
 
@@ -54,6 +56,10 @@ class Executor:
             return ToolResult(call.id, call.name, cap(text, run.spill("result")))
         except ModelCorrectable as failure:
             return failed(call, str(failure))
+        except asyncio.CancelledError:
+            if _is_wanted():
+                raise
+            return failed(call, f"{call.name} cancelled itself.")
         except (Exception, SystemExit) as fault:
             log.exception("tool %s broke", call.name)
             return failed(call, f"{call.name} broke: {type(fault).__name__}: {fault}")
@@ -67,10 +73,18 @@ class Executor:
         except TimeoutError:
             if deadline.expired():
                 raise ToolFailed(
-                    f"It took longer than {limit:.0f} seconds and was stopped; check what it has done."
+                    f"It took longer than {limit:.0f} seconds and was given up; it may still be running. Check."
                 ) from None
             raise
 
 
 def failed(call: ToolCall, sentence: str) -> ToolResult:
-    return ToolResult(call.id, call.name, f"Error: {sentence}", is_error=True)
+    """As short as UTF-8 allows: an error may quote anything."""
+    clean = sentence[:MAX_ERROR_CHARS].encode("utf-8", "replace").decode()
+    return ToolResult(call.id, call.name, f"Error: {clean}", is_error=True)
+
+
+def _is_wanted() -> bool:
+    """Whether somebody cancelled this task, rather than the tool raising it."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

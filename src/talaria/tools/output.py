@@ -5,6 +5,7 @@ from typing import IO
 
 HEAD_BYTES = 16_000
 TAIL_BYTES = 16_000
+MAX_SPILL_BYTES = 64 << 20
 NOTICE_BYTES = 8_000
 """Room for what is said around the output, so that what was cut once is not cut again."""
 
@@ -35,7 +36,8 @@ class Output:
                 self._spill.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._file = self._spill.open("wb", buffering=0)
                 self._file.write(self._head + self._tail)
-            self._file.write(rest)
+            room = max(0, MAX_SPILL_BYTES - self._file.tell())
+            self._file.write(rest[:room])
         except OSError as fault:
             self._fault = fault.strerror
 
@@ -47,12 +49,14 @@ class Output:
         if left_out == 0:
             return bytes(self._head + self._tail).decode("utf-8", "replace")
         head, tail = (bytes(part).decode("utf-8", "replace") for part in (self._head, self._tail))
-        kept = (
-            f"they could not be kept: {self._fault}"
-            if self._fault
-            else f"all {self._size_bytes:,} are in {self._spill}"
-        )
-        return f"{head}\n\n[… {left_out:,} bytes left out; {kept} …]\n\n{tail}"
+        return f"{head}\n\n[… {left_out:,} bytes left out; {self._whereabouts()} …]\n\n{tail}"
+
+    def _whereabouts(self) -> str:
+        if self._fault:
+            return f"they could not be kept: {self._fault}"
+        if self._size_bytes > MAX_SPILL_BYTES:
+            return f"the first {MAX_SPILL_BYTES:,} of {self._size_bytes:,} are in {self._spill}"
+        return f"all {self._size_bytes:,} are in {self._spill}"
 
 
 def cap(text: str, spill: Path) -> str:

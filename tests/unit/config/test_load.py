@@ -49,12 +49,13 @@ def test_every_setting_is_read(file: Path) -> None:
 
     work = config.providers["work"]
     assert (config.model.default, config.model.api_key) == ("openrouter:some/model", Secret("sk-1"))
-    assert (work.wire, work.headers) == ("anthropic_messages", {"X-Team": "blue"})
+    assert (work.wire, work.headers) == ("anthropic_messages", {"X-Team": Secret("blue")})
     assert work.timeouts is not None
     assert (work.timeouts.connect_s, work.timeouts.read_s) == (3, 300)
     assert work.models["big"].prices is not None
     assert (config.agent.max_turns, config.agent.max_cost_usd) == (7, 1.0)
     assert "sk-1" not in repr(config)
+    assert "blue" not in repr(config)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +95,18 @@ def test_unknown_setting_is_told_with_the_nearest_name(file: Path, text: str, se
         ("model: x", "model is wrong: Expected `object`, got `str`."),
         ("model: {api_key: 12345}", "model.api_key is wrong: Expected `str`."),
         ("model: {wire: smoke}", "model.wire is wrong: Invalid enum value 'smoke'."),
-        ("providers: {a: {headers: {x: 1}}}", "providers.*.headers.* is wrong: Expected `str`, got `int`."),
+        ("providers: {a: {headers: {x: 1}}}", "providers.*.headers.* is wrong: Expected `str`."),
         ("providers: [a]", "providers is wrong: Expected `object`, got `array`."),
+        ("agent: {max_turns: -3}", "agent.max_turns is wrong: Expected `int` >= 1."),
+        ("agent: {max_tokens: 0}", "agent.max_tokens is wrong: Expected `int` >= 1."),
+        ("agent: {max_seconds: -1}", "agent.max_seconds is wrong: Expected `float` > 0.0."),
+        ("agent: {max_cost_usd: .nan}", "agent.max_cost_usd is wrong: Expected `float` > 0.0."),
+        ("model: {context_length: -1}", "model.context_length is wrong: Expected `int` >= 1."),
+        ("providers: {a: {timeouts: {read_s: 0}}}", "providers.*.timeouts.read_s is wrong: Expected `float` > 0.0."),
+        (
+            "providers: {a: {models: {m: {prices: {input: -1, output: 1}}}}}",
+            "providers.*.models.*.prices.input is wrong: Expected `float` >= 0.0.",
+        ),
     ],
 )
 def test_value_of_the_wrong_type_is_told_with_its_path(file: Path, text: str, sentence: str) -> None:
@@ -138,7 +149,7 @@ def test_variables_are_filled_in_everywhere(file: Path) -> None:
     )
     config = load(file, {"KEY": "sk", "HOST": "h", "PORT": "1"})
     assert (config.model.api_key, config.model.base_url) == (Secret("sk"), "https://h:1/v1")
-    assert config.providers["a"].headers == {"k": "$X"}
+    assert config.providers["a"].headers == {"k": Secret("$X")}
 
 
 def test_variable_that_is_not_set_is_told_with_its_place(file: Path) -> None:

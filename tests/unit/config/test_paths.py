@@ -46,4 +46,5 @@ def test_files_have_their_places() -> None:
     home = Path("/data")
     assert paths.config_file(home) == home / "config.yaml"
     assert paths.secrets_file(home) == home / ".env"
+    assert paths.database_file(home) == home / "state.db"
     assert paths.log_file(home) == home / "logs/talaria.log"

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from talaria.config.schema import Config, decode_secret
-from talaria.config.selection import LOCAL_TIMEOUTS, Choice, choose, endpoint
+from talaria.config.selection import LOCAL_TIMEOUTS, Choice, check, choose, endpoint, is_streaming, local_servers
 from talaria.model.errors import BadConfig, MissingCredential
 from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
@@ -175,6 +175,69 @@ def test_own_settings_replace_those_of_the_catalog() -> None:
     assert (found.headers, found.timeouts.read_s, found.model) == ((("X-A", "b"),), 5, "gpt-5")
     assert found.prices is not None
     assert (found.window, found.max_output, found.prices.input) == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "own", "expected"),
+    [
+        ({}, {}, True),
+        ({"streaming": False}, {}, False),
+        ({}, {"streaming": False}, False),
+        ({"streaming": False}, {"streaming": True}, True),
+    ],
+)
+def test_streaming_is_a_setting_that_a_provider_may_change(
+    model: dict[str, bool], own: dict[str, bool], expected: bool
+) -> None:
+    assert is_streaming("work", config(model=model, providers={"work": own})) == expected
+
+
+def test_budget_in_money_needs_a_model_with_a_price() -> None:
+    budget = {"max_cost_usd": 1}
+    with pytest.raises(BadConfig) as told:
+        chosen(config(agent=budget), {"GROQ_API_KEY": "sk"})
+    assert str(told.value) == (
+        "No price is known for llama-3.3-70b-versatile: set providers.groq.models.llama-3.3-70b-versatile.prices "
+        "in config.yaml, or remove agent.max_cost_usd."
+    )
+    priced = {"groq": {"models": {"m": {"prices": {"input": 0, "output": 0}}}}}
+    assert chosen(config(agent=budget, providers=priced), {"GROQ_API_KEY": "sk"}, "groq:m").prices is not None
+    assert chosen(config(agent=budget), {"ANTHROPIC_API_KEY": "sk"}).prices is not None
+    assert chosen(config(agent=budget), {}, "ollama:qwen3:8b").prices is None  # costs nothing
+
+
+@pytest.mark.parametrize(
+    ("address", "base_url"),
+    [
+        ("http://gpu:11434", "http://gpu:11434/v1"),
+        ("http://gpu:11434/", "http://gpu:11434/v1"),
+        ("http://gpu:11434/v1", "http://gpu:11434/v1"),
+        ("https://gpu/proxy/api/", "https://gpu/proxy/api"),
+    ],
+)
+@pytest.mark.parametrize("is_setting", [False, True])
+def test_local_server_is_looked_for_where_it_was_said_to_be(address: str, base_url: str, is_setting: bool) -> None:
+    settings = config(providers={"ollama": {"base_url": address}} if is_setting else {})
+    environment = {} if is_setting else {"OLLAMA_BASE_URL": address}
+    servers = {facts.name: facts.base_url for facts in local_servers(settings, environment)}
+    assert servers == {
+        "ollama": base_url,
+        "lmstudio": "http://127.0.0.1:1234/v1",
+        "llama.cpp": "http://127.0.0.1:8080/v1",
+        "vllm": "http://127.0.0.1:8000/v1",
+    }
+    assert chosen(settings, environment, "ollama:m").base_url == base_url
+
+
+@pytest.mark.parametrize("address", ["gpu:11434", "http://gpu:port", "http://", "http://[::1"])
+def test_address_that_is_none_is_told_with_the_variable(address: str) -> None:
+    with pytest.raises(BadConfig, match=r"The address of Ollama is missing or not http.*OLLAMA_BASE_URL"):
+        check(config(), {"OLLAMA_BASE_URL": address})
+
+
+@pytest.mark.parametrize("settings", [{}, {"model": {"provider": "demo"}}, {"model": {"default": "ollama:m"}}])
+def test_settings_that_choose_a_model_are_in_order(settings: dict[str, Any]) -> None:
+    check(config(**settings), {})
 
 
 def test_local_server_may_think_for_long() -> None:

@@ -106,7 +106,7 @@ async def test_tool_that_hangs_is_stopped_with_a_sentence(scope: Scope, is_async
     result = await run(scope, wait if is_async else hang)
     released.set()
 
-    assert result.text == "Error: It took longer than 0 seconds and was stopped; check what it has done."
+    assert result.text == "Error: It took longer than 0 seconds and was given up; it may still be running. Check."
 
 
 def test_tool_that_hangs_does_not_keep_the_process_alive(tmp_path: Path) -> None:
@@ -181,3 +181,24 @@ async def test_gate_is_asked_with_the_call(scope: Scope) -> None:
     chosen = Executor(Toolbox([act]), Refusing(), scope)
     with pytest.raises(Denied, match=r"no to act: May I\?"):
         await chosen.admit(chosen.prepare(call("act")))
+
+
+async def test_tool_that_cancels_itself_has_failed_and_interrupts_nothing(scope: Scope) -> None:
+    @tool
+    async def odd() -> str:
+        """Cancel."""
+        raise asyncio.CancelledError
+
+    result = await run(scope, odd)
+    assert (result.is_error, result.text) == (True, "Error: odd cancelled itself.")
+
+
+async def test_error_of_any_size_and_sign_is_short_and_clean(scope: Scope) -> None:
+    @tool
+    async def loud() -> str:
+        """Fail at length."""
+        raise ToolFailed("\udcff" + "x" * 1_000_000)
+
+    result = await run(scope, loud)
+    assert len(result.text) < 10_000
+    result.text.encode("utf-8")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from talaria.model.messages import ToolResult
-from talaria.tools.builtin.search import MAX_FILE_BYTES, SKIPPED_FOLDERS
+from talaria.tools.builtin.searching import MAX_FILE_BYTES, SKIPPED_FOLDERS
 
 Use = Callable[..., Awaitable[ToolResult]]
 
@@ -93,3 +93,12 @@ async def test_limit_cuts_and_says_that_there_is_more(use: Use, cwd: Path) -> No
     cut = await use("search_files", pattern="needle", limit=2)
 
     assert cut.text.split("\n")[2:] == ["[there are more matches; narrow the search]"]
+
+
+async def test_pathological_pattern_is_killed_and_freezes_nobody(
+    use: Use, cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cwd / "trap").write_text("a" * 60 + "b")
+    monkeypatch.setattr("talaria.tools.builtin.search.TIME_S", 0.5)
+    result = await use("search_files", pattern="(a+)+$")
+    assert result.text == "Error: The search took longer than 0 seconds; narrow it."

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any
 
 from talaria.model.errors import ToolFailed
@@ -27,7 +28,7 @@ def _effect(arguments: Any, _: Scope) -> Effect:
 
 
 def _question(arguments: Any) -> str:
-    return f"Run this command?\n  {arguments.command}"
+    return f"Run this command?\n{indent(arguments.command, '  ')}"
 
 
 @tool(effect=_effect, question=_question, timeout_s=None)

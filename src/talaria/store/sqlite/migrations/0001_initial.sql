@@ -29,6 +29,7 @@ CREATE TABLE sessions (
     handoff_platform TEXT,
     handoff_error    TEXT
 ) STRICT;
+CREATE INDEX sessions_by_source ON sessions (source, updated_at DESC, id DESC);
 CREATE INDEX sessions_by_activity ON sessions (updated_at DESC);
 CREATE INDEX sessions_interrupted ON sessions (updated_at DESC) WHERE open_turn IS NOT NULL;
 CREATE INDEX sessions_handoff ON sessions (handoff_state) WHERE handoff_state IS NOT NULL;
