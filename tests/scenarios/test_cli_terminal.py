@@ -268,7 +268,7 @@ def test_slash_commands_are_obeyed(open_terminal: Callable[..., Terminal], serve
     terminal.see("custom:test-model · session ")
     for typed, answer in [
         ("/help", "Ctrl-C stops an answer."),
-        ("/title too early", "talaria: There is no session"),
+        ("/title too early", "talaria: Say something first"),
         ("hello", "one"),
         ("/title my talk", "This conversation is called my talk."),
         ("/status", "model custom:test-model"),

@@ -6,7 +6,6 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from textwrap import indent
 from typing import Annotated, Any
 
 from talaria.model.errors import ToolFailed
@@ -28,7 +27,8 @@ def _effect(arguments: Any, _: Scope) -> Effect:
 
 
 def _question(arguments: Any) -> str:
-    return f"Run this command?\n{indent(arguments.command, '  ')}"
+    shown = arguments.command.replace("\n", "\n  ")  # every line of it set in: none can pass for ours
+    return f"Run this command?\n  {shown}"
 
 
 @tool(effect=_effect, question=_question, timeout_s=None)
