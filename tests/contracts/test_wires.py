@@ -374,3 +374,19 @@ async def test_connection_is_reused_after_a_streamed_answer(server: ModelServer,
     for _ in range(3):
         await answer_to(provider)
     assert server.connections == 1
+
+
+async def test_key_that_the_endpoint_quotes_is_not_told_on(provider: HttpProvider, server: ModelServer) -> None:
+    server.say(Failure(401, {"error": {"message": "Incorrect API key provided: sk-secret."}}))
+    with pytest.raises(KeyRejected) as refused:
+        await heard(provider)
+    assert "•••" in str(refused.value)
+    assert "sk-secret" not in str(refused.value)
+
+
+async def test_key_quoted_inside_a_stream_is_not_told_on(provider: HttpProvider, server: ModelServer) -> None:
+    error = {"type": "authentication_error", "message": "bad key sk-secret"}
+    server.say(Reply("Hm", faults=Faults(error_in_stream=error)))
+    with pytest.raises(ProviderFailure) as failed:
+        await heard(provider)
+    assert "sk-secret" not in str(failed.value)

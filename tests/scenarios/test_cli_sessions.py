@@ -89,10 +89,12 @@ def test_fork_is_a_conversation_of_its_own(talaria: Talaria, id: str) -> None:
     assert "go on with `talaria -r " in talaria("sessions", "fork", id).stderr
 
 
-def test_delete_with_yes_is_for_good(talaria: Talaria, id: str) -> None:
+def test_delete_with_yes_is_for_good(talaria: Talaria, id: str, home: Path) -> None:
+    (home / "spill" / id).mkdir(parents=True)
     assert document(talaria("sessions", "delete", id, "--yes", "--json")) == {"ok": True, "session": id}
     assert document(talaria("sessions", "list", "--json")) == []
     assert document(talaria("sessions", "search", "needle", "--json")) == []
+    assert not (home / "spill" / id).exists()
 
 
 def test_delete_does_not_happen_when_nobody_can_be_asked(talaria: Talaria, id: str) -> None:

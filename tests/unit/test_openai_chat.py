@@ -97,3 +97,10 @@ def test_an_id_that_a_strict_endpoint_would_refuse_is_made_to_fit(id: str) -> No
 def test_a_tool_is_told_in_the_three_fields_of_the_wire() -> None:
     function = {"name": "weather", "description": "Tells the weather.", "parameters": {"type": "object"}}
     assert sent([], WEATHER)["tools"] == [{"type": "function", "function": function}]
+
+
+def test_calls_whose_end_nobody_told_are_cut_off() -> None:
+    decoder = WIRE.decoder(ENDPOINT)
+    list(decoder.feed(json.dumps({"choices": [{"delta": {"tool_calls": [begun(0, "a", "wipe")]}}]}).encode()))
+    list(decoder.feed(b"[DONE]"))
+    assert decoder.finish().stop == "length"

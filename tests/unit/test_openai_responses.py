@@ -166,3 +166,18 @@ def test_nothing_is_stored_and_the_session_names_the_cache() -> None:
     body = sent([user("Hi")])
     assert body["store"] is False
     assert body["prompt_cache_key"] == "s1"
+
+
+@pytest.mark.parametrize("details", [None, {"reason": "max_output_tokens"}])
+def test_calls_of_an_incomplete_response_are_cut_off(details: dict[str, str] | None) -> None:
+    incomplete: dict[str, Any] = {
+        "type": "response.incomplete",
+        "response": {"status": "incomplete", "incomplete_details": details, "output": []},
+    }
+    whole = done(0, type="function_call", call_id="a", name="x", arguments="{}")
+    assert told(whole, incomplete)[1].stop == "length"
+
+
+def test_call_that_was_never_said_to_be_whole_is_cut_off() -> None:
+    begun = added(0, type="function_call", call_id="a", name="x", arguments="")
+    assert told(begun, COMPLETED)[1].stop == "length"

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from talaria.model.ids import SessionId
 from talaria.runtime.prompt import build
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import Setup, spill_folder
 
 
 @pytest.fixture
@@ -69,3 +70,8 @@ def test_a_long_file_keeps_its_head_and_tail(setup: Setup) -> None:
 def test_bytes_that_are_no_text_do_not_matter(setup: Setup) -> None:
     (setup.cwd / "AGENTS.md").write_bytes(b"caf\xe9")
     assert "caf" in build(setup)
+
+
+def test_long_output_stays_in_the_home_whatever_the_session_is_called(tmp_path: Path) -> None:
+    folder = spill_folder(tmp_path, SessionId("../../escaped"))
+    assert folder.resolve().is_relative_to(tmp_path / "spill")

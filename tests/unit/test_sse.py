@@ -81,3 +81,10 @@ NAMES = st.text("abc_.", max_size=5)
 def test_what_was_written_is_read_back(events: list[tuple[str, bytes]], end: bytes) -> None:
     written = (end.join((b"event: " + name.encode(), b"data: " + data, b"", b"")) for name, data in events)
     assert split(b"".join(written)) == [data for _, data in events]
+
+
+def test_event_without_end_is_given_up() -> None:
+    splitter = EventSplitter()
+    line = b"data: " + b"x" * (1 << 20) + b"\n"
+    with pytest.raises(Disconnected, match="without end"):
+        list(splitter.feed(line * 64))

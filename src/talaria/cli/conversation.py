@@ -68,6 +68,12 @@ async def _chosen_row(sessions: Sessions, options: Options) -> Session | None:
     return row
 
 
+def _short(folder: str) -> str:
+    """As people write it."""
+    home = str(Path.home())
+    return f"~{folder.removeprefix(home)}" if folder == home or folder.startswith(f"{home}/") else folder
+
+
 def _gate(options: Options) -> AskingGate | None:
     return AskingGate() if options.is_interactive and not options.yolo else None
 
@@ -186,7 +192,7 @@ class Conversation:
             return
         entries = self._runner.run(self._app.store.journal.entries(self._row.id))
         said = [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
-        say(f"{self._row.title or '(untitled)'} · {self._row.message_count} messages · in {self._row.cwd}")
+        say(f"{self._row.title or '(untitled)'} · {self._row.message_count} messages · in {_short(self._row.cwd)}")
         for message in [one for one in said if isinstance(one, User | Assistant) and one.text][-2:]:
             mark = "› " if isinstance(message, User) else "  "
             say(mark + shorten(message.text, RECALLED_CHARS, placeholder=" …"))

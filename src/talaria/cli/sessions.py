@@ -1,6 +1,7 @@
 """`talaria sessions`: the conversations on the disk."""
 
 import asyncio
+import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -20,6 +21,7 @@ from talaria.model.entries import MessageAdded, Noted, Recorded, TurnEnded, Turn
 from talaria.model.errors import BadInput, TalariaError
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.runtime.setup import spill_folder
 from talaria.store.base import Session, Store
 
 T = TypeVar("T")
@@ -145,6 +147,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
             say("Nothing was deleted.")
             return
     _with_store(ctx, lambda store: store.sessions.delete(row.id), as_json=as_json)
+    shutil.rmtree(spill_folder(surroundings.home(ctx), row.id), ignore_errors=True)
     _done(as_json, f"Deleted {row.id}.", session=row.id)
 
 

@@ -24,7 +24,7 @@ from talaria.providers.base import Provider
 from talaria.runtime import prompt
 from talaria.runtime.closing import closing
 from talaria.runtime.recorder import Observer, Recorder
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import Setup, spill_folder
 from talaria.runtime.turn import Report, TurnRunner
 from talaria.runtime.view import View
 from talaria.store.base import Held, NewSession, Session, Store, Write
@@ -237,7 +237,7 @@ class LiveSession:
         return Recorder(self._store.journal, self.id, epoch, self._view, self._clock, observer)
 
     def _executor(self) -> Executor:
-        scope = Scope(self.id, self._setup.cwd, self._setup.home / "spill" / self.id)
+        scope = Scope(self.id, self._setup.cwd, spill_folder(self._setup.home, self.id))
         return Executor(self._toolbox, self._gate, scope)
 
     def _declared(self, call: ToolCall) -> AfterCrash:

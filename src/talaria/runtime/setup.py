@@ -6,7 +6,14 @@ import msgspec
 
 from talaria.agent.limits import Limits
 from talaria.model.entries import TurnOrigin
+from talaria.model.ids import SessionId
 from talaria.providers.base import Effort
+
+
+def spill_folder(home: Path, session: SessionId) -> Path:
+    """Where a session's long output is kept. An id may be anybody's choice: only its harmless signs count."""
+    safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in session)
+    return home / "spill" / safe[:120]
 
 
 class Setup(msgspec.Struct, frozen=True):

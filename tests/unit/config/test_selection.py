@@ -269,6 +269,7 @@ def test_missing_key_is_told_with_variable_file_and_where_to_get_it(name: str) -
             {"provider": "opnai"},
             "There is no provider 'opnai' (model.provider in config.yaml, or -m); did you mean 'openai'?",
         ),
+        ({"base_url": "https://me:pw@h/v1", "default": "m"}, "holds a name or password"),
         ({"provider": "zzz"}, "known are: openrouter, "),
         ({"provider": "ollama"}, "No model is set for Ollama: set model.default in config.yaml, or use -m."),
         ({"base_url": "http://h"}, "No model is set for your endpoint"),
