@@ -50,5 +50,7 @@ clean:
 	@touch $@
 
 .venv/.ready-dev: .venv/.ready pyproject.toml
+	@command -v openssl >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq openssl >/dev/null; } || \
+		echo "openssl is not there and cannot be installed: the tests that need it will say so."
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@
