@@ -309,3 +309,21 @@ async def test_failure_to_sign_off_does_not_spoil_what_was_done(
         report = await app.session(cwd=tmp_path, origin="terminal").ask(user("x"))
     assert report.text == "ok"
     assert "the disk is full" in caplog.text
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_stream_that_is_left_early_leaves_no_open_turn(tmp_path: Path, count: int) -> None:
+    async def leave_early() -> None:
+        async with Agent(model="demo", home=tmp_path, session="left", cwd=tmp_path) as agent:
+            seen = 0
+            async for _ in agent.stream("run sleep 5"):
+                seen += 1
+                if seen == count:
+                    break
+
+    async def open_turns() -> list[str]:
+        async with open_store(tmp_path) as store:
+            return list(await store.journal.interrupted())
+
+    asyncio.run(leave_early())
+    assert asyncio.run(open_turns()) == []

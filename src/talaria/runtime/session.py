@@ -27,7 +27,7 @@ from talaria.runtime.recorder import Observer, Recorder
 from talaria.runtime.setup import Setup, spill_folder
 from talaria.runtime.turn import Report, TurnRunner
 from talaria.runtime.view import View
-from talaria.store.base import Held, NewSession, Session, Store, Write
+from talaria.store.base import BrokenRuleError, Held, NewSession, Session, Store, Write
 from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash, Scope
 from talaria.tools.executor import Executor
@@ -57,6 +57,12 @@ class _Running:
     def stop(self) -> bool:
         self.recorder.hurry()
         return self.task.cancel()
+
+
+async def _ended(task: "asyncio.Task[Report]", runner: TurnRunner) -> Report:
+    """How the turn ended, also if it was stopped before it took its first step."""
+    await asyncio.wait([task])
+    return await runner.interrupted() if task.cancelled() else task.result()
 
 
 class LiveSession:
@@ -161,11 +167,11 @@ class LiveSession:
             await asyncio.wait([task])
         except asyncio.CancelledError:
             self._running.stop()
-            await completed(asyncio.wait([task]))
+            await completed(_ended(task, runner))
             raise
         finally:
             self._running = None
-        return await runner.interrupted() if task.cancelled() else task.result()
+        return await completed(_ended(task, runner))
 
     @asynccontextmanager
     async def _seized(self) -> AsyncGenerator[Epoch]:
@@ -184,11 +190,20 @@ class LiveSession:
     async def _hold(self) -> Epoch:
         """What it takes is kept here at once: a cancelled caller must not lose an epoch or a row."""
         if self._row is None:
-            self._row = await self._store.sessions.create(await in_thread(self._new_row))
+            self._row = await self._begin()
         if self._epoch is None:
             self._epoch = await self._seize()
         self._view.extend(await self._store.journal.entries(self.id, self._view.last_seq))
         return self._epoch
+
+    async def _begin(self) -> Session:
+        try:
+            return await self._store.sessions.create(await in_thread(self._new_row))
+        except BrokenRuleError:
+            row = await self._store.sessions.get(self.id)
+            if row is None:
+                raise
+            return row  # another process has begun it meanwhile
 
     async def _seize(self) -> Epoch:
         match await self._store.journal.seize(self.id, self._owner):

@@ -18,6 +18,7 @@ from talaria.runtime.closing import closing
 from talaria.runtime.recorder import Recorder
 from talaria.runtime.view import View
 from talaria.store.base import Journal
+from talaria.waiting import completed
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class TurnRunner:
         self._view = view
         self._journal = journal
         self._recorder = recorder
+        self._fault: TalariaError | None = None
 
     async def run(self, work: Callable[[], Awaitable[Assistant]]) -> Report:
         """`work` brings the final answer. Cancelling this is the person's interruption: it ends in a report, too."""
@@ -62,30 +64,27 @@ class TurnRunner:
 
     async def interrupted(self) -> Report:
         if self._view.open_turn is None:  # it came while the turn's end was being committed
-            return self._report(self._view.last_outcome or "completed", self._last_text())
+            return self._report(self._view.last_outcome or "completed", self._last_text(), self._fault)
         return await self._close("interrupted", None)
 
     async def _close(self, outcome: Literal["interrupted", "failed"], fault: Exception | None) -> Report:
         shown = self._recorder.partial_text
-        error = "" if fault is None else str(fault) if isinstance(fault, TalariaError) else f"a bug: {fault!r}"
+        self._fault = fault if isinstance(fault, TalariaError) else None
+        error = "" if fault is None else str(fault) if fault is self._fault else f"a bug: {fault!r}"
         try:
-            rows = await self._journal.calls(self._session, self._turn.id)
-            await self._recorder.record(
-                *closing(
-                    self._turn.id,
-                    outcome,
-                    history=self._view.history,
-                    rows=rows,
-                    usage=self._turn.usage,
-                    shown=shown,
-                    error=error,
-                )
-            )
-        except asyncio.CancelledError:  # impatient; by then it is durable
-            return self._report(outcome, shown)
+            await completed(self._record_closing(outcome, shown, error))
+        except asyncio.CancelledError:  # impatient; it is durable all the same
+            pass
         except (Fenced, StoreUnavailable) as worse:
             return self._report("failed", shown, worse)
-        return self._report(outcome, shown, fault if isinstance(fault, TalariaError) else None)
+        return self._report(outcome, shown, self._fault)
+
+    async def _record_closing(self, outcome: Literal["interrupted", "failed"], shown: str, error: str) -> None:
+        history, usage = self._view.history, self._turn.usage
+        rows = await self._journal.calls(self._session, self._turn.id)
+        await self._recorder.record(
+            *closing(self._turn.id, outcome, history=history, rows=rows, usage=usage, shown=shown, error=error)
+        )
 
     def _last_text(self) -> str:
         last = self._view.history.last

@@ -557,3 +557,11 @@ async def test_a_call_that_had_started_is_never_said_not_to_have(scene: "Scene")
     await (await scene.session(renamed)).resume()
     (result,) = await results(scene)
     assert result.disposition == "unknown"
+
+
+async def test_two_who_begin_the_same_conversation_share_it(scene: "Scene") -> None:
+    first, second = await scene.session(), await scene.session()
+    await scene.store.owners.join("both are there")
+    assert (await first.ask(user("one"))).outcome == "completed"
+    assert (await second.ask(user("two"))).outcome == "completed"
+    assert [message.text for message in await scene.messages() if isinstance(message, User)] == ["one", "two"]
