@@ -26,7 +26,7 @@ async def run_turn(turn: Turn, *, provider: Provider, tools: Executor, sink: Sin
             await sink.record(MessageAdded(note))
         turn.breaker.begin_round()
         answer = await ask(provider, turn, turn.view(), sink)
-        if not answer.calls and turn.is_over():
+        if not answer.calls and turn.conclude():
             return answer
         await sink.record(MessageAdded(answer), *intents(turn, answer))  # returns once it survives a crash
         await run_calls(answer, turn, tools, sink)
@@ -34,7 +34,7 @@ async def run_turn(turn: Turn, *, provider: Provider, tools: Executor, sink: Sin
             break
     for note in turn.take_steering():
         await sink.record(MessageAdded(note))
-    turn.is_over()
+    turn.conclude()
     if not is_closing:
         await sink.record(MessageAdded(_CLOSING))
     return without_calls(await ask(provider, turn, turn.closing_view(), sink))

@@ -59,8 +59,8 @@ class Turn:
             self._steering.append(user(text, author="steering"))
         return self._takes_steering
 
-    def is_over(self) -> bool:
-        """To be asked when the model has nothing more to do: unless somebody still has a word, no more are taken."""
+    def conclude(self) -> bool:
+        """Take no more words from the person. False: there is still one that the model has not read."""
         self._takes_steering = bool(self._steering)
         return not self._takes_steering
 
