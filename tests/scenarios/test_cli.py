@@ -271,3 +271,20 @@ def test_reader_that_leaves_early_is_no_failure(environment: dict[str, str], ser
         assert process.stdout.read(1) == "x"
         process.stdout.close()
         assert (process.wait(timeout=20), process.stderr.read()) == (0, "")
+
+
+def test_slow_writer_on_standard_input_is_waited_for_and_that_is_told(
+    environment: dict[str, str], server: ModelServer
+) -> None:
+    server.say("Here I am.")
+    command = [sys.executable, "-m", "talaria.cli.main", "-q", "hello"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "add `< /dev/null`" in process.stderr.readline()
+        process.stdin.write("late words")
+        process.stdin.close()
+        assert process.stdout.read() == "Here I am.\n"
+    assert "late words" in texts(server.requests[0])[0]

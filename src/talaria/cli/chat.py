@@ -1,16 +1,20 @@
 """`talaria` and `talaria chat`: a conversation, or one question with `-q`."""
 
+import select
 import sys
 from pathlib import Path
 
 import click
 
 from talaria.cli.conversation import Options, open_conversation
+from talaria.cli.notices import say
 from talaria.cli.pictures import read_image
 from talaria.cli.render import Format, print_failure
 from talaria.cli.surroundings import settings
 from talaria.model.errors import BadInput, TalariaError
 from talaria.model.messages import Text, User
+
+SILENCE_S = 2.0
 
 
 @click.command("chat", help="Talk to the model. Without a terminal, each line of standard input is a turn.")
@@ -60,9 +64,19 @@ def _question(query: str | None, images: tuple[Path, ...]) -> User | None:
         if images:
             raise BadInput("--image needs a question: add -q TEXT.")
         return None
-    piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().strip()
+    piped = _piped()
     query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are no text
     text = f"{query}\n\n{piped}" if piped else query
     if not text.strip():
         raise BadInput("The question is empty.")
     return User((*(read_image(image) for image in images), Text(text)))
+
+
+def _piped() -> str:
+    """What somebody hands us on standard input, to its end: a slow writer is waited for, and that is told."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    ready, _, _ = select.select([sys.stdin], [], [], SILENCE_S)
+    if not ready:
+        say("Waiting for the end of standard input; add `< /dev/null` if there is none.")
+    return sys.stdin.read().strip()
