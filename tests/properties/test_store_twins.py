@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from talaria.model.entries import MessageAdded, Noted, TurnEnded, TurnStarted
+from talaria.model.entries import MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.model.errors import TalariaError
-from talaria.model.ids import CallId, Epoch, OutboxId, OwnerId, SessionId, TurnId
+from talaria.model.ids import CallId, Epoch, HoldId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
 from talaria.model.usage import Usage
 from talaria.store.base import (
+    Amount,
     BrokenRuleError,
     CallEnded,
     CallIntended,
@@ -29,7 +30,10 @@ from talaria.store.base import (
     NewSession,
     OutboxRow,
     Outgoing,
+    Released,
+    Spent,
     Store,
+    Totals,
     Write,
 )
 from talaria.store.memory import MemoryStore
@@ -42,6 +46,7 @@ START = 1_000.0
 SESSIONS = [SessionId(name) for name in ("alpha_1", "alpha_2", "beta_1")]
 TURNS = [TurnId("turn-1"), TurnId("turn-2")]
 CALLS = [CallId("call-1"), CallId("call-2")]
+PERSONS = ["ann", "bob"]
 WORDS = ["red", "röd", "blue-green", "東京", "京", "*", '"red"', "(x)", "Red"]
 
 sessions = st.sampled_from(SESSIONS)
@@ -50,6 +55,17 @@ calls = st.sampled_from(CALLS)
 titles = st.sampled_from(["Garden", "alpha_1", "alpha", " "])
 texts = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
 usages = st.builds(Usage, st.integers(0, 9), st.integers(0, 9))
+persons = st.sampled_from(PERSONS)
+dollars = st.sampled_from([0.0, 0.25, 1.5])
+"""Their sums are exact, whoever adds them up."""
+spendings = st.builds(
+    Spent,
+    st.sampled_from(["openai:large", "openai:small", "ollama:tiny"]),
+    persons,
+    st.sampled_from(["turn", "title"]),
+    st.builds(Usage, *[st.integers(0, 9)] * 5),
+    st.none() | dollars,
+)
 inbounds = st.builds(
     Inbound, st.just("telegram"), st.just("bot"), st.just("42"), st.sampled_from("123456"), sessions, texts
 )
@@ -58,6 +74,8 @@ plain_writes: st.SearchStrategy[Write] = st.one_of(
     texts.map(lambda text: MessageAdded(user(text, author="host"))),
     texts.map(lambda text: MessageAdded(Assistant((Text(text),)))),
     st.builds(Noted, texts),
+    st.builds(RouteChanged, turns, st.just("openai:large"), st.just("openai:small"), texts),
+    spendings,
     st.builds(TurnStarted, turns, st.just("terminal")),
     st.builds(TurnEnded, turns, st.just("completed"), usages),
     st.builds(CallIntended, turns, st.builds(ToolCall, calls, st.just("x"), st.just("{}"))),
@@ -74,6 +92,10 @@ def numberless(row: OutboxRow | None) -> object:
     return row and (row.session, row.key, row.body, row.state, row.attempts, row.sent_id, row.error)
 
 
+class NoRoom(TalariaError):
+    """What a `decide` raises."""
+
+
 class Twins(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +105,7 @@ class Twins(RuleBasedStateMachine):
         self.sqlite = SqliteStore(Path(self.folder.name), self.clock)
         self.memory = MemoryStore(self.clock)
         self.owners: list[tuple[OwnerId, OwnerId]] = []
+        self.holds: list[tuple[HoldId, HoldId]] = []
 
     @initialize()
     def open(self) -> None:
@@ -119,7 +142,7 @@ class Twins(RuleBasedStateMachine):
             self.ask(self.memory, lambda store: question(store, 1)),
         )
 
-    @rule(seconds=st.sampled_from([0.5, 7.0, 40.0]))
+    @rule(seconds=st.sampled_from([0.5, 7.0, 40.0, 86_400.0]))
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
@@ -234,6 +257,52 @@ class Twins(RuleBasedStateMachine):
 
         self.both(reclaim)
 
+    @rule(
+        session=sessions,
+        person=persons,
+        which=st.integers(0, 3),
+        amount=st.builds(Amount, st.integers(0, 9), dollars),
+        cap=st.sampled_from([0, 20, 1_000]),
+    )
+    def hold(self, session: SessionId, person: str, which: int, amount: Amount, cap: int) -> None:
+        pair = self.owners[which % len(self.owners)]
+
+        def decide(totals: Totals) -> Amount:
+            if totals.day.tokens + amount.tokens > cap:
+                raise NoRoom
+            return amount
+
+        first, second = self.twice(lambda store, side: store.spending.hold(session, person, pair[side], decide))
+        if isinstance(first, int) and isinstance(second, int):
+            self.holds.append((first, second))
+        else:
+            assert first is second is NoRoom
+
+    @rule(session=sessions, which=st.integers(0, 2), spent=st.none() | spendings)
+    def free(self, session: SessionId, which: int, spent: Spent | None) -> None:
+        pair = self._hold(which)
+        spending = [spent] if spent else []
+        self.twice(lambda store, side: store.spending.add(session, [*spending, Released(pair[side])]))
+
+    @rule(session=sessions, which=st.integers(0, 2), epoch=st.integers(1, 2), writes=st.lists(plain_writes, max_size=2))
+    def free_in_a_record(self, session: SessionId, which: int, epoch: int, writes: list[Write]) -> None:
+        pair = self._hold(which)
+        first, second = self.twice(
+            lambda store, side: store.journal.record(session, Epoch(epoch), [Released(pair[side]), *writes])
+        )
+        assert first == second
+
+    def _hold(self, which: int) -> tuple[HoldId, HoldId]:
+        """One of the last that were made, or one that never was."""
+        return self.holds[-1 - which] if which < len(self.holds) else (HoldId(10_000), HoldId(10_000))
+
+    @rule(seconds_ago=st.sampled_from([0.0, 7.0, 86_400.0]))
+    def usage(self, seconds_ago: float) -> None:
+        since = self.clock.now() - seconds_ago
+        self.both(lambda store: store.spending.usage("day", since))
+        self.both(lambda store: store.spending.usage("model", since))
+        self.both(lambda store: store.spending.usage("session", since))
+
     @rule(query=texts, limit=st.integers(1, 5))
     def search(self, query: str, limit: int) -> None:
         self.both(lambda store: store.search.search(query, limit))
@@ -252,8 +321,12 @@ async def _everything(store: Store) -> list[object]:
         await store.sessions.list(),
         await store.journal.interrupted(),
         await store.handoffs.pending(),
+        await store.spending.usage("day"),
+        await store.spending.usage("model"),
+        await store.spending.usage("session"),
     ]
     for session in SESSIONS:
+        seen += await _totals(store, session)
         seen += [
             await store.journal.entries(session),
             [await store.journal.calls(session, turn) for turn in TURNS],
@@ -261,6 +334,20 @@ async def _everything(store: Store) -> list[object]:
             [numberless(row) for row in await store.outbox.rows(session)],
             await store.handoffs.state(session),
         ]
+    return seen
+
+
+async def _totals(store: Store, session: SessionId) -> list[Totals]:
+    """What a `decide` would be shown, for either person."""
+    seen: list[Totals] = []
+
+    def look(totals: Totals) -> Amount:
+        seen.append(totals)
+        raise NoRoom
+
+    for person in PERSONS:
+        with pytest.raises(NoRoom):
+            await store.spending.hold(session, person, OwnerId("0-nobody"), look)
     return seen
 
 

@@ -17,7 +17,7 @@ from talaria.cli.notices import say
 from talaria.cli.render import print_failure, print_json
 from talaria.cli.safe import printable
 from talaria.compose import open_store
-from talaria.model.entries import MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.model.entries import MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted
 from talaria.model.errors import BadInput, TalariaError
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
@@ -206,6 +206,8 @@ def _as_text(recorded: Recorded) -> str:
             return _message_as_text(message)
         case Noted(text):
             return f"[{text}]"
+        case RouteChanged(_, _, model, reason):
+            return f"[{reason} Went on with {model}.]"
         case TurnEnded(_, outcome, _, error) if outcome != "completed":
             return f"[{outcome}{f': {error}' if error else ''}]"
         case TurnStarted() | TurnEnded():

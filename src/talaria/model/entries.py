@@ -28,13 +28,23 @@ class TurnEnded(msgspec.Struct, frozen=True, tag="turn_ended", omit_defaults=Tru
     error: str = ""
 
 
+class RouteChanged(msgspec.Struct, frozen=True, tag="route_changed"):
+    """The turn goes on with another model than the one before."""
+
+    turn: TurnId
+    before: str
+    """`provider:model`, as `model`."""
+    model: str
+    reason: str
+
+
 class Noted(msgspec.Struct, frozen=True, tag="note"):
     """Something a reader of the journal should know; the model does not see it."""
 
     text: str
 
 
-Entry = MessageAdded | TurnStarted | TurnEnded | Noted
+Entry = MessageAdded | TurnStarted | TurnEnded | RouteChanged | Noted
 
 
 class Recorded(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ CallId = NewType("CallId", str)
 OwnerId = NewType("OwnerId", str)
 InboxId = NewType("InboxId", int)
 OutboxId = NewType("OutboxId", int)
+HoldId = NewType("HoldId", int)
 
 Epoch = NewType("Epoch", int)
 """Fencing token: grows by one with every change of a session's owner."""

@@ -2,7 +2,16 @@
 
 from collections.abc import Iterable
 
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnOutcome, TurnStarted
+from talaria.model.entries import (
+    Entry,
+    MessageAdded,
+    Noted,
+    Recorded,
+    RouteChanged,
+    TurnEnded,
+    TurnOutcome,
+    TurnStarted,
+)
 from talaria.model.ids import TurnId
 from talaria.model.messages import Assistant, Message
 from talaria.model.usage import NO_USAGE
@@ -44,7 +53,7 @@ class View:
             case TurnEnded():
                 self.open_turn = None
                 self.last_outcome = entry.outcome
-            case Noted():
+            case Noted() | RouteChanged():
                 pass
 
     def _note(self, message: Message) -> None:

@@ -4,13 +4,13 @@ Safety rests on the epoch: every write of a turn carries the epoch under which t
 writer whose epoch is no longer the session's is `Fenced`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 from talaria.model.entries import Entry, Recorded
-from talaria.model.ids import CallId, Epoch, InboxId, OutboxId, OwnerId, SessionId, TurnId
+from talaria.model.ids import CallId, Epoch, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.model.usage import NO_USAGE, Usage
 
@@ -89,7 +89,26 @@ class Outgoing(msgspec.Struct, frozen=True):
     expires_at: float
 
 
-Write = Entry | CallIntended | CallStarted | CallEnded | InboxTaken | InboxDone | Outgoing
+class Spent(msgspec.Struct, frozen=True):
+    """A model call that somebody pays for. It stays counted when its session is deleted."""
+
+    model: str
+    """`provider:model`."""
+    person: str
+    purpose: str
+    """`turn`, or what an auxiliary call was for."""
+    usage: Usage
+    cost_usd: float | None
+    """None: no price is known."""
+
+
+class Released(msgspec.Struct, frozen=True):
+    """What was set aside for a call is free again: the call has ended, and what it used is `Spent`."""
+
+    hold: HoldId
+
+
+Write = Entry | CallIntended | CallStarted | CallEnded | InboxTaken | InboxDone | Outgoing | Spent | Released
 
 CallState = Literal["intent", "started", "done"]
 
@@ -255,6 +274,52 @@ class Handoffs(Protocol):
         ...
 
 
+class Amount(msgspec.Struct, frozen=True):
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What is spent, and held by living owners for calls under way."""
+
+    session: Amount = Amount()
+    day: Amount = Amount()
+    """Of everybody, today (in local time)."""
+    person: Amount = Amount()
+    """Of this person, today."""
+
+
+UsageKey = Literal["day", "model", "session"]
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    key: str
+    """A day (2026-01-31), `provider:model`, or a session's id."""
+    calls: int
+    usage: Usage
+    cost_usd: float
+    unpriced_calls: int
+    """Calls whose price is not known: the cost does not include them."""
+
+
+class Spending(Protocol):
+    async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
+        """Set aside what `decide` answers to the totals of this very moment; nothing if it raises, or if cancelled.
+
+        `decide` runs inside the transaction, on another thread: quick and pure. Held until `Released`, or until the
+        owner is no more.
+        """
+        ...
+
+    async def add(self, session: SessionId, writes: Sequence[Spent | Released]) -> None:
+        """For calls outside of a turn; those of a turn come with `Journal.record`."""
+        ...
+
+    async def usage(self, by: UsageKey, since: float = 0.0) -> Sequence[UsageRow]:
+        """Days and sessions newest first, models dearest first."""
+        ...
+
+
 class Hit(msgspec.Struct, frozen=True):
     session: SessionId
     title: str | None
@@ -286,3 +351,5 @@ class Store(Protocol):
     def handoffs(self) -> Handoffs: ...
     @property
     def search(self) -> Search: ...
+    @property
+    def spending(self) -> Spending: ...

@@ -49,3 +49,4 @@ class StoreProxy:
         self.outbox = store.outbox
         self.handoffs = store.handoffs
         self.search = store.search
+        self.spending = store.spending

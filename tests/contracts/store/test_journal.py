@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from talaria.model.entries import Entry, MessageAdded, Noted, TurnEnded, TurnStarted
+from talaria.model.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.model.errors import Fenced
 from talaria.model.ids import CallId, Epoch, InboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import Assistant, Image, Text, Thinking, ToolCall, ToolResult, User, user
@@ -84,6 +84,7 @@ async def test_every_kind_of_message_survives_unchanged(store: Store, session: S
         MessageAdded(ToolResult(CallId("c1"), "terminal", "no", is_error=True, disposition="unknown")),
         TurnStarted(TURN, "platform"),
         TurnEnded(TURN, "failed", Usage(3, 4), "why"),
+        RouteChanged(TURN, "openai:large", "openai:small", "overloaded"),
         Noted("a note"),
     ]
 

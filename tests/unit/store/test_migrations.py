@@ -1,19 +1,31 @@
-"""Schema versions: a fresh file, a known one, one from the future."""
+"""Schema versions: a fresh file, a known one, an old one, one from the future."""
 
+import time
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import cast
 
 import apsw
+import msgspec
 import pytest
 
+from talaria.model.entries import Entry, MessageAdded, Noted
 from talaria.model.errors import StoreTooNew
-from talaria.model.ids import SessionId
-from talaria.store.base import NewSession
+from talaria.model.ids import CallId, SessionId
+from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
+from talaria.model.usage import Usage
+from talaria.store.base import Amount, NewSession, Totals, UsageRow
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.migrate import LATEST, steps
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
+
+AT = 1_770_000_000.0
+"""2026-02-02 02:40 UTC: the day before, twelve hours further west."""
+
+Row = tuple[str, int, float, str]
+"""Session, place, time and body of an entry."""
 
 
 def version(path: Path) -> int:
@@ -31,6 +43,39 @@ def write_future(path: Path, mode: str) -> None:
     connection.execute("CREATE TABLE of_tomorrow (x)")
     connection.pragma("user_version", LATEST + 1)
     connection.close()
+
+
+def row(session: str, seq: int, at: float, entry: Entry) -> Row:
+    return session, seq, at, msgspec.json.encode(entry).decode()
+
+
+def answer(usage: Usage | None, model: str = "large-1") -> MessageAdded:
+    return MessageAdded(Assistant((Text("so"),), "end", usage, f"openai_chat https://example.org/v1 {model}"))
+
+
+def write_schema_1(path: Path, rows: Sequence[Row]) -> None:
+    path.parent.mkdir()
+    connection = cast("Connection", apsw.Connection(str(path)))
+    connection.execute(steps()[0][1])
+    connection.pragma("user_version", 1)
+    for session in {row[0]: None for row in rows}:
+        connection.execute(
+            "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, created_at, updated_at)"
+            " VALUES (?, 'test', '', '', '', '[]', 0, 0)",
+            (session,),
+        )
+    connection.executemany("INSERT INTO entries (session, seq, at, body) VALUES (?, ?, ?, ?)", rows)
+    connection.close()
+
+
+@pytest.fixture
+def twelve_hours_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is that of Baker Island."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "<-12>12")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 def test_latest_is_the_number_of_the_newest_file() -> None:
@@ -73,3 +118,73 @@ async def test_file_from_the_future_is_refused_in_a_sentence_and_left_alone(
     assert str(path) in str(refusal.value)
     assert f"schema {LATEST + 1}" in str(refusal.value)
     assert path.read_bytes() == before
+
+
+async def test_answers_from_before_spending_was_counted_are_counted(home: Path, clock: ManualClock) -> None:
+    call = ToolCall(CallId("c1"), "terminal", "{}")
+    calling = MessageAdded(Assistant((call,), "calls", Usage(1, 20, 300, 4_000, 7), "openai_chat  small"))
+    write_schema_1(
+        home / "state.db",
+        [
+            row("one", 1, AT, MessageAdded(user('{"type":"assistant","usage":{"input":9}}'))),
+            row("one", 2, AT + 1, calling),
+            row("one", 3, AT + 2, MessageAdded(ToolResult(CallId("c1"), "terminal", "done"))),
+            row("one", 4, AT + 3, answer(Usage(5))),
+            row("two", 1, AT + 4, answer(Usage(10, 1))),
+            row("two", 2, AT + 5, answer(None)),
+            row("two", 3, AT + 6, Noted("assistant")),
+        ],
+    )
+
+    async with SqliteStore(home, clock) as store:
+        assert await store.spending.usage("session") == [
+            UsageRow("two", 1, Usage(10, 1), 0.0, 1),
+            UsageRow("one", 2, Usage(6, 20, 300, 4_000, 7), 0.0, 2),
+        ]
+        assert await store.spending.usage("model") == [
+            UsageRow("small", 1, Usage(1, 20, 300, 4_000, 7), 0.0, 1),
+            UsageRow("large-1", 2, Usage(15, 1), 0.0, 2),
+        ]
+        assert [line.key for line in await store.spending.usage("session", since=AT + 4)] == ["two"]
+
+
+@pytest.mark.usefixtures("twelve_hours_behind")
+async def test_answers_from_before_belong_to_their_local_day_and_to_the_local_person(home: Path) -> None:
+    write_schema_1(home / "state.db", [row("one", 1, AT, answer(Usage(10)))])
+    seen: list[Totals] = []
+
+    def look(totals: Totals) -> Amount:
+        seen.append(totals)
+        return Amount()
+
+    async with SqliteStore(home, ManualClock(AT)) as store:
+        assert [line.key for line in await store.spending.usage("day")] == ["2026-02-01"]
+        owner = await store.owners.join("test")
+        for person in ("local", "somebody"):
+            await store.spending.hold(SessionId("one"), person, owner, look)
+
+    assert [(totals.session.tokens, totals.day.tokens, totals.person.tokens) for totals in seen] == [
+        (10, 10, 10),
+        (10, 10, 0),
+    ]
+
+
+async def test_answer_that_a_fork_has_copied_is_counted_once_for_its_first_session(
+    home: Path, clock: ManualClock
+) -> None:
+    said = [(2, AT, answer(Usage(10))), (4, AT + 1, answer(Usage(10)))]
+    copied = [row(session, *one) for session in ("z-first", "a-fork", "m-fork") for one in said]
+    write_schema_1(home / "state.db", [*copied, row("a-fork", 6, AT + 2, answer(Usage(1)))])
+
+    async with SqliteStore(home, clock) as store:
+        assert await store.spending.usage("session") == [
+            UsageRow("a-fork", 1, Usage(1), 0.0, 1),
+            UsageRow("z-first", 2, Usage(20), 0.0, 2),
+        ]
+
+
+async def test_damaged_entry_does_not_keep_an_old_file_from_being_opened(home: Path, clock: ManualClock) -> None:
+    write_schema_1(home / "state.db", [("one", 1, AT, '{"type":"mess'), row("one", 2, AT, answer(Usage(10)))])
+
+    async with SqliteStore(home, clock) as store:
+        assert [line.usage for line in await store.spending.usage("session")] == [Usage(10)]

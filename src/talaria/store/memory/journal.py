@@ -7,7 +7,7 @@ from typing import assert_never
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted
 from talaria.model.errors import Fenced
 from talaria.model.ids import CallId, Epoch, InboxId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolResult
@@ -25,10 +25,13 @@ from talaria.store.base import (
     InboxTaken,
     OutboxRow,
     Outgoing,
+    Released,
     Session,
+    Spent,
     Write,
 )
 from talaria.store.excerpts import preview
+from talaria.store.memory import spending
 from talaria.store.memory.tables import InboxRow, Memory, SessionRow, Tables
 
 
@@ -116,7 +119,7 @@ def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
 
 def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None:
     match write:
-        case MessageAdded() | TurnStarted() | TurnEnded() | Noted():
+        case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Noted():
             _append(tables, session, write, now)
         case CallIntended(turn, call):
             _intend(tables, session, CallRow(turn, call, "intent", now, None))
@@ -125,13 +128,13 @@ def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None
         case CallEnded(result):
             _move_call(tables, session, result.call_id, ("intent", "started"), "done", result)
         case InboxTaken(_, ids):
-            for id in ids:
-                _move_inbound(tables, session, id, "new", "taken")
+            _move_inbounds(tables, session, ids, "new", "taken")
         case InboxDone(ids):
-            for id in ids:
-                _move_inbound(tables, session, id, "taken", "done")
+            _move_inbounds(tables, session, ids, "taken", "done")
         case Outgoing():
             _post(tables, session, write)
+        case Spent() | Released():
+            spending.apply(tables, session, write, now)
         case _:
             assert_never(write)
 
@@ -157,6 +160,11 @@ def _move_call(
         raise BrokenRuleError(f"call {id} is not at {' or '.join(leaving)}")
     moved = msgspec.structs.replace(row.calls[place], state=state, result=result)
     tables.sessions[session] = replace(row, calls=(*row.calls[:place], moved, *row.calls[place + 1 :]))
+
+
+def _move_inbounds(tables: Tables, session: SessionId, ids: Sequence[InboxId], leaving: str, state: str) -> None:
+    for id in ids:
+        _move_inbound(tables, session, id, leaving, state)
 
 
 def _move_inbound(tables: Tables, session: SessionId, id: InboxId, leaving: str, state: str) -> None:
@@ -206,7 +214,7 @@ def _after(session: Session, entry: Entry, now: float) -> Session:
             return msgspec.structs.replace(
                 session, message_count=session.message_count + 1, preview=session.preview or preview(entry)
             )
-        case Noted():
+        case RouteChanged() | Noted():
             return session
         case _:
             assert_never(entry)

@@ -9,6 +9,7 @@ from talaria.store.memory.outbox import Outbox
 from talaria.store.memory.owners import Owners
 from talaria.store.memory.search import Search
 from talaria.store.memory.sessions import Sessions
+from talaria.store.memory.spending import Spending
 from talaria.store.memory.tables import Memory
 
 
@@ -21,6 +22,7 @@ class MemoryStore:
         self.outbox = Outbox(memory, clock)
         self.handoffs = Handoffs(memory)
         self.search = Search(memory)
+        self.spending = Spending(memory, clock)
 
     async def __aenter__(self) -> Self:
         return self

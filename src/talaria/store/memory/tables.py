@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from talaria.model.entries import Recorded
 from talaria.model.errors import UnknownSession
-from talaria.model.ids import Epoch, OutboxId, OwnerId, SessionId
-from talaria.store.base import CallRow, HandoffState, Inbound, OutboxRow, Session
+from talaria.model.ids import Epoch, HoldId, OutboxId, OwnerId, SessionId
+from talaria.store.base import Amount, CallRow, HandoffState, Inbound, OutboxRow, Session, Spent
 
 MessageKey = tuple[str, str, str, str]
 """Platform, account, chat and message id."""
@@ -34,18 +34,51 @@ class InboxRow:
     state: str = "new"
 
 
+@dataclass(frozen=True, slots=True)
+class SpendingRow:
+    session: SessionId
+    at: float
+    day: str
+    spent: Spent
+
+    @property
+    def person(self) -> str:
+        return self.spent.person
+
+    @property
+    def amount(self) -> Amount:
+        return Amount(self.spent.usage.total, self.spent.cost_usd or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    session: SessionId
+    person: str
+    owner: OwnerId
+    amount: Amount
+
+
 @dataclass(slots=True)
 class Tables:
     sessions: dict[SessionId, SessionRow] = field(default_factory=dict[SessionId, SessionRow])
     inbox: dict[MessageKey, InboxRow] = field(default_factory=dict[MessageKey, InboxRow])
     cursors: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     outbox: dict[OutboxId, OutboxRow] = field(default_factory=dict[OutboxId, OutboxRow])
+    spending: tuple[SpendingRow, ...] = ()
+    holds: dict[HoldId, HoldRow] = field(default_factory=dict[HoldId, HoldRow])
     owners: frozenset[OwnerId] = frozenset()
     last_id: int = 0
 
     def copy(self) -> "Tables":
         return Tables(
-            self.sessions.copy(), self.inbox.copy(), self.cursors.copy(), self.outbox.copy(), self.owners, self.last_id
+            self.sessions.copy(),
+            self.inbox.copy(),
+            self.cursors.copy(),
+            self.outbox.copy(),
+            self.spending,
+            self.holds.copy(),
+            self.owners,
+            self.last_id,
         )
 
     def next_id(self) -> int:

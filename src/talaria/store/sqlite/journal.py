@@ -6,7 +6,7 @@ from typing import assert_never, cast
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted
 from talaria.model.errors import Fenced, UnknownSession
 from talaria.model.ids import CallId, Epoch, InboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolCall, ToolResult
@@ -24,9 +24,12 @@ from talaria.store.base import (
     InboxDone,
     InboxTaken,
     Outgoing,
+    Released,
+    Spent,
     Write,
 )
 from talaria.store.excerpts import preview
+from talaria.store.sqlite import spending
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
@@ -183,7 +186,7 @@ def _check_epoch(db: Connection, session: SessionId, epoch: Epoch) -> None:
 
 def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None:
     match write:
-        case MessageAdded() | TurnStarted() | TurnEnded() | Noted():
+        case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Noted():
             _append(db, session, write, now)
         case CallIntended(turn, call):
             db.execute(
@@ -207,28 +210,38 @@ def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None
                 (now, _encode(result).decode(), session, result.call_id),
             )
         case InboxTaken(turn, ids):
-            for id in ids:
-                _move(
-                    db,
-                    f"inbox row {id} is not new",
-                    "UPDATE inbox SET state = 'taken', turn = ? WHERE id = ? AND session = ? AND state = 'new'",
-                    (turn, id, session),
-                )
+            _take_mail(db, session, turn, ids)
         case InboxDone(ids):
-            for id in ids:
-                _move(
-                    db,
-                    f"inbox row {id} is not taken",
-                    "UPDATE inbox SET state = 'done' WHERE id = ? AND session = ? AND state = 'taken'",
-                    (id, session),
-                )
+            _finish_mail(db, session, ids)
         case Outgoing(target, body, key, expires_at):
             db.execute(
                 "INSERT INTO outbox (session, target, body, key, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
                 (session, target, body, key, now, expires_at),
             )
+        case Spent() | Released():
+            spending.apply(db, session, write, now)
         case _:
             assert_never(write)
+
+
+def _take_mail(db: Connection, session: SessionId, turn: TurnId, ids: Sequence[InboxId]) -> None:
+    for id in ids:
+        _move(
+            db,
+            f"inbox row {id} is not new",
+            "UPDATE inbox SET state = 'taken', turn = ? WHERE id = ? AND session = ? AND state = 'new'",
+            (turn, id, session),
+        )
+
+
+def _finish_mail(db: Connection, session: SessionId, ids: Sequence[InboxId]) -> None:
+    for id in ids:
+        _move(
+            db,
+            f"inbox row {id} is not taken",
+            "UPDATE inbox SET state = 'done' WHERE id = ? AND session = ? AND state = 'taken'",
+            (id, session),
+        )
 
 
 def _move(db: Connection, refusal: str, sql: str, bindings: tuple[str | int | float, ...]) -> None:

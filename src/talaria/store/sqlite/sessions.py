@@ -115,6 +115,7 @@ class Sessions:
             db.execute("INSERT INTO unindexed SELECT id FROM entries WHERE session = ?", (session,))
             db.execute("DELETE FROM inbox WHERE session = ?", (session,))
             db.execute("DELETE FROM outbox WHERE session = ?", (session,))
+            db.execute("DELETE FROM holds WHERE session = ?", (session,))
             db.execute("DELETE FROM sessions WHERE id = ?", (session,))
 
         await self._database.write(work)

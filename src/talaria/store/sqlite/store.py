@@ -17,6 +17,7 @@ from talaria.store.sqlite.owners import Owners
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.search import Search
 from talaria.store.sqlite.sessions import Sessions
+from talaria.store.sqlite.spending import Spending
 from talaria.waiting import in_thread
 
 
@@ -31,6 +32,7 @@ class SqliteStore:
         self.sessions = Sessions(self._database, presence, clock)
         self.outbox = Outbox(self._database, clock)
         self.handoffs = Handoffs(self._database)
+        self.spending = Spending(self._database, presence, clock)
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,145 @@
+"""Spending: what model calls have used, and what is set aside for those under way."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import assert_never, cast
+
+from talaria.model.clock import Clock
+from talaria.model.errors import StoreUnavailable
+from talaria.model.ids import HoldId, OwnerId, SessionId
+from talaria.model.usage import Usage
+from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
+from talaria.store.days import local_day
+from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.presence import Presence
+
+_TOKENS = "input + output + cache_read + cache_write"
+_ORDER: dict[UsageKey, str] = {
+    "day": "day DESC",
+    "model": f"total(cost_usd) DESC, sum({_TOKENS}) DESC, model",
+    "session": "max(at) DESC, max(id) DESC",
+}
+
+
+class Spending:
+    def __init__(self, database: Database, presence: Presence, clock: Clock) -> None:
+        self._database = database
+        self._presence = presence
+        self._clock = clock
+
+    async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
+        made: list[HoldId] = []
+
+        def work(db: Connection) -> HoldId:
+            self._forget_dead(db)
+            today = local_day(self._clock.now())
+            amount = decide(_totals(db, session, person, today))
+            made.append(_insert_hold(db, session, person, owner, amount))
+            return made[0]
+
+        try:
+            return await self._database.write(work)
+        except asyncio.CancelledError:  # durable, but its number reaches nobody who could release it
+            with suppress(StoreUnavailable):
+                await self._database.write(lambda db: _release(db, made[0]))
+            raise
+
+    def _forget_dead(self, db: Connection) -> None:
+        holders = [OwnerId(str(row[0])) for row in db.execute("SELECT DISTINCT owner FROM holds")]
+        dead = [(owner,) for owner in holders if not self._presence.is_alive(owner)]
+        db.executemany("DELETE FROM holds WHERE owner = ?", dead)
+
+    async def add(self, session: SessionId, writes: Sequence[Spent | Released]) -> None:
+        def work(db: Connection) -> None:
+            now = self._clock.now()
+            for write in writes:
+                apply(db, session, write, now)
+
+        await self._database.write(work)
+
+    async def usage(self, by: UsageKey, since: float = 0.0) -> Sequence[UsageRow]:
+        def work(db: Connection) -> list[UsageRow]:
+            rows = db.execute(
+                f"SELECT {by}, count(*), sum(input), sum(output), sum(cache_read), sum(cache_write), sum(reasoning),"
+                " total(cost_usd), count(*) - count(cost_usd)"
+                f" FROM spending WHERE at >= ? GROUP BY {by} ORDER BY {_ORDER[by]}",
+                (since,),
+            )
+            return [_usage_row(row) for row in rows]
+
+        return await self._database.read(work)
+
+
+def apply(db: Connection, session: SessionId, write: Spent | Released, now: float) -> None:
+    match write:
+        case Spent():
+            _insert_spent(db, session, write, now)
+        case Released(hold):
+            _release(db, hold)
+        case _:
+            assert_never(write)
+
+
+def _insert_spent(db: Connection, session: SessionId, spent: Spent, now: float) -> None:
+    usage = spent.usage
+    db.execute(
+        "INSERT INTO spending (session, at, day, person, model, purpose, input, output, cache_read, cache_write,"
+        " reasoning, cost_usd) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            session,
+            now,
+            local_day(now),
+            spent.person,
+            spent.model,
+            spent.purpose,
+            usage.input,
+            usage.output,
+            usage.cache_read,
+            usage.cache_write,
+            usage.reasoning,
+            spent.cost_usd,
+        ),
+    )
+
+
+def _release(db: Connection, hold: HoldId) -> None:
+    """One that is gone was swept with its owner or its session."""
+    db.execute("DELETE FROM holds WHERE id = ?", (hold,))
+
+
+def _insert_hold(db: Connection, session: SessionId, person: str, owner: OwnerId, amount: Amount) -> HoldId:
+    row = db.execute(
+        "INSERT INTO holds (session, person, owner, tokens, cost_usd) VALUES (?, ?, ?, ?, ?) RETURNING id",
+        (session, person, owner, amount.tokens, amount.cost_usd),
+    )
+    return HoldId(cast("int", row.get))
+
+
+def _totals(db: Connection, session: SessionId, person: str, today: str) -> Totals:
+    """What is held counts for today, whenever it was set aside: it will be spent today."""
+    return Totals(
+        session=_amount(db, "session = ?1", "session = ?1", session),
+        day=_amount(db, "day = ?1", "true", today),
+        person=_amount(db, "day = ?1 AND person = ?2", "person = ?2", today, person),
+    )
+
+
+def _amount(db: Connection, spent: str, held: str, *values: Value) -> Amount:
+    """Of the rows that the conditions choose from either table."""
+    row = db.execute(
+        "SELECT coalesce(sum(tokens), 0), total(cost_usd) FROM ("
+        f"SELECT {_TOKENS} AS tokens, cost_usd FROM spending WHERE {spent}"
+        f" UNION ALL SELECT tokens, cost_usd FROM holds WHERE {held})",
+        values,
+    ).fetchone()
+    return Amount(*cast("tuple[int, float]", row))
+
+
+_UsageRow = tuple[str, int, int, int, int, int, int, float, int]
+
+
+def _usage_row(row: tuple[object, ...]) -> UsageRow:
+    key, calls, input, output, cache_read, cache_write, reasoning, cost_usd, unpriced = cast("_UsageRow", row)
+    return UsageRow(key, calls, Usage(input, output, cache_read, cache_write, reasoning), cost_usd, unpriced)
