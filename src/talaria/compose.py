@@ -5,19 +5,24 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
 
-from talaria.agent.limits import Limits
-from talaria.config import paths
+from talaria.agent.limits import Cap, Limits
+from talaria.config import paths, routes
 from talaria.config.load import load
-from talaria.config.schema import Config
+from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import environment as read_environment
 from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming, local_servers
 from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
 from talaria.model.errors import TalariaError
 from talaria.model.ids import OwnerId, SessionId, new_session_id
-from talaria.providers.base import Provider
+from talaria.providers.base import Endpoint, Provider
+from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.demo import DemoProvider
+from talaria.providers.route import Route
+from talaria.providers.upstream import Upstream
+from talaria.runtime.auxiliary import Auxiliary
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
 from talaria.store.base import Session, Store
@@ -26,8 +31,12 @@ from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Tool
 from talaria.tools.registry import Toolbox
 
+if TYPE_CHECKING:
+    from talaria.net.client import HttpClient
+
 log = logging.getLogger(__name__)
 
+Purpose = Literal["title", "summary", "judge"]
 OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
 
 
@@ -55,11 +64,14 @@ class Application:
     settings: Settings
     store: Store
     owner: OwnerId
-    provider: Provider
+    route: Route
+    upstream: Upstream
     toolbox: Toolbox
     clock: Clock
     is_stand_in: bool = False
-    """The provider is the demo, because nothing else was found or asked for."""
+    """The model is the demo, because nothing else was found or asked for."""
+    left_out: tuple[str, ...] = ()
+    """Why some fallbacks cannot be used."""
 
     def session(
         self,
@@ -73,16 +85,17 @@ class Application:
         instructions: str = "",
     ) -> LiveSession:
         """A conversation: that of `row`, or a new one (under `id`, if given)."""
-        agent = self.settings.config.agent
-        limits = Limits(max_rounds or agent.max_turns, agent.max_tokens, agent.max_cost_usd, agent.max_seconds)
+        config = self.settings.config
         setup = Setup(
+            route=self.route,
             cwd=Path(row.cwd) if row else cwd,
             home=self.settings.home,
             origin=origin,
-            limits=limits,
-            effort=self.settings.config.model.reasoning_effort,
+            limits=limits(config, max_rounds),
+            max_attempts=config.agent.api_max_retries,
+            effort=config.model.reasoning_effort,
             instructions=instructions,
-            is_streaming=is_streaming(self.provider.endpoint.provider, self.settings.config),
+            is_streaming=is_streaming(self.route.primary.provider, config),
         )
         return LiveSession(
             row.id if row else id or new_session_id(self.clock.now()),
@@ -90,11 +103,43 @@ class Application:
             setup=setup,
             store=self.store,
             owner=self.owner,
-            provider=self.provider,
+            upstream=self.upstream,
             toolbox=self.toolbox,
             gate=gate or OpenGate(),
             clock=self.clock,
         )
+
+    def auxiliary(self, purpose: Purpose) -> Auxiliary:
+        """For small work beside a conversation. Raises as the settings of its model deserve it."""
+        config = self.settings.config
+        named: str | None = getattr(config.auxiliary, purpose) or config.auxiliary.default
+        return Auxiliary(
+            purpose,
+            routes.auxiliary(named, self.route, config, self.settings.environment),
+            self.upstream,
+            self.store.spending,
+            self.owner,
+            self.clock,
+            limits(config),
+            config.agent.api_max_retries,
+        )
+
+
+def limits(config: Config, max_rounds: int | None = None) -> Limits:
+    given = config.limits
+    return Limits(
+        max_rounds=max_rounds or config.agent.max_turns,
+        max_seconds=given.turn.seconds,
+        max_wait_s=config.agent.max_wait_s,
+        turn=_cap(given.turn),
+        session=_cap(given.session),
+        day=_cap(given.day),
+        person=_cap(given.person),
+    )
+
+
+def _cap(config: CapConfig) -> Cap:
+    return Cap(config.tokens, config.cost_usd)
 
 
 @asynccontextmanager
@@ -110,13 +155,26 @@ async def open_application(
     """Everything wired together, open until the context ends. `model` is what the person asked for, if anything."""
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
-        choice = choose(settings.config, settings.environment, model) or await _local_choice(settings)
-        provider = await _provider(choice or Choice(DEMO), settings, stack)
+        choice = choose(settings.config, settings.environment, model) or await local_choice(settings, clock)
+        planned = _planned(choice or Choice(DEMO), settings)
+        connections = await stack.enter_async_context(Connections(settings.home, clock))
+        upstream = Upstream(connections.provider, clock)
+        upstream.provider(planned.route.primary)  # loads now what the first turn would wait for
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
         toolbox = Toolbox(_builtin() if tools is None else tools)
-        yield Application(settings, store, owner, provider, toolbox, clock, is_stand_in=choice is None)
+        yield Application(
+            settings,
+            store,
+            owner,
+            planned.route,
+            upstream,
+            toolbox,
+            clock,
+            is_stand_in=choice is None,
+            left_out=planned.left_out,
+        )
 
 
 async def _leave(store: Store, owner: OwnerId) -> None:
@@ -133,19 +191,42 @@ def _builtin() -> Iterable[Tool]:
     return BUILTIN
 
 
-async def _provider(choice: Choice, settings: Settings, stack: AsyncExitStack) -> Provider:
+def _planned(choice: Choice, settings: Settings) -> routes.Planned:
     if choice.provider == DEMO:
-        return DemoProvider(paths.secrets_file(settings.home))
-    from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
-    from talaria.providers.http import HttpProvider  # noqa: PLC0415
-    from talaria.providers.wires import wire_for  # noqa: PLC0415
-
-    chosen = endpoint(choice, settings.config, settings.environment)
-    client = await stack.enter_async_context(HttpClient())
-    return HttpProvider(chosen, wire_for(chosen.wire), client)
+        return routes.Planned(Route(DEMO_ENDPOINT))
+    primary = endpoint(choice, settings.config, settings.environment)
+    return routes.plan(primary, settings.config, settings.environment)
 
 
-async def _local_choice(settings: Settings) -> Choice | None:
+class Connections:
+    """Reaches endpoints over one HTTP client, which is loaded with the first that needs it."""
+
+    def __init__(self, home: Path, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._stack = AsyncExitStack()
+        self._client: HttpClient | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def provider(self, endpoint: Endpoint) -> Provider:
+        if endpoint.provider == DEMO:
+            return DemoProvider(paths.secrets_file(self._home))
+        from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
+        from talaria.providers.http import HttpProvider  # noqa: PLC0415
+        from talaria.providers.wires import wire_for  # noqa: PLC0415
+
+        if self._client is None:
+            self._client = HttpClient(self._clock)
+            self._stack.push_async_exit(self._client)
+        return HttpProvider(endpoint, wire_for(endpoint.wire), self._client, self._clock)
+
+
+async def local_choice(settings: Settings, clock: Clock) -> Choice | None:
     """A model server on this machine, or where the settings say that one is."""
     from talaria.providers import local  # noqa: PLC0415
 
@@ -154,6 +235,6 @@ async def _local_choice(settings: Settings) -> Choice | None:
         return None
     from talaria.net.client import HttpClient  # noqa: PLC0415
 
-    async with HttpClient() as client:
+    async with HttpClient(clock) as client:
         found = await local.first_model(listening, client)
     return Choice(found.provider, found.model) if found else None

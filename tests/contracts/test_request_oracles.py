@@ -9,19 +9,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from anthropic import Anthropic
-from anthropic.types import ImageBlockParam, MessageParam, TextBlockParam, ToolParam, ToolResultBlockParam
+from anthropic import Anthropic, Omit, omit
+from anthropic.types import (
+    CacheControlEphemeralParam,
+    ImageBlockParam,
+    MessageParam,
+    TextBlockParam,
+    ToolParam,
+    ToolResultBlockParam,
+)
 from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
 from openai.types.responses import FunctionToolParam, ResponseInputItemParam
 from openai.types.shared_params import Reasoning
 
+from talaria.model.clock import SystemClock
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import Assistant, Context, Image, Text, ToolResult, User, user
 from talaria.model.secret import Secret
 from talaria.model.tools import ToolSpec
 from talaria.net.client import HttpClient
-from talaria.providers.base import Endpoint, Request, WireName
+from talaria.providers.base import Caching, Endpoint, Request, WireName
 from talaria.providers.history import History
 from talaria.providers.http import HttpProvider
 from talaria.providers.wires import wire_for
@@ -36,6 +44,7 @@ WEATHER = ToolSpec("weather", "Tells the weather.", msgspec.Raw(msgspec.json.enc
 CALLS = (call("weather", city="Zürich"), call("weather", id="call_2", city="Rom"))
 ANSWER = Reply("Let me look. 🌦", "Two calls.", CALLS)
 TEXT_BLOCKS: list[TextBlockParam] = [{"type": "text", "text": "What is this?"}, {"type": "text", "text": "It is May."}]
+EPHEMERAL: CacheControlEphemeralParam = {"type": "ephemeral"}
 
 Sdk = Callable[[ModelServer], None]
 
@@ -123,15 +132,36 @@ def ask_responses(server: ModelServer) -> None:
 
 
 def ask_messages(server: ModelServer) -> None:
+    ask_anthropic(server, SYSTEM)
+
+
+def ask_messages_cached(server: ModelServer) -> None:
+    ask_anthropic(server, SYSTEM, cache_control=EPHEMERAL)
+
+
+def ask_messages_marked(server: ModelServer) -> None:
+    ask_anthropic(server, [{"type": "text", "text": SYSTEM, "cache_control": EPHEMERAL}], mark=EPHEMERAL)
+
+
+def ask_anthropic(
+    server: ModelServer,
+    system: str | list[TextBlockParam],
+    *,
+    cache_control: CacheControlEphemeralParam | Omit = omit,
+    mark: CacheControlEphemeralParam | None = None,
+) -> None:
     tool: ToolParam = {"name": "weather", "description": "Tells the weather.", "input_schema": SCHEMA}
     pixel: ImageBlockParam = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
     }
+    please: TextBlockParam = {"type": "text", "text": "In Celsius, please."}
+    if mark is not None:
+        pixel["cache_control"] = please["cache_control"] = mark
     results: list[ToolResultBlockParam | TextBlockParam] = [
         {"type": "tool_result", "tool_use_id": "call_1", "content": "sunny"},
         {"type": "tool_result", "tool_use_id": "call_2", "content": "no such city", "is_error": True},
-        {"type": "text", "text": "In Celsius, please."},
+        please,
     ]
     messages: list[MessageParam] = [{"role": "user", "content": [*TEXT_BLOCKS, pixel]}]
     with Anthropic(base_url=server.url, api_key=KEY, max_retries=0) as client:
@@ -139,12 +169,13 @@ def ask_messages(server: ModelServer) -> None:
         def create() -> Any:
             return client.messages.create(
                 model="claude-opus-5",
-                system=SYSTEM,
+                system=system,
                 messages=messages,
                 tools=[tool],
                 max_tokens=20_000,
                 thinking={"type": "adaptive", "display": "summarized"},
                 output_config={"effort": "high"},
+                cache_control=cache_control,
                 stream=False,
             )
 
@@ -153,12 +184,14 @@ def ask_messages(server: ModelServer) -> None:
         create()
 
 
-async def ask_ours(server: ModelServer, wire: WireName, provider: str, model: str) -> None:
-    endpoint = Endpoint(provider, model, server.base_url, wire, key=Secret(KEY), max_output=20_000)
+async def ask_ours(server: ModelServer, wire: WireName, provider: str, model: str, caching: Caching = "off") -> None:
+    key = Secret(KEY)
+    endpoint = Endpoint(provider, model, server.base_url, wire, keys=(key,), max_output=20_000, caching=caching)
     history = History([User((Text("What is this?"), Context("It is May."), Image("image/png", PIXEL)))])
-    request = Request(SYSTEM, (WEATHER,), history, SessionId("s1"), effort="high", is_streaming=False)
-    async with HttpClient() as client:
-        ours = HttpProvider(endpoint, wire_for(wire), client)
+    request = Request(SYSTEM, (WEATHER,), history, SessionId("s1"), effort="high", is_streaming=False, key=key)
+    clock = SystemClock()
+    async with HttpClient(clock) as client:
+        ours = HttpProvider(endpoint, wire_for(wire), client, clock)
         answer = [item async for item in ours.stream(request)][-1]
         assert isinstance(answer, Assistant)
         for message in (
@@ -200,19 +233,21 @@ def credential(request: RecordedRequest) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ask_sdk", "wire", "provider", "model"),
+    ("ask_sdk", "wire", "provider", "model", "caching"),
     [
-        (ask_chat, "openai_chat", "openai", "gpt-5"),
-        (ask_responses, "openai_responses", "openai", "gpt-5"),
-        (ask_messages, "anthropic_messages", "anthropic", "claude-opus-5"),
+        (ask_chat, "openai_chat", "openai", "gpt-5", "off"),
+        (ask_responses, "openai_responses", "openai", "gpt-5", "off"),
+        (ask_messages, "anthropic_messages", "anthropic", "claude-opus-5", "off"),
+        (ask_messages_cached, "anthropic_messages", "anthropic", "claude-opus-5", "automatic"),
+        (ask_messages_marked, "anthropic_messages", "anthropic", "claude-opus-5", "markers"),
     ],
 )
 async def test_our_requests_match_what_the_official_sdk_sends(
-    server: ModelServer, ask_sdk: Sdk, wire: WireName, provider: str, model: str
+    server: ModelServer, ask_sdk: Sdk, wire: WireName, provider: str, model: str, caching: Caching
 ) -> None:
     server.say(ANSWER, "Sunny.", ANSWER, "Sunny.")
     ask_sdk(server)
-    await ask_ours(server, wire, provider, model)
+    await ask_ours(server, wire, provider, model, caching)
     theirs, ours = server.requests[:2], server.requests[2:]
     assert [request.path for request in ours] == [request.path for request in theirs]
     assert [credential(request) for request in ours] == [credential(request) for request in theirs] == [KEY, KEY]

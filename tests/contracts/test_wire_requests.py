@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from talaria.model.clock import SystemClock
+from talaria.model.errors import Repair
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import (
     Assistant,
@@ -27,7 +29,7 @@ from talaria.model.messages import (
 from talaria.model.secret import Secret
 from talaria.model.tools import ToolSpec
 from talaria.net.client import HttpClient
-from talaria.providers.base import Effort, Endpoint, Request, WireName
+from talaria.providers.base import Caching, Effort, Endpoint, Request, WireName
 from talaria.providers.history import History
 from talaria.providers.http import HttpProvider
 from talaria.providers.wires import wire_for
@@ -35,6 +37,9 @@ from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
 
 WIRES: tuple[WireName, ...] = ("openai_chat", "openai_responses", "anthropic_messages")
+CACHING: tuple[Caching, ...] = ("automatic", "markers", "off")
+MARK = "cache_control"
+CLOCK = SystemClock()
 WEATHER = ToolSpec("weather", "Tells the weather.", msgspec.Raw(b'{"type":"object","properties":{}}'))
 BASE_URL = "http://127.0.0.1:9/v1"
 
@@ -49,22 +54,46 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[HttpClient]:
-    async with HttpClient() as client:
+    async with HttpClient(CLOCK) as client:
         yield client
 
 
 def endpoint(wire: WireName, base_url: str = BASE_URL, model: str = "test-model") -> Endpoint:
-    return Endpoint("test", model, base_url, wire, key=Secret("sk-secret"))
+    return Endpoint("test", model, base_url, wire, keys=(Secret("sk-secret"),))
 
 
-def request(history: History, *, may_call: bool = True, effort: Effort | None = None) -> Request:
-    return Request("Be brief.", (WEATHER,), history, SessionId("s1"), may_call=may_call, effort=effort)
+def request(
+    history: History, *, may_call: bool = True, effort: Effort | None = None, max_output: int | None = None
+) -> Request:
+    return Request(
+        "Be brief.",
+        (WEATHER,),
+        history,
+        SessionId("s1"),
+        may_call=may_call,
+        effort=effort,
+        key=Secret("sk-secret"),
+        max_output=max_output,
+    )
 
 
-def body(wire: WireName, history: History, *, may_call: bool = True, effort: Effort | None = None) -> bytes:
-    spoken, at = wire_for(wire), endpoint(wire)
-    encoded = history.encoded(at.origin, lambda message: spoken.encode(message, at.origin))
-    return spoken.body(request(history, may_call=may_call, effort=effort), at, encoded)
+def body(
+    wire: WireName,
+    history: History,
+    *,
+    may_call: bool = True,
+    effort: Effort | None = None,
+    max_output: int | None = None,
+    caching: Caching = "off",
+) -> bytes:
+    at = msgspec.structs.replace(endpoint(wire), caching=caching)
+    return encoded(request(history, may_call=may_call, effort=effort, max_output=max_output), at)
+
+
+def encoded(asked: Request, at: Endpoint) -> bytes:
+    spoken = wire_for(at.wire)
+    messages = asked.history.encoded(at.origin, lambda message: spoken.encode(message, at.origin))
+    return spoken.body(asked, at, messages)
 
 
 async def ask(provider: HttpProvider, history: History) -> Assistant:
@@ -93,7 +122,7 @@ SEALS = {
 
 @every_wire
 async def test_sealed_thinking_goes_back_to_its_origin(server: ModelServer, client: HttpClient, wire: WireName) -> None:
-    provider = HttpProvider(endpoint(wire, server.base_url), wire_for(wire), client)
+    provider = HttpProvider(endpoint(wire, server.base_url), wire_for(wire), client, CLOCK)
     sent = await replayed(server, provider, provider)
     assert SEALS[wire] in sent
     assert sent.index(SEALS[wire][:15]) < sent.index(b"sunny")
@@ -104,8 +133,8 @@ async def test_sealed_thinking_goes_back_to_its_origin(server: ModelServer, clie
 async def test_sealed_thinking_goes_nowhere_else(
     server: ModelServer, client: HttpClient, wire: WireName, other: WireName
 ) -> None:
-    first = HttpProvider(endpoint(wire, server.base_url), wire_for(wire), client)
-    second = HttpProvider(endpoint(other, server.base_url, "other-model"), wire_for(other), client)
+    first = HttpProvider(endpoint(wire, server.base_url), wire_for(wire), client, CLOCK)
+    second = HttpProvider(endpoint(other, server.base_url, "other-model"), wire_for(other), client, CLOCK)
     sent = await replayed(server, first, second)
     assert b"I need a tool." not in sent
     assert Reply(thinking="I need a tool.").signature.encode() not in sent
@@ -116,7 +145,7 @@ async def test_sealed_thinking_goes_nowhere_else(
 async def test_images_are_sent(server: ModelServer, client: HttpClient, wire: WireName) -> None:
     server.say("A cat.")
     history = History([User((Text("What is this?"), Image("image/png", "aVZCT1J3")))])
-    await ask(HttpProvider(endpoint(wire, server.base_url), wire_for(wire), client), history)
+    await ask(HttpProvider(endpoint(wire, server.base_url), wire_for(wire), client, CLOCK), history)
     assert b"What is this?" in server.requests[0].body
     assert b"image/png" in server.requests[0].body
     assert b"aVZCT1J3" in server.requests[0].body
@@ -165,6 +194,103 @@ def test_what_may_change_stands_behind_the_history(wire: WireName) -> None:
     assert stable(body(wire, history)) == stable(body(wire, history, may_call=False, effort="high"))
 
 
+LIMITS = {
+    "openai_chat": "max_tokens",
+    "openai_responses": "max_output_tokens",
+    "anthropic_messages": "max_tokens",
+}
+
+
+@every_wire
+@pytest.mark.parametrize(("of_endpoint", "of_call"), [(500, 100), (100, 500), (100, None), (None, 100)])
+def test_the_smaller_limit_of_the_endpoint_and_the_call_is_sent(
+    wire: WireName, of_endpoint: int | None, of_call: int | None
+) -> None:
+    at = msgspec.structs.replace(endpoint(wire), max_output=of_endpoint)
+    asked = request(History([user("Hi")]), max_output=of_call)
+    assert json.loads(encoded(asked, at))[LIMITS[wire]] == 100
+
+
+BARE = {
+    "openai_chat": {"model", "messages", "tools", "stream", "max_tokens"},
+    "openai_responses": {
+        "model",
+        "instructions",
+        "input",
+        "tools",
+        "stream",
+        "max_output_tokens",
+        "store",
+    },
+    "anthropic_messages": {"model", "system", "messages", "tools", "stream", "max_tokens"},
+}
+
+
+@every_wire
+@pytest.mark.parametrize("caching", CACHING)
+@pytest.mark.parametrize("model", ["test-model", "claude-opus-5"])
+def test_an_endpoint_that_refused_something_gets_only_what_a_request_needs(
+    wire: WireName, caching: Caching, model: str
+) -> None:
+    at = msgspec.structs.replace(endpoint(wire, model=model), caching=caching, max_output=5000)
+    asked = request(History([user("Hi")]), may_call=False, effort="high")
+    sent = encoded(repaired(asked, "drop_extras"), at)
+    assert set(json.loads(sent)) == BARE[wire]
+    assert b"cache_control" not in sent
+
+
+def repaired(asked: Request, *repairs: Repair) -> Request:
+    return msgspec.structs.replace(asked, repairs=frozenset(repairs))
+
+
+RICH: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "properties": {
+        "pattern": {"type": "string", "pattern": "^a+$", "minLength": 1, "maxLength": 9000},
+        "format": {"type": ["string", "null"], "format": "date-time", "default": {"format": "iso"}},
+        "limit": {"anyOf": [{"type": "integer", "minimum": 0, "exclusiveMaximum": 9}, {"$ref": "#/$defs/maximum"}]},
+        "tags": {"type": "array", "items": {"type": "string", "pattern": "a"}, "maxItems": 900, "uniqueItems": True},
+        "labels": {"type": "object", "additionalProperties": {"type": "string", "format": "uri"}},
+        "shape": {"enum": ["pattern", {"minimum": 1}], "description": "any format"},
+    },
+    "required": ["pattern", "format"],
+    "additionalProperties": False,
+    "$defs": {"maximum": {"type": "number", "multipleOf": 0.5, "maximum": 8, "exclusiveMinimum": 0}},
+}
+PLAIN: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "pattern": {"type": "string"},
+        "format": {"type": ["string", "null"], "default": {"format": "iso"}},
+        "limit": {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/maximum"}]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "labels": {"type": "object"},
+        "shape": {"enum": ["pattern", {"minimum": 1}], "description": "any format"},
+    },
+    "required": ["pattern", "format"],
+    "additionalProperties": False,
+    "$defs": {"maximum": {"type": "number"}},
+}
+
+
+@every_wire
+def test_plain_schemas_keep_every_name_and_lose_what_grammars_cannot_say(wire: WireName) -> None:
+    tool = ToolSpec("search", "Searches.", msgspec.Raw(json.dumps(RICH).encode()))
+    asked = msgspec.structs.replace(request(History([user("Hi")])), tools=(tool, WEATHER))
+    in_full = json.loads(encoded(asked, endpoint(wire)))
+    plain = json.loads(encoded(repaired(asked, "plain_schemas"), endpoint(wire)))
+    assert list(schemas(in_full)) == [RICH, json.loads(bytes(WEATHER.parameters))]
+    assert list(schemas(plain)) == [PLAIN, json.loads(bytes(WEATHER.parameters))]
+    assert {**plain, "tools": in_full["tools"]} == in_full
+
+
+def schemas(sent: dict[str, Any]) -> Iterator[Any]:
+    for tool in sent["tools"]:
+        function = tool.get("function", tool)
+        yield function.get("parameters", function.get("input_schema"))
+
+
 @every_wire
 def test_the_key_stands_in_a_header_and_not_in_the_body(wire: WireName) -> None:
     assert "sk-secret" in "".join(wire_for(wire).headers(Secret("sk-secret")).values())
@@ -199,19 +325,41 @@ def stable(sent: bytes) -> bytes:
     return sent[: sent.rindex(b'],"')].removesuffix(b"]}")
 
 
+def bare(wire: WireName, sent: bytes) -> bytes:
+    """A request without marks, and on the chat wire without the lists that a text became to bear one."""
+    unmarked = sent.replace(b',"cache_control":{"type":"ephemeral"}', b"")
+    if wire != "openai_chat":
+        return unmarked
+    return re.sub(rb'\[\{"type":"text","text":("(?:[^"\\]|\\.)*")\}\]', rb"\1", unmarked)
+
+
 @every_wire
+@pytest.mark.parametrize("caching", CACHING)
 @settings(max_examples=60, deadline=None)
 @given(said=st.lists(rounds(), min_size=1, max_size=3).map(lambda told: [message for each in told for message in each]))
-def test_each_request_begins_with_the_one_before_it(wire: WireName, said: list[Message]) -> None:
+def test_each_request_begins_with_the_one_before_it(wire: WireName, caching: Caching, said: list[Message]) -> None:
     history = History(said[:1])
-    before = body(wire, history)
+    before = body(wire, history, caching=caching)
     for message in said[1:]:
         history.append(message)
-        now = body(wire, history)
-        assert now.startswith(stable(before))
+        now = body(wire, history, caching=caching)
+        assert bare(wire, now).startswith(stable(bare(wire, before)))
         before = now
-    assert before == body(wire, History(said)), "kept bytes and fresh bytes differ"
+    assert before == body(wire, History(said), caching=caching), "kept bytes and fresh bytes differ"
     json.loads(before)
+
+
+@every_wire
+@pytest.mark.parametrize("caching", CACHING)
+@settings(max_examples=60, deadline=None)
+@given(said=st.lists(rounds(), max_size=3).map(lambda told: [message for each in told for message in each]))
+def test_at_most_four_marks_stand_on_anything_but_thinking_and_blank_text(
+    wire: WireName, caching: Caching, said: list[Message]
+) -> None:
+    marked = [found for found in objects(json.loads(body(wire, History(said), caching=caching))) if MARK in found]
+    assert len(marked) <= 4
+    assert "thinking" not in {found.get("type") for found in marked}
+    assert all(found.get("text", "request").strip() for found in marked)
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from talaria.model.clock import SystemClock
 from talaria.model.errors import (
     Disconnected,
     KeyRejected,
@@ -52,18 +53,19 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[HttpClient]:
-    async with HttpClient() as client:
+    async with HttpClient(SystemClock()) as client:
         yield client
 
 
 @pytest.fixture
 def provider(server: ModelServer, client: HttpClient, wire: WireName) -> HttpProvider:
-    endpoint = Endpoint("test", "test-model", server.base_url, wire, key=Secret("sk-secret"))
-    return HttpProvider(endpoint, wire_for(wire), client)
+    endpoint = Endpoint("test", "test-model", server.base_url, wire)
+    return HttpProvider(endpoint, wire_for(wire), client, SystemClock())
 
 
 def question(*, is_streaming: bool = True) -> Request:
-    return Request("Be brief.", (), History([user("What is the weather?")]), SessionId("s1"), is_streaming=is_streaming)
+    history = History([user("What is the weather?")])
+    return Request("Be brief.", (), history, SessionId("s1"), is_streaming=is_streaming, key=Secret("sk-secret"))
 
 
 async def heard(provider: HttpProvider, *, is_streaming: bool = True) -> tuple[list[Delta], Assistant]:
@@ -205,7 +207,7 @@ REFUSALS: dict[int, tuple[type[ProviderFailure], str]] = {
         RequestRejected,
         (
             "test:test-model refused the request (400: Bad Request (scripted by ModelServer)). "
-            "Check the model's settings in config.yaml against that reason."
+            "Check the model's settings in config.yaml."
         ),
     ),
     401: (
@@ -349,24 +351,26 @@ async def body_of(
         return await response.read()
 
 
-async def test_check_passes_where_the_key_is_taken(server: ModelServer, provider: HttpProvider) -> None:
+async def test_an_endpoint_tells_what_it_serves_where_the_key_is_taken(
+    server: ModelServer, provider: HttpProvider
+) -> None:
     port: Provider = provider
-    await port.check()
+    assert await port.models(Secret("sk-secret")) == ["test-model"]
     assert [(request.method, request.path) for request in server.requests] == [("GET", "/v1/models")]
 
 
-async def test_check_tells_a_key_that_is_not_taken(client: HttpClient, wire: WireName) -> None:
+async def test_a_key_that_is_not_taken_is_told_by_the_list_of_models(client: HttpClient, wire: WireName) -> None:
     with ModelServer(listing=Failure(401)) as server:
-        endpoint = Endpoint("test", "test-model", server.base_url + "/", wire, key=Secret("wrong"))
+        endpoint = Endpoint("test", "test-model", server.base_url + "/", wire)
         with pytest.raises(KeyRejected):
-            await HttpProvider(endpoint, wire_for(wire), client).check()
+            await HttpProvider(endpoint, wire_for(wire), client, SystemClock()).models(Secret("wrong"))
         assert server.requests[0].path == "/v1/models"
 
 
-async def test_models_without_an_endpoint_pass_every_check(tmp_path: Path) -> None:
+async def test_models_without_an_endpoint_name_themselves(tmp_path: Path) -> None:
     models: list[Provider] = [DemoProvider(tmp_path / ".env"), ScriptedProvider()]
     for model in models:
-        await model.check()
+        assert await model.models(Secret("")) == [model.endpoint.model]
 
 
 async def test_connection_is_reused_after_a_streamed_answer(server: ModelServer, provider: HttpProvider) -> None:

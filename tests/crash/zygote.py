@@ -22,6 +22,7 @@ from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.events import Event, TurnBegan
 from talaria.model.ids import Epoch, SessionId
 from talaria.model.messages import Assistant, User, user
+from talaria.providers.upstream import Upstream
 from talaria.store.base import CallEnded, CallIntended, CallStarted, Journal, Write
 from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store
 from talaria.testing.proxies import JournalProxy
@@ -148,7 +149,9 @@ async def live(job: Job) -> None:
         tools=tools(world, points, job.mutation),
         open_store=crashing_store(points, change),
     ) as opened:
-        app = replace(opened, provider=CrashingProvider(opened.provider, points))
+        reach = opened.upstream.provider
+        crashing = Upstream(lambda endpoint: CrashingProvider(reach(endpoint), points), opened.clock)
+        app = replace(opened, upstream=crashing)
         row = await app.store.sessions.get(SESSION)
         session = app.session(row, id=SESSION, cwd=home, origin="terminal")
         known = [] if row is None else await asked(app.store.journal)

@@ -18,6 +18,8 @@ from talaria.model.errors import Overloaded, RequestRejected, StoreUnavailable, 
 from talaria.model.events import Event, TextDelta, ToolBegan
 from talaria.model.ids import CallId, Epoch, OwnerId, SessionId
 from talaria.model.messages import Assistant, StopReason, Text, ToolCall, user
+from talaria.providers.route import Route
+from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
 from talaria.runtime.turn import Report
@@ -215,10 +217,15 @@ class Life:
         return LiveSession(
             SESSION,
             row=await self._store.sessions.get(SESSION),
-            setup=Setup(cwd=self._folder, home=self._folder, limits=Limits(max_rounds=4)),
+            setup=Setup(
+                route=Route(self.provider.endpoint),
+                cwd=self._folder,
+                home=self._folder,
+                limits=Limits(max_rounds=4),
+            ),
             store=StoreProxy(self._store, journal, sessions),
             owner=owner,
-            provider=self.provider,
+            upstream=Upstream(lambda _: self.provider, self._clock),
             toolbox=Toolbox(hands()),
             gate=OpenGate(),
             clock=self._clock,

@@ -15,7 +15,7 @@ from talaria.compose import open_store
 from talaria.model.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure, Faults, Reply, call
+from talaria.testing.servers.replies import Failure, Faults, Reply, Usage, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -204,11 +204,12 @@ def test_answer_can_be_asked_for_whole(talaria: Talaria, server: ModelServer) ->
 
 
 def test_limit_that_is_reached_has_an_exit_code_of_its_own(talaria: Talaria, server: ModelServer) -> None:
-    talaria("config", "set", "agent.max_tokens", "10")
-    server.say(Reply(calls=(call("terminal", command="true"),)), "never asked for")
+    talaria("config", "set", "limits.turn.tokens", "5000")
+    usage = Usage(input=4_000, output=900)
+    server.say(Reply(calls=(call("terminal", command="true"),), usage=usage), "never asked for")
     ended = talaria("-q", "x")
     assert ended.returncode == 5
-    assert ended.stderr.endswith("talaria: Stopped: this turn has used 15 of 10 tokens.\n")
+    assert "talaria: Stopped: this turn has used 4,900 of 5,000 tokens, and the next call needs" in ended.stderr
 
 
 def test_demo_makes_real_tool_calls(talaria: Talaria, environment: dict[str, str]) -> None:

@@ -82,10 +82,10 @@ def test_secrets_that_others_can_read_are_told_by_every_command_that_needs_them(
         ("model: {default: 'openai:gpt-5'}", ["OPENAI_API_KEY", ".env"]),
         ("model: {default: some-model}", ["model.base_url", "-m provider:model"]),
         ("agent: {max_turns: -3}", ["config.yaml", "agent.max_turns", ">= 1"]),
-        ("agent: {max_seconds: -1}", ["config.yaml", "agent.max_seconds", "> 0"]),
+        ("limits: {turn: {seconds: -1}}", ["config.yaml", "limits.turn.seconds", "> 0"]),
         (
-            "{agent: {max_cost_usd: 1}, model: {default: m, base_url: 'http://127.0.0.1:9/v1'}}",
-            ["No price is known for m", "providers.custom.models.m.prices", "agent.max_cost_usd"],
+            "{limits: {turn: {cost_usd: 1}}, model: {default: m, base_url: 'http://127.0.0.1:9/v1'}}",
+            ["No price is known for m", "providers.custom.models.m.prices", "cost_usd"],
         ),
     ],
 )
@@ -154,7 +154,7 @@ def unreachable(home: Path) -> None:
         port = listener.getsockname()[1]
     home.mkdir()
     (home / "config.yaml").write_text(
-        f"model: {{default: m, base_url: 'http://127.0.0.1:{port}/v1'}}\nagent: {{max_seconds: 1}}\n"
+        f"model: {{default: m, base_url: 'http://127.0.0.1:{port}/v1'}}\nlimits: {{turn: {{seconds: 1}}}}\n"
     )
 
 
@@ -192,7 +192,7 @@ def test_endpoint_that_says_no_is_told_with_its_reason(
 def test_proxy_that_is_none_is_told_in_a_sentence(talaria: Talaria, home: Path, proxy: str) -> None:
     home.mkdir()
     (home / "config.yaml").write_text(
-        "model: {default: m, base_url: 'https://llm.invalid/v1'}\nagent: {max_seconds: 1}\n"
+        "model: {default: m, base_url: 'https://llm.invalid/v1'}\nlimits: {turn: {seconds: 1}}\n"
     )
     ended = talaria("-q", "x", env={"HTTPS_PROXY": proxy})
     assert ended.returncode in (2, 3)

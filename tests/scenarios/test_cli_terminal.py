@@ -263,13 +263,15 @@ def test_what_was_typed_before_the_question_is_no_answer(
 
 
 def test_slash_commands_are_obeyed(open_terminal: Callable[..., Terminal], server: ModelServer) -> None:
-    server.say("one")
+    server.say("one", '"A fine talk."')
     terminal = open_terminal()
     terminal.see("custom:test-model · session ")
     for typed, answer in [
         ("/help", "Ctrl-C stops an answer."),
         ("/title too early", "talaria: Say something first"),
+        ("/title", "talaria: There is nothing to name yet"),
         ("hello", "one"),
+        ("/title", "This conversation is called A fine talk."),
         ("/title my talk", "This conversation is called my talk."),
         ("/status", "model custom:test-model"),
         ("/nonsense", "There is no command /nonsense; /help lists them."),

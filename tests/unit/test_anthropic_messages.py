@@ -2,16 +2,29 @@
 
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from talaria.model.errors import Disconnected, Overloaded
 from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Message, StopReason, Text, Thinking, ToolCall, ToolResult, User, user
+from talaria.model.messages import (
+    Assistant,
+    Image,
+    Message,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    User,
+    user,
+)
 from talaria.model.usage import Usage
 from talaria.providers.anthropic_messages import AnthropicMessages
-from talaria.providers.base import Effort, Endpoint, Request
+from talaria.providers.base import Caching, Effort, Endpoint, Request
 from talaria.providers.history import History
 
 WIRE = AnthropicMessages()
@@ -26,11 +39,31 @@ def sent(
     model: str = ENDPOINT.model,
     effort: Effort | None = None,
     max_output: int | None = None,
+    of_call: int | None = None,
 ) -> dict[str, Any]:
-    endpoint = Endpoint("anthropic", model, ENDPOINT.base_url, "anthropic_messages", max_output=max_output)
-    request = Request("", (), History(messages), SessionId("s1"), effort=effort)
+    endpoint = msgspec.structs.replace(ENDPOINT, model=model, max_output=max_output)
+    request = Request("", (), History(messages), SessionId("s1"), effort=effort, max_output=of_call)
+    return json.loads(body(request, endpoint))
+
+
+def body(request: Request, endpoint: Endpoint) -> bytes:
     encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
-    return json.loads(WIRE.body(request, endpoint, encoded))
+    return WIRE.body(request, endpoint, encoded)
+
+
+def cached(caching: Caching, messages: Iterable[Message], system: str = "Be brief.") -> bytes:
+    endpoint = msgspec.structs.replace(ENDPOINT, caching=caching)
+    return body(Request(system, (), History(messages), SessionId("s1")), endpoint)
+
+
+def marks(messages: Iterable[Message]) -> list[tuple[int, int, str]]:
+    """Which blocks of which messages are marked, and of what kind they are."""
+    return [
+        (at, place, found["type"])
+        for at, message in enumerate(json.loads(cached("markers", messages))["messages"])
+        for place, found in enumerate(message["content"])
+        if found.get("cache_control") == {"type": "ephemeral"}
+    ]
 
 
 def content(messages: Iterable[Message]) -> list[list[dict[str, Any]]]:
@@ -125,6 +158,99 @@ def test_older_models_do_not_think_while_calls_are_open_that_began_without_think
     assert "thinking" not in sent(history, model="claude-sonnet-4-5", effort="high")
     assert "thinking" in sent([*history, Assistant((Text("Done."),)), user("More")], model="kimi-k3", effort="high")
     assert "thinking" in sent(history, model="claude-opus-5", effort="high")
+
+
+def test_a_fallback_in_the_middle_of_a_turn_thinks_again_in_the_next_turn() -> None:
+    def is_thinking() -> bool:
+        return "thinking" in sent(said, model="claude-sonnet-4-5", effort="high")
+
+    origin = msgspec.structs.replace(ENDPOINT, model="claude-sonnet-4-5").origin
+    thought = Thinking("Hm.", SIGNED)
+    foreign = Assistant((thought, ToolCall(CallId("a"), "x", "{}")), "calls", origin="elsewhere")
+    said: list[Message] = [user("Hi"), foreign, ToolResult(CallId("a"), "x", "1")]
+    assert not is_thinking()
+    own = Assistant((ToolCall(CallId("b"), "x", "{}"),), "calls", origin=origin)
+    said += [own, ToolResult(CallId("b"), "x", "2"), user("Hurry.", author="steering")]
+    assert not is_thinking()
+    said += [Assistant((Text("Done."),), origin=origin), user("More")]
+    assert is_thinking()
+    said += [Assistant((thought, ToolCall(CallId("c"), "x", "{}")), "calls", origin=origin)]
+    said += [ToolResult(CallId("c"), "x", "3")]
+    assert is_thinking()
+
+
+@pytest.mark.parametrize(
+    ("max_output", "of_call", "limit"),
+    [(None, None, 8192), (None, 100, 100), (None, 20_000, 8192), (64_000, 20_000, 20_000), (64_000, None, 64_000)],
+)
+def test_the_smallest_limit_is_sent(max_output: int | None, of_call: int | None, limit: int) -> None:
+    assert sent([user("Hi")], max_output=max_output, of_call=of_call)["max_tokens"] == limit
+
+
+@pytest.mark.parametrize(("of_call", "budget"), [(3000, 1500), (2047, None), (100, None)])
+def test_a_budget_stays_below_the_limit_of_the_call(of_call: int, budget: int | None) -> None:
+    request = sent([user("Hi")], model="claude-sonnet-4-5", effort="high", max_output=64_000, of_call=of_call)
+    assert request.get("thinking", {}).get("budget_tokens") == budget
+
+
+LONG = (
+    user("What is the weather?"),
+    Assistant(
+        (Thinking("Hm.", SIGNED), ToolCall(CallId("a"), "x", "{}"), ToolCall(CallId("b"), "x", "{}")),
+        "calls",
+        origin=ENDPOINT.origin,
+    ),
+    ToolResult(CallId("a"), "x", "sunny"),
+    ToolResult(CallId("b"), "x", "", is_error=True),
+    user("In Celsius.", author="steering"),
+    Assistant((Thinking("Hm.", SIGNED),), origin=ENDPOINT.origin),
+    Assistant((Text("Again."), ToolCall(CallId("c"), "x", "{}")), "calls"),
+    ToolResult(CallId("c"), "x", "21"),
+    Assistant((Text("21."),)),
+    User((Text("And here?"), Image("image/png", "aVZC"))),
+)
+
+
+@pytest.mark.parametrize("caching", ["automatic", "markers", "off"])
+def test_marks_aside_each_request_begins_with_the_one_before_it(caching: Caching) -> None:
+    requests = [
+        cached(caching, LONG[:length]).replace(b',"cache_control":{"type":"ephemeral"}', b"")
+        for length in range(1, len(LONG) + 1)
+    ]
+    for before, now in pairwise(requests):
+        assert now.startswith(before[: before.rindex(b']}],"max_tokens"')])
+    assert b"cache_control" not in requests[-1]
+
+
+def test_the_whole_request_is_marked_behind_its_history() -> None:
+    request = cached("automatic", LONG)
+    assert json.loads(request) == {**json.loads(cached("off", LONG)), "cache_control": {"type": "ephemeral"}}
+    assert request.index(b'"cache_control"') > request.index(b"And here?")
+
+
+def test_without_caching_there_is_no_mark() -> None:
+    assert b"cache_control" not in cached("off", LONG)
+
+
+def test_whoever_is_shown_where_to_cache_is_not_also_told_to_cache_all() -> None:
+    assert "cache_control" not in json.loads(cached("markers", LONG))
+
+
+def test_marks_stand_on_the_last_blocks_of_the_last_two_user_messages() -> None:
+    assert marks([]) == []
+    assert marks(LONG[:1]) == [(0, 0, "text")]
+    assert marks(LONG[:3]) == [(0, 0, "text"), (2, 0, "tool_result")]
+    assert marks(LONG[:4]) == [(0, 0, "text"), (2, 1, "tool_result")]
+    assert marks(LONG[:5]) == [(0, 0, "text"), (2, 2, "text")]
+    assert marks(LONG[:6]) == [(0, 0, "text"), (2, 2, "text")]
+    assert marks(LONG[:8]) == [(2, 2, "text"), (4, 0, "tool_result")]
+    assert marks(LONG) == [(4, 0, "tool_result"), (6, 1, "image")]
+
+
+def test_a_marked_system_prompt_is_a_block() -> None:
+    text = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
+    assert json.loads(cached("markers", LONG))["system"] == [text]
+    assert "system" not in json.loads(cached("markers", LONG, system=""))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.errors import BadConfig, Disconnected
+from talaria.model.clock import SystemClock
+from talaria.model.errors import BadConfig, CertificateRefused, Disconnected
 from talaria.net.client import HttpClient, Response, Timeouts
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Faults, Reply
@@ -98,7 +99,7 @@ async def peer() -> AsyncIterator[Peer]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[HttpClient]:
-    async with HttpClient() as client:
+    async with HttpClient(SystemClock()) as client:
         yield client
 
 
@@ -180,11 +181,12 @@ async def test_a_proxy_for_https_is_not_asked_for_http(
 
 CHILD = """
 import asyncio, json, sys
+from talaria.model.clock import SystemClock
 from talaria.model.errors import TalariaError
 from talaria.net.client import HttpClient, Timeouts
 
 async def main(url):
-    async with HttpClient() as client:
+    async with HttpClient(SystemClock()) as client:
         try:
             async with client.post(url, body=b'{"model":"m"}', headers={}, timeouts=Timeouts()) as response:
                 await response.read()
@@ -215,7 +217,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_a_matter_of_setup(secure
     sentence = (
         f"The certificate of {host} cannot be verified. If your network has its own CA, point SSL_CERT_FILE to it."
     )
-    assert await post_in_child(f"{secure_server.base_url}/messages") == [BadConfig.__name__, sentence]
+    assert await post_in_child(f"{secure_server.base_url}/messages") == [CertificateRefused.__name__, sentence]
 
 
 async def test_a_ca_of_the_network_is_trusted(secure_server: ModelServer, certificate: Path) -> None:
@@ -249,15 +251,15 @@ async def test_an_address_that_is_none_is_a_matter_of_setup(client: HttpClient) 
 async def test_silence_before_the_answer_is_told(client: HttpClient) -> None:
     with ModelServer() as server:
         server.say(Reply(faults=Faults(hang=True)))
-        with pytest.raises(Disconnected, match="did not answer in time"):
-            await read_with(client, server, Timeouts(read_s=0.05))
+        with pytest.raises(Disconnected, match=r"did not answer within 0\.05 s"):
+            await read_with(client, server, Timeouts(first_byte_s=0.05))
 
 
 async def test_silence_in_the_middle_of_an_answer_is_told(client: HttpClient) -> None:
     with ModelServer() as server:
         server.say(Reply("Hello.", faults=Faults(stall_at=100)))
-        with pytest.raises(Disconnected, match="fell silent in the middle of an answer"):
-            await read_with(client, server, Timeouts(read_s=0.05))
+        with pytest.raises(Disconnected, match=r"fell silent for 0\.05 s in the middle of an answer"):
+            await read_with(client, server, Timeouts(chunk_s=0.05))
 
 
 async def test_a_cut_in_the_middle_of_an_answer_is_told(client: HttpClient) -> None:

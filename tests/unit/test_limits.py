@@ -1,14 +1,16 @@
-"""Budgets, prices and retries, decided from values alone."""
+"""What may be spent, and what a call may still cost, told from values alone."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.agent.limits import Limits, Spent, check, cost_usd
-from talaria.agent.retry import GiveUp, Retry, decide
-from talaria.model.errors import LimitReached, Overloaded, RateLimited
+from talaria.agent.limits import MIN_OUTPUT, Call, Cap, cost_usd, fitted
+from talaria.model.errors import LimitReached
 from talaria.model.usage import Usage
 from talaria.providers.base import Prices
+from talaria.store.base import Amount
+
+PRICES = Prices(input=3.0, output=15.0)
 
 
 def test_a_cost_counts_each_bucket_at_its_own_price() -> None:
@@ -20,45 +22,56 @@ def test_cached_tokens_without_a_price_of_their_own_cost_as_much_as_others() -> 
     assert cost_usd(Usage(cache_read=1_000_000, cache_write=1_000_000), Prices(2.0, 8.0)) == pytest.approx(4.0)
 
 
-def test_an_unknown_price_is_no_cost() -> None:
-    assert cost_usd(Usage(input=10**9), None) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("limits", "spent", "says"),
-    [
-        (Limits(max_tokens=10), Spent(Usage(input=6, output=4)), "10 of 10 tokens"),
-        (Limits(max_cost_usd=0.5), Spent(cost_usd=0.51), "$0.51 of $0.50"),
-        (Limits(max_seconds=60), Spent(seconds=61), "61 of 60 seconds"),
-    ],
-)
-def test_a_spent_budget_is_told_in_figures(limits: Limits, spent: Spent, says: str) -> None:
-    with pytest.raises(LimitReached, match="Stopped") as told:
-        check(limits, spent)
-    assert says in str(told.value)
+def test_an_unknown_price_is_no_cost_but_unknown() -> None:
+    assert cost_usd(Usage(input=10**9), None) is None
 
 
 def test_what_is_not_limited_may_be_spent() -> None:
-    check(Limits(), Spent(Usage(input=10**9), cost_usd=10**6, seconds=10**6))
+    call = Call(10**9, 10**9, PRICES)
+    assert fitted(call, Cap(), Amount(10**12, 10**6), "this turn") == call
 
 
-@given(attempt=st.integers(1, 3), jitter=st.floats(0, 0.999))
-def test_each_retry_waits_longer_within_its_bounds(attempt: int, jitter: float) -> None:
-    decision = decide(Overloaded("hot"), attempt, jitter, None)
-    assert isinstance(decision, Retry)
-    shortest = 2.0 * 2 ** (attempt - 1)
-    assert shortest <= decision.delay_s <= shortest * 1.5
+def test_an_answer_is_shortened_to_what_is_left() -> None:
+    assert fitted(Call(1_000, 32_000, None), Cap(tokens=10_000), Amount(5_000), "this turn").output == 4_000
+    by_money = fitted(Call(1_000, 32_000, PRICES), Cap(cost_usd=0.1), Amount(0, 0.037), "this turn")
+    assert by_money.output == 4_000
 
 
-def test_the_fourth_failure_is_the_last() -> None:
-    assert decide(Overloaded("hot"), 4, 0.0, None) == GiveUp()
+@pytest.mark.parametrize(
+    ("cap", "spent", "says"),
+    [
+        (
+            Cap(tokens=10_000),
+            Amount(9_000),
+            "this day has used 9,000 of 10,000 tokens, and the next call needs about 1,2",
+        ),
+        (Cap(cost_usd=0.5), Amount(0, 0.499), "this day has cost $0.50 of $0.50, and the next call needs up to $0.01"),
+        (Cap(cost_usd=0.5), Amount(0, 7.0), "this day has cost $7.00 of $0.50"),
+    ],
+)
+def test_a_cap_that_leaves_too_little_is_told_in_figures(cap: Cap, spent: Amount, says: str) -> None:
+    with pytest.raises(LimitReached, match="Stopped: ") as told:
+        fitted(Call(1_000, 32_000, PRICES), cap, spent, "this day")
+    assert says in str(told.value)
 
 
-def test_the_provider_may_name_the_wait_within_reason() -> None:
-    assert decide(RateLimited("slow", retry_after_s=7), 1, 0.5, None) == Retry(7)
-    assert decide(RateLimited("slow", retry_after_s=86_400), 1, 0.5, None) == Retry(600)
-
-
-def test_a_wait_beyond_the_turns_time_is_not_begun() -> None:
-    assert decide(RateLimited("slow", retry_after_s=30), 1, 0.0, 30) == GiveUp()
-    assert decide(RateLimited("slow", retry_after_s=30), 1, 0.0, 31) == Retry(30)
+@given(
+    prompt=st.integers(0, 10**6),
+    output=st.integers(1, 10**6),
+    cap=st.builds(Cap, st.none() | st.integers(1, 10**7), st.none() | st.floats(0.01, 100)),
+    spent=st.builds(Amount, st.integers(0, 10**7), st.floats(0, 100)),
+    prices=st.none() | st.builds(Prices, st.floats(0, 100), st.floats(0, 100)),
+)
+def test_what_is_allowed_never_exceeds_the_cap(
+    prompt: int, output: int, cap: Cap, spent: Amount, prices: Prices | None
+) -> None:
+    call = Call(prompt, output, prices)
+    try:
+        allowed = fitted(call, cap, spent, "this turn")
+    except LimitReached:
+        return
+    assert min(MIN_OUTPUT, output) <= allowed.output <= output
+    if cap.tokens is not None:
+        assert spent.tokens + allowed.amount.tokens <= cap.tokens
+    if cap.cost_usd is not None:
+        assert allowed.amount.cost_usd == 0 or spent.cost_usd + allowed.amount.cost_usd <= cap.cost_usd + 1e-6

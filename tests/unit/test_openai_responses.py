@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from talaria.model.errors import Disconnected, Overloaded, RateLimited, RequestRejected
 from talaria.model.events import TextDelta, ThinkingDelta
 from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Message, Text, Thinking, ToolCall, user
-from talaria.providers.base import Delta, Endpoint, Request
+from talaria.model.messages import Assistant, Message, Text, Thinking, ToolCall, ToolResult, user
+from talaria.providers.base import Caching, Delta, Endpoint, Request
 from talaria.providers.history import History
 from talaria.providers.openai_responses import OpenAIResponses
 
@@ -20,11 +22,14 @@ SEALED = '{"type":"reasoning","summary":[],"encrypted_content":"c2Vj"}'
 COMPLETED: dict[str, Any] = {"type": "response.completed", "response": {"status": "completed", "output": []}}
 
 
-def sent(messages: Iterable[Message], *, model: str = ENDPOINT.model) -> dict[str, Any]:
-    endpoint = Endpoint("openai", model, ENDPOINT.base_url, "openai_responses")
-    request = Request("", (), History(messages), SessionId("s1"))
+def sent(messages: Iterable[Message], *, model: str = ENDPOINT.model, max_output: int | None = None) -> dict[str, Any]:
+    endpoint = msgspec.structs.replace(ENDPOINT, model=model)
+    return json.loads(body(Request("", (), History(messages), SessionId("s1"), max_output=max_output), endpoint))
+
+
+def body(request: Request, endpoint: Endpoint) -> bytes:
     encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
-    return json.loads(WIRE.body(request, endpoint, encoded))
+    return WIRE.body(request, endpoint, encoded)
 
 
 def told(*events: dict[str, Any]) -> tuple[list[Delta], Assistant]:
@@ -124,13 +129,14 @@ def test_the_mark_of_other_vendors_behind_the_end_is_passed_over() -> None:
     [
         ({"type": "error", "code": "server_error", "message": "busy"}, Overloaded),
         ({"type": "error", "error": {"type": "tokens", "code": "rate_limit_exceeded", "message": "busy"}}, RateLimited),
-        ({"type": "error", "message": "busy"}, RequestRejected),
+        ({"type": "error", "message": "busy"}, Overloaded),
+        ({"type": "error", "code": "invalid_request_error", "message": "busy"}, RequestRejected),
         ({"type": "response.failed", "response": {"error": {"code": "server_error", "message": "busy"}}}, Overloaded),
-        ({"type": "response.failed", "response": {"error": None}}, RequestRejected),
+        ({"type": "response.failed", "response": {"error": None}}, Overloaded),
     ],
 )
 def test_each_form_of_an_error_is_raised(event: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"busy|no reason given"):
+    with pytest.raises(error, match=r"busy|in the middle of an answer"):
         told(event)
 
 
@@ -181,3 +187,36 @@ def test_calls_of_an_incomplete_response_are_cut_off(details: dict[str, str] | N
 def test_call_that_was_never_said_to_be_whole_is_cut_off() -> None:
     begun = added(0, type="function_call", call_id="a", name="x", arguments="")
     assert told(begun, COMPLETED)[1].stop == "length"
+
+
+@pytest.mark.parametrize("caching", ["automatic", "markers", "off"])
+def test_each_request_begins_with_the_one_before_it_and_nothing_is_marked(caching: Caching) -> None:
+    endpoint = msgspec.structs.replace(ENDPOINT, caching=caching)
+    thought = Thinking("Hm.", SEALED)
+    said = (
+        user("What is the weather?"),
+        Assistant((thought, ToolCall(CallId("a"), "x", "{}"), ToolCall(CallId("b"), "x", "{}")), "calls"),
+        ToolResult(CallId("a"), "x", "sunny"),
+        ToolResult(CallId("b"), "x", ""),
+        user("In Celsius.", author="steering"),
+        Assistant((thought,), origin=ENDPOINT.origin),
+        Assistant((thought, Text("Again."), ToolCall(CallId("c"), "x", "{}")), "calls", origin=ENDPOINT.origin),
+        ToolResult(CallId("c"), "x", "21"),
+        Assistant((Text("21."),)),
+        user("And here?"),
+    )
+    histories = (History(said[:length]) for length in range(1, len(said) + 1))
+    requests = [body(Request("Be brief.", (), history, SessionId("s1")), endpoint) for history in histories]
+    for before, now in pairwise(requests):
+        assert now.startswith(before[: before.rindex(b'],"stream"')])
+        assert b"cache_control" not in now
+
+
+@pytest.mark.parametrize(("max_output", "limit"), [(1, 16), (15, 16), (17, 17)])
+def test_a_limit_is_never_smaller_than_the_wire_takes(max_output: int, limit: int) -> None:
+    assert sent([user("Hi")], max_output=max_output)["max_output_tokens"] == limit
+
+
+def test_nothing_is_stored_at_an_endpoint_that_refused_something() -> None:
+    request = Request("", (), History([user("Hi")]), SessionId("s1"), repairs=frozenset({"drop_extras"}))
+    assert json.loads(body(request, ENDPOINT))["store"] is False

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from talaria.model.ids import SessionId
+from talaria.providers.demo import ENDPOINT
+from talaria.providers.route import Route
 from talaria.runtime.prompt import build
 from talaria.runtime.setup import Setup, spill_folder
 
@@ -14,7 +16,7 @@ def setup(tmp_path: Path) -> Setup:
     (tmp_path / "home").mkdir()
     (tmp_path / "repo" / "deep" / "er").mkdir(parents=True)
     (tmp_path / "repo" / ".git").mkdir()
-    return Setup(cwd=tmp_path / "repo" / "deep" / "er", home=tmp_path / "home")
+    return Setup(route=Route(ENDPOINT), cwd=tmp_path / "repo" / "deep" / "er", home=tmp_path / "home")
 
 
 def test_without_any_file_it_is_short_and_names_the_working_directory(setup: Setup) -> None:
@@ -35,7 +37,7 @@ def test_soul_of_the_project_is_not_read(setup: Setup) -> None:
 
 def test_instructions_of_the_embedding_program_come_before_the_soul(setup: Setup) -> None:
     (setup.home / "SOUL.md").write_text("soul")
-    embedded = Setup(cwd=setup.cwd, home=setup.home, instructions="You sort mail.")
+    embedded = Setup(route=Route(ENDPOINT), cwd=setup.cwd, home=setup.home, instructions="You sort mail.")
     assert build(embedded).startswith("You sort mail.")
 
 

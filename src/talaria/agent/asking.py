@@ -1,38 +1,35 @@
-"""One answer from the model: streamed to the observers, asked again when the failure may pass."""
+"""One answer from the model: streamed to the observers, and healed where a failure can be."""
 
-import random
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 
 import msgspec
 
-from talaria.agent.retry import GiveUp, Retry, decide
+from talaria.agent.healing import heal
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
-from talaria.model.errors import Disconnected, ProviderFailure, RequestRejected, Transient
-from talaria.model.events import AnswerRestarted, Notice, RoundEnded
+from talaria.model.errors import Disconnected, ProviderFailure, RequestRejected
+from talaria.model.events import Notice, RoundEnded
 from talaria.model.ids import CallId, new_call_id
 from talaria.model.messages import Assistant, AssistantPart, ToolCall
-from talaria.providers.base import Provider, Request
+from talaria.providers import failures
+from talaria.providers.base import Endpoint, Request
+from talaria.providers.size import prompt_tokens
+
+FULL_SHARE = 0.9
+"""A prompt of so much of the window leaves no room to answer."""
 
 
-async def ask(provider: Provider, turn: Turn, request: Request, sink: Sink) -> Assistant:
-    """Raises `LimitReached` before a call, `ProviderFailure` when no attempt brought an answer."""
-    attempt = 1
+async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
+    """Raises `LimitReached` before a call, `ProviderFailure` when no attempt at any endpoint brought an answer."""
     while True:
-        turn.check_budget()
         try:
-            answer = await _attempt(provider, turn, request, sink)
-        except Transient as failure:
-            match decide(failure, attempt, random.random(), turn.seconds_left):  # noqa: S311  (jitter)
-                case Retry(delay_s):
-                    sink.emit(AnswerRestarted(str(failure)))
-                    sink.emit(Notice(f"{failure} Trying again in {delay_s:.0f} s."))
-                    await turn.clock.sleep(delay_s)
-                    attempt += 1
-                case GiveUp():
-                    raise
+            answer = await _attempt(turn, request, sink)
+        except ProviderFailure as failure:
+            turn.budget.check()  # out of time says more than the failure that came of it
+            await heal(turn, failure, sink)
         else:
+            turn.walk.succeeded()
             if answer.stop == "length" and not answer.calls:
                 sink.emit(Notice("The answer was cut off at the model's output limit (model.max_tokens)."))
             answer = with_own_ids(answer, turn.history.call_ids)
@@ -40,27 +37,49 @@ async def ask(provider: Provider, turn: Turn, request: Request, sink: Sink) -> A
             return answer
 
 
-async def _attempt(provider: Provider, turn: Turn, request: Request, sink: Sink) -> Assistant:
-    async with aclosing(provider.stream(request)) as items:
+async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
+    walk, endpoint = turn.walk, turn.walk.endpoint
+    request = await turn.budget.reserve(endpoint, request)
+    request = msgspec.structs.replace(request, key=await walk.key(), repairs=walk.repairs)
+    turn.warn_when_full(request, endpoint, sink)
+    try:
+        answer = await _streamed(turn, request, sink)
+    except ProviderFailure:
+        raise
+    except Exception as fault:
+        failure = failures.raised(endpoint.label, fault)
+        if failure is None:
+            raise
+        raise failure from fault
+    turn.budget.charge(answer, endpoint)
+    if not answer.text and not answer.calls:
+        raise _nothing_said(answer, request, endpoint)
+    return answer
+
+
+async def _streamed(turn: Turn, request: Request, sink: Sink) -> Assistant:
+    async with aclosing(turn.walk.provider.stream(request)) as items:
         async for item in items:
-            if not isinstance(item, Assistant):
-                sink.emit(item)
-                continue
-            turn.charge(item, provider.endpoint)
-            if not item.text and not item.calls:
-                raise _nothing_said(item, provider.endpoint.label)
-            return item
-    raise Disconnected(f"{provider.endpoint.label} ended its answer without completing it.")
+            if isinstance(item, Assistant):
+                return item
+            sink.emit(item)
+    raise Disconnected(f"{turn.walk.endpoint.label} ended its answer without completing it.")
 
 
-def _nothing_said(answer: Assistant, label: str) -> ProviderFailure:
+def _nothing_said(answer: Assistant, request: Request, endpoint: Endpoint) -> ProviderFailure:
+    label = endpoint.label
     match answer.stop:
         case "refused":
-            return RequestRejected(f"{label} refused to answer.")
+            return RequestRejected(f"{label} refused to answer.", kind="content_policy_blocked")
+        case "length" if endpoint.window is not None and prompt_tokens(request) > FULL_SHARE * endpoint.window:
+            return RequestRejected(
+                f"This conversation is too long for {label}. Begin a new one, or use a model with a larger window.",
+                kind="context_overflow",
+            )
         case "length":
             return RequestRejected(f"{label} spent all its output on thinking; raise model.max_tokens in config.yaml.")
         case _:
-            return Disconnected(f"{label} sent an empty answer.")
+            return Disconnected(f"{label} sent an empty answer.", kind="invalid_answer")
 
 
 def with_own_ids(answer: Assistant, taken: AbstractSet[CallId]) -> Assistant:

@@ -3,12 +3,12 @@
 import msgspec
 
 from talaria.agent.asking import ask
+from talaria.agent.healing import announce
 from talaria.agent.sink import Sink
 from talaria.agent.tool_calls import intents, run_calls
 from talaria.agent.turn import Turn
 from talaria.model.entries import MessageAdded
 from talaria.model.messages import Assistant, Text, ToolCall, user
-from talaria.providers.base import Provider
 from talaria.tools.executor import Executor
 
 _CLOSING = user(
@@ -18,17 +18,19 @@ _CLOSING = user(
 )
 
 
-async def run_turn(turn: Turn, *, provider: Provider, tools: Executor, sink: Sink, rounds_used: int = 0) -> Assistant:
+async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int = 0) -> Assistant:
     """Return the final answer; `runtime/turn.py` commits it together with the turn's end."""
+    if not turn.walk.is_on_primary:
+        await announce(turn, turn.walk.route.primary, "It is resting after a limit or a failure.", sink)
     is_closing = turn.history.last == _CLOSING  # as a crash may have left it
-    for _ in range(rounds_used, turn.limits.max_rounds if not is_closing else 0):
+    for _ in range(rounds_used, turn.max_rounds if not is_closing else 0):
         for note in turn.take_steering():
             await sink.record(MessageAdded(note))
         turn.breaker.begin_round()
-        answer = await ask(provider, turn, turn.view(), sink)
+        answer = await ask(turn, turn.view(), sink)
         if not answer.calls and turn.conclude():
             return answer
-        await sink.record(MessageAdded(answer), *intents(turn, answer))  # returns once it survives a crash
+        await sink.record(MessageAdded(answer), *turn.budget.take_writes(), *intents(turn, answer))  # survives a crash
         await run_calls(answer, turn, tools, sink)
         if turn.breaker.has_tripped:
             break
@@ -37,7 +39,7 @@ async def run_turn(turn: Turn, *, provider: Provider, tools: Executor, sink: Sin
     turn.conclude()
     if not is_closing:
         await sink.record(MessageAdded(_CLOSING))
-    return without_calls(await ask(provider, turn, turn.closing_view(), sink))
+    return without_calls(await ask(turn, turn.closing_view(), sink))
 
 
 def without_calls(answer: Assistant) -> Assistant:

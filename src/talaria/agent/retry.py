@@ -1,12 +1,18 @@
-"""What to do about a failed model call: pure, tested without a network."""
+"""What to do about a failed model call: pure, tested without a network.
+
+In this order: mend the request, another key, wait and ask again, fresh connections, another endpoint, give up.
+"""
 
 from dataclasses import dataclass
 
-from talaria.model.errors import Transient
+from talaria.model.errors import ProviderFailure, Repair
+from talaria.providers.treatment import TREATMENTS, Treatment
 
-MAX_ATTEMPTS = 4
+FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 60.0
 MAX_RETRY_AFTER_S = 600.0
+SHORT_WAIT_S = 10.0
+"""For so long a key that is asked to slow down is waited for, even if there is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +21,97 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Mend:
+    repair: Repair
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshKey:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class RotateKey:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FallBack:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     pass
 
 
-def decide(failure: Transient, attempt: int, jitter: float, seconds_left: float | None) -> Retry | GiveUp:
-    """`attempt` counts from 1; `jitter` is from [0, 1); `seconds_left` of the turn's budget, if it has one."""
-    if attempt >= MAX_ATTEMPTS:
-        return GiveUp()
-    backoff_s = min(2.0 * 2 ** (attempt - 1), MAX_BACKOFF_S)
-    delay_s = backoff_s + jitter * backoff_s / 2
+Decision = Retry | Mend | RefreshKey | RotateKey | Reconnect | FallBack | GiveUp
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a turn stands on its route when a call fails."""
+
+    failures: int = 1
+    """At this endpoint, since it was come to or reconnected; this one included."""
+    max_attempts: int = 3
+    failures_of_key: int = 1
+    has_other_key: bool = False
+    can_refresh: bool = False
+    may_reconnect: bool = False
+    repairs: frozenset[Repair] = frozenset()
+    has_fallback: bool = False
+    has_wider_fallback: bool = False
+    seconds_left: float | None = None
+    """For waiting, of the turn's time; None: without end."""
+
+
+def decide(failure: ProviderFailure, at: Standing, jitter: float) -> Decision:
+    """`jitter` is from [0, 1)."""
+    treatment = TREATMENTS[failure.kind]
+    repair = failure.repair
+    if repair is not None and not at.repairs.issuperset((repair,)):
+        return Mend(repair)
+    delay_s = _delay_s(failure, at.failures, jitter)
+    by_key = _by_key(failure, treatment, at, delay_s)
+    if by_key is not None:
+        return by_key
+    may_fall_back = at.has_wider_fallback if treatment.fall_back == "wider" else at.has_fallback
+    if treatment.fall_back in ("at_once", "wider") and may_fall_back:
+        return FallBack()
+    if treatment.retry and at.failures < at.max_attempts and _fits(delay_s, at):
+        return Retry(delay_s)
+    if treatment.reconnect and at.may_reconnect and _fits(reconnect_delay_s(at.failures), at):
+        return Reconnect(reconnect_delay_s(at.failures))
+    return FallBack() if treatment.fall_back == "after_retries" and may_fall_back else GiveUp()
+
+
+def reconnect_delay_s(failures: int) -> float:
+    return min(3.0 + failures, 8.0)
+
+
+def _by_key(failure: ProviderFailure, treatment: Treatment, at: Standing, delay_s: float) -> Decision | None:
+    if failure.kind == "auth" and at.can_refresh:
+        return RefreshKey()
+    if not at.has_other_key or treatment.rotate == "never":
+        return None
+    is_worth_waiting = treatment.rotate == "second" and at.failures_of_key < 2 and delay_s <= SHORT_WAIT_S
+    if is_worth_waiting and at.failures < at.max_attempts and _fits(delay_s, at):
+        return Retry(delay_s)
+    return RotateKey()
+
+
+def _delay_s(failure: ProviderFailure, failures: int, jitter: float) -> float:
     if failure.retry_after_s is not None:
-        delay_s = min(failure.retry_after_s, MAX_RETRY_AFTER_S)
-    if seconds_left is not None and delay_s >= seconds_left:
-        return GiveUp()
-    return Retry(delay_s)
+        return min(failure.retry_after_s, MAX_RETRY_AFTER_S)
+    backoff_s = min(FIRST_BACKOFF_S * 2 ** (failures - 1), MAX_BACKOFF_S)
+    return backoff_s + jitter * backoff_s / 2
+
+
+def _fits(delay_s: float, at: Standing) -> bool:
+    return at.seconds_left is None or delay_s < at.seconds_left

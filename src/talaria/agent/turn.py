@@ -1,20 +1,22 @@
-"""A turn in progress: what the model is shown, what has been spent, what the person added meanwhile."""
+"""A turn in progress: what the model is shown, where it is asked, what the person added meanwhile."""
 
 from collections import deque
 from collections.abc import Iterator
 
 import msgspec
 
-from talaria.agent import limits as budget
 from talaria.agent.breaker import Breaker
-from talaria.agent.limits import Limits, Spent
+from talaria.agent.budget import Budget
+from talaria.agent.sink import Sink
+from talaria.agent.walk import Walk
 from talaria.model.clock import Clock
+from talaria.model.events import Notice
 from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, User, user
+from talaria.model.messages import User, user
 from talaria.model.tools import ToolSpec
-from talaria.model.usage import NO_USAGE, Usage
 from talaria.providers.base import Effort, Endpoint, Request
 from talaria.providers.history import History
+from talaria.providers.size import prompt_tokens
 
 
 class Turn:
@@ -26,24 +28,26 @@ class Turn:
         system: str,
         tools: tuple[ToolSpec, ...],
         history: History,
-        limits: Limits,
+        walk: Walk,
+        budget: Budget,
         clock: Clock,
+        max_rounds: int = 1,
         effort: Effort | None = None,
         is_streaming: bool = True,
     ) -> None:
         self.id = id
-        self.limits = limits
+        self.walk = walk
+        self.budget = budget
+        self.max_rounds = max_rounds
         self.breaker = Breaker()
         self.history = history
         self.clock = clock
-        self.usage: Usage = NO_USAGE
-        self._cost_usd = 0.0
-        self._began = clock.monotonic()
         self._request = Request(
             system=system, tools=tools, history=history, session=session, effort=effort, is_streaming=is_streaming
         )
         self._steering: deque[User] = deque()
         self._takes_steering = True
+        self._warned_at: Endpoint | None = None
 
     def view(self) -> Request:
         """What the model reads now: the history is shared and grows as it is recorded."""
@@ -68,22 +72,12 @@ class Turn:
         while self._steering:
             yield self._steering.popleft()
 
-    def carry(self, usage: Usage, endpoint: Endpoint) -> None:
-        """What the turn had used before a crash counts against its limits. The time that passed does not."""
-        self.usage += usage
-        self._cost_usd += budget.cost_usd(usage, endpoint.prices)
-
-    def charge(self, answer: Assistant, endpoint: Endpoint) -> None:
-        if answer.usage is not None:
-            self.carry(answer.usage, endpoint)
-
-    def check_budget(self) -> None:
-        """Raises `LimitReached`."""
-        elapsed_s = self.clock.monotonic() - self._began
-        budget.check(self.limits, Spent(self.usage, self._cost_usd, elapsed_s))
-
-    @property
-    def seconds_left(self) -> float | None:
-        if self.limits.max_seconds is None:
-            return None
-        return self.limits.max_seconds - (self.clock.monotonic() - self._began)
+    def warn_when_full(self, request: Request, endpoint: Endpoint, sink: Sink) -> None:
+        """Once per endpoint and turn, when the window in use is nearly full."""
+        if endpoint.window is None or endpoint.compact_at is None or self._warned_at == endpoint:
+            return
+        tokens = prompt_tokens(request)
+        if tokens > endpoint.compact_at:
+            self._warned_at = endpoint
+            share = f"about {100 * tokens // endpoint.window} % of the window of {endpoint.label}"
+            sink.emit(Notice(f"This conversation takes {share}; when it is full, begin a new one."))

@@ -12,13 +12,17 @@ from talaria.cli.exits import guarded
 
 _MODULES = {
     "chat": "talaria.cli.chat",
+    "model": "talaria.cli.model",
     "sessions": "talaria.cli.sessions",
+    "usage": "talaria.cli.usage",
     "config": "talaria.cli.config",
     "doctor": "talaria.cli.doctor",
 }
 _SUMMARIES = {
     "chat": "Talk to the model (the default).",
+    "model": "List and try models, and choose the default.",
     "sessions": "List, show, search, export and change conversations.",
+    "usage": "What model calls have used and cost.",
     "config": "Read and change settings.",
     "doctor": "Check that everything is in order.",
 }

@@ -17,12 +17,14 @@ from talaria.cli.lines import lines
 from talaria.cli.notices import complain, say
 from talaria.cli.render import Format, print_failure, view_for
 from talaria.cli.slash import obey
+from talaria.cli.usage import summary
 from talaria.compose import Application, Settings, open_application
 from talaria.model.entries import MessageAdded
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
 from talaria.model.messages import Assistant, User, user
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
+from talaria.runtime.titles import title_for
 from talaria.runtime.turn import Report
 from talaria.store.base import Session, Sessions
 
@@ -108,7 +110,10 @@ class Conversation:
 
     @property
     def status(self) -> str:
-        return f"Session {self._live.id} · model {self._app.provider.endpoint.label}"
+        return f"Session {self._live.id} · model {self._app.route.primary.label}"
+
+    def usage(self) -> str:
+        return self._runner.run(summary(self._app.store.spending, self._live.id, self._app.clock.now()))
 
     def begin_anew(self) -> None:
         """Also what was allowed once for all is asked again."""
@@ -121,6 +126,12 @@ class Conversation:
         if self._runner.run(sessions.get(self._live.id)) is None:
             raise BadInput("Say something first: a conversation without a message is not kept.")
         self._runner.run(sessions.rename(self._live.id, title))
+
+    def proposed_title(self) -> str:
+        """By the model that is set for titles."""
+        entries = self._runner.run(self._app.store.journal.entries(self._live.id))
+        messages = [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
+        return self._runner.run(title_for(self._live.id, messages, self._app.auxiliary("title")))
 
     def _session(self, row: Session | None) -> LiveSession:
         return self._app.session(
@@ -153,7 +164,7 @@ class Conversation:
             return exits.INTERRUPTED
         if report is None:
             return exits.DONE
-        view.finish(report, self._app.provider.endpoint.label)
+        view.finish(report)
         if report.error is not None:
             complain(str(report.error))
         if report.outcome == "completed":
@@ -181,7 +192,7 @@ class Conversation:
     def _greet(self) -> None:
         self._mention_model()
         if self._options.is_interactive:
-            label = self._app.provider.endpoint.label
+            label = self._app.route.primary.label
             say(f"Talaria {__version__} · {label} · session {self._live.id} · /help")
             self._recall()
         self._mention_interrupted()
@@ -200,6 +211,8 @@ class Conversation:
     def _mention_model(self) -> None:
         if self._app.is_stand_in:
             say("No API key and no local model server found: using the demo model, a scripted stand-in.")
+        for sentence in self._app.left_out:
+            say(sentence)
 
     def _mention_interrupted(self) -> None:
         """Of other conversations, to one who begins a new one."""

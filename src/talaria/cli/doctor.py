@@ -81,10 +81,13 @@ async def _store(home: Path) -> Finding:
 
 async def _model(settings: Settings) -> Finding:
     async with open_application(settings) as app:
-        endpoint = app.provider.endpoint
-        await app.provider.check()
+        primary = app.route.primary
+        await app.upstream.provider(primary).models(await app.upstream.keys(primary).take(primary.model))
     if app.is_stand_in:
         return Finding("model", "warn", "demo: no API key and no local model server found")
-    if endpoint.provider == DEMO:
+    if primary.provider == DEMO:
         return Finding("model", "ok", "demo, a scripted stand-in, as you asked for")
-    return Finding("model", "ok", f"{endpoint.label} answers at {endpoint.base_url}")
+    if app.left_out:
+        return Finding("model", "warn", f"{primary.label} answers at {primary.base_url}; {' '.join(app.left_out)}")
+    standing_in = "".join(f", then {fallback.label}" for fallback in app.route.fallbacks)
+    return Finding("model", "ok", f"{primary.label} answers at {primary.base_url}{standing_in}")

@@ -1,6 +1,8 @@
 """How a turn is shown: text as it comes, or as JSON. stdout carries only the answer; everything else goes to stderr."""
 
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Literal, Protocol
 
 import msgspec
@@ -9,7 +11,16 @@ from talaria.cli import exits
 from talaria.cli.notices import say
 from talaria.cli.safe import printable
 from talaria.model.errors import TalariaError
-from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ToolBegan, ToolEnded
+from talaria.model.events import (
+    AnswerRestarted,
+    Event,
+    Notice,
+    RoundEnded,
+    RouteSwitched,
+    TextDelta,
+    ToolBegan,
+    ToolEnded,
+)
 from talaria.runtime.turn import Report
 
 Format = Literal["text", "json", "stream-json"]
@@ -20,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 class View(Protocol):
     def show(self, event: Event) -> None: ...
-    def finish(self, report: Report, model: str) -> None: ...
+    def finish(self, report: Report) -> None: ...
 
 
 class TextView:
@@ -49,13 +60,13 @@ class TextView:
                 say(f"● {name} {_short(arguments)}")
             case ToolEnded(result, seconds):
                 say(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
-            case Notice(text):
+            case Notice() | RouteSwitched():
                 self._end_line()
-                say(text)
+                say(_notice(event))
             case _:
                 pass
 
-    def finish(self, report: Report, model: str) -> None:  # noqa: ARG002
+    def finish(self, report: Report) -> None:
         self._end_line()
         if not self._is_live and report.outcome == "completed":
             sys.stdout.write(f"{report.text}\n")
@@ -75,17 +86,17 @@ class JsonView:
     """One document at the end."""
 
     def show(self, event: Event) -> None:
-        if isinstance(event, Notice):
-            say(event.text)
+        if isinstance(event, Notice | RouteSwitched):
+            say(_notice(event))
 
-    def finish(self, report: Report, model: str) -> None:
+    def finish(self, report: Report) -> None:
         print_json(
             {
                 "ok": report.outcome == "completed",
                 "session": report.session,
                 "turn": report.turn,
                 "outcome": report.outcome,
-                "model": model,
+                "model": report.model,
                 "text": report.text,
                 "usage": {**msgspec.structs.asdict(report.usage), "total": report.usage.total},
                 **({"error": error_document(report.error)} if report.error else {}),
@@ -100,7 +111,7 @@ class StreamJsonView:
         sys.stdout.write(_encode(event).decode() + "\n")
         sys.stdout.flush()
 
-    def finish(self, report: Report, model: str) -> None:
+    def finish(self, report: Report) -> None:
         """`TurnDone` has said it."""
 
 
@@ -124,8 +135,23 @@ def print_failure(error: TalariaError) -> None:
     print_json({"ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
 
 
+@contextmanager
+def told(*, as_json: bool) -> Generator[None]:
+    """A failure inside is printed as JSON, too, if JSON was asked for."""
+    try:
+        yield
+    except TalariaError as error:
+        if as_json:
+            print_failure(error)
+        raise
+
+
 def error_document(error: TalariaError) -> dict[str, str]:
     return {"type": type(error).__name__, "message": str(error)}
+
+
+def _notice(event: Notice | RouteSwitched) -> str:
+    return event.text if isinstance(event, Notice) else f"{event.reason} Going on with {event.model}."
 
 
 def _short(arguments: str) -> str:

@@ -4,8 +4,7 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,11 +13,11 @@ import msgspec
 
 from talaria.cli import surroundings
 from talaria.cli.notices import say
-from talaria.cli.render import print_failure, print_json
+from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable
 from talaria.compose import open_store
 from talaria.model.entries import MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted
-from talaria.model.errors import BadInput, TalariaError
+from talaria.model.errors import BadInput
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.runtime.setup import spill_folder
@@ -38,19 +37,8 @@ def _with_store(ctx: click.Context, work: Callable[[Store], Awaitable[T]], *, as
         async with open_store(surroundings.home(ctx)) as store:
             return await work(store)
 
-    with _told(as_json=as_json):
+    with told(as_json=as_json):
         return asyncio.run(run())
-
-
-@contextmanager
-def _told(*, as_json: bool) -> Generator[None]:
-    """A failure inside is printed as JSON, too, if JSON was asked for."""
-    try:
-        yield
-    except TalariaError as error:
-        if as_json:
-            print_failure(error)
-        raise
 
 
 @command.command("list", help="Latest first.")
@@ -113,7 +101,7 @@ def export(ctx: click.Context, name: str, output: Path | None, as_json: bool) ->
     if output is None:
         click.echo(lines, nl=False)
         return
-    with _told(as_json=as_json):
+    with told(as_json=as_json):
         _write(output, lines)
     _done(as_json, f"Wrote {len(entries)} entries to {output}.", session=row.id, file=str(output))
 
@@ -141,7 +129,7 @@ def rename(ctx: click.Context, name: str, title: str, as_json: bool) -> None:
 def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     row = _with_store(ctx, lambda store: store.sessions.find(name), as_json=as_json)
     if not yes:
-        with _told(as_json=as_json):
+        with told(as_json=as_json):
             may_delete = _confirm(row, can_ask=not as_json and sys.stdin is not None and sys.stdin.isatty())
         if not may_delete:
             say("Nothing was deleted.")

@@ -3,12 +3,13 @@
 from typing import Protocol
 
 from talaria.cli.notices import complain, say
-from talaria.model.errors import BadInput, TalariaError
+from talaria.model.errors import TalariaError
 
 _HELP = """\
 /new            begin a new conversation
-/title NAME     give this one a name (then: talaria -r NAME)
+/title [NAME]   give this one a name, or let the model find one (then: talaria -r NAME)
 /status         which conversation and model this is
+/usage          what it has used and cost, and what today has
 /help           this
 /quit           leave (Ctrl-D does, too)
 Ctrl-C stops an answer. Anything else is a message."""
@@ -19,8 +20,10 @@ class Chat(Protocol):
 
     @property
     def status(self) -> str: ...
+    def usage(self) -> str: ...
     def begin_anew(self) -> None: ...
     def rename(self, title: str) -> None: ...
+    def proposed_title(self) -> str: ...
 
 
 def obey(line: str, chat: Chat) -> bool:
@@ -36,6 +39,8 @@ def obey(line: str, chat: Chat) -> bool:
             _title(chat, argument.strip())
         case "/status":
             say(chat.status)
+        case "/usage":
+            _usage(chat)
         case "/help":
             say(_HELP)
         case _:
@@ -45,9 +50,15 @@ def obey(line: str, chat: Chat) -> bool:
 
 def _title(chat: Chat, title: str) -> None:
     try:
-        if not title:
-            raise BadInput("Give a name: /title NAME")
+        title = title or chat.proposed_title()
         chat.rename(title)
         say(f"This conversation is called {title}.")
+    except TalariaError as error:
+        complain(str(error))
+
+
+def _usage(chat: Chat) -> None:
+    try:
+        say(chat.usage())
     except TalariaError as error:
         complain(str(error))

@@ -103,16 +103,15 @@ def _unknown_key(key: str, path: str) -> str:
 def _known_keys(path: str) -> list[str]:
     """The settings that may stand at `path`."""
     struct: Any = Config
-    for name in filter(None, path.replace("[...]", ".*").split(".")):
-        struct = _step(struct, name)
+    for name in re.split(r"[.\[\]]+", path):
+        if name and name != "..." and not name.isdecimal():  # else it leads into a list or a dict
+            types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+            struct = _struct_in(types[name])
     return list(struct.__struct_fields__)
 
 
-def _step(struct: Any, name: str) -> Any:
-    if name == "*":
-        return struct.__args__[-1]
-    types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
-    found = types[name]
-    options = [option for option in getattr(found, "__args__", ()) if hasattr(option, "__struct_fields__")]
-    is_plain_optional = getattr(found, "__origin__", None) is None and options
-    return options[0] if is_plain_optional else found
+def _struct_in(type: Any) -> Any:
+    """The one struct that a setting's type is made of, however it is wrapped."""
+    if hasattr(type, "__struct_fields__"):
+        return type
+    return next((found for part in getattr(type, "__args__", ()) if (found := _struct_in(part))), None)

@@ -6,16 +6,24 @@ import msgspec
 
 from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
-from talaria.providers.base import Effort, Prices, WireName
+from talaria.providers.base import Caching, Effort, Prices, Rotation, WireName
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[float, msgspec.Meta(gt=0)]
 Price = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class TimeoutsConfig(Timeouts, frozen=True, forbid_unknown_fields=True):
-    connect_s: Amount = Timeouts().connect_s
-    read_s: Amount = Timeouts().read_s
+class TimeoutsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is left out is as usual: longer for a server on this machine."""
+
+    connect_s: Amount | None = None
+    first_byte_s: Amount | None = None
+    chunk_s: Amount | None = None
+    total_s: Amount | None = None
+
+    def over(self, usual: Timeouts) -> Timeouts:
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(usual, **given)
 
 
 class PricesConfig(Prices, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +60,13 @@ class ProviderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     base_url: str | None = None
     api_key: Secret = NO_SECRET
+    api_keys: tuple[Secret, ...] = ()
+    """More of them: when one is used up or asked to slow down, another takes over."""
+    key_command: str | None = None
+    """A command that prints the key; run again when that key is not taken any more."""
+    rotation: Rotation = "fill_first"
     wire: WireName | None = None
+    prompt_caching: Caching | None = None
     headers: dict[str, Secret] = {}
     """Secret, because some endpoints take their key in one."""
     timeouts: TimeoutsConfig | None = None
@@ -62,18 +76,64 @@ class ProviderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """In place of `model.streaming`."""
 
 
+class Fallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model that stands in when the one before it does not answer."""
+
+    provider: str
+    model: str | None = None
+    base_url: str | None = None
+    api_key: Secret = NO_SECRET
+
+
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     max_turns: Count = 60
     """Rounds of tool calls per turn."""
-    max_tokens: Count | None = None
-    max_cost_usd: Amount | None = None
-    max_seconds: Amount | None = None
+    api_max_retries: Count = 3
+    """How often one model is asked before the failure counts."""
+    max_wait_s: Amount = 900.0
+    """How long one turn waits, in all, for failures to pass."""
+
+
+class CapConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    tokens: Count | None = None
+    cost_usd: Amount | None = None
+
+
+class TurnCapConfig(CapConfig, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    seconds: Amount | None = None
+
+
+class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What may be spent. A day ends at midnight, local time."""
+
+    turn: TurnCapConfig = TurnCapConfig()
+    session: CapConfig = CapConfig()
+    day: CapConfig = CapConfig()
+    person: CapConfig = CapConfig()
+    """Of one person in one day."""
+
+    @property
+    def are_in_money(self) -> bool:
+        return any(cap.cost_usd is not None for cap in (self.turn, self.session, self.day, self.person))
+
+
+class AuxiliaryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Models for small work beside the conversation, each as `provider:model`; left out, the conversation's own."""
+
+    default: str | None = None
+    title: str | None = None
+    summary: str | None = None
+    judge: str | None = None
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     model: ModelConfig = ModelConfig()
+    fallback_providers: str | Fallback | tuple[str | Fallback, ...] = ()
+    """One or several, in order: `provider:model`, or its parts."""
     providers: dict[str, ProviderConfig] = {}
     agent: AgentConfig = AgentConfig()
+    limits: LimitsConfig = LimitsConfig()
+    auxiliary: AuxiliaryConfig = AuxiliaryConfig()
 
 
 def decode_secret(type: type, value: Any) -> Any:

@@ -6,15 +6,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from talaria.config.schema import Config, ModelConfig, ProviderConfig
+from talaria.config.schema import Config, ModelConfig, ProviderConfig, TimeoutsConfig
 from talaria.model.errors import BadConfig, MissingCredential
 from talaria.model.secret import Secret
 from talaria.net.timeouts import Timeouts
-from talaria.providers.base import Endpoint, WireName
+from talaria.providers.base import Caching, Endpoint, WireName
 from talaria.providers.catalog import ModelFacts, ProviderFacts, catalog
 
 DEMO = "demo"
-LOCAL_TIMEOUTS = Timeouts(connect_s=5.0, read_s=1800.0)
+LOCAL_TIMEOUTS = Timeouts(connect_s=5.0, first_byte_s=1800.0, chunk_s=600.0, total_s=7200.0)
+MAX_NUMBERED_KEYS = 9
+_AGGREGATORS = ("openrouter.ai", "nousresearch.com")
+"""Hosts that pass requests on to others, under whatever name they are configured."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -27,7 +30,7 @@ class Choice(msgspec.Struct, frozen=True):
 def choose(config: Config, environment: Mapping[str, str], wanted: str | None = None) -> Choice | None:
     """None: nothing is configured and no key is there, so a local server may be looked for."""
     named = wanted or config.model.default
-    provider, model = _split(named, config) if named is not None else (None, None)
+    provider, model = split(named, config) if named is not None else (None, None)
     if named == DEMO or (provider is None and config.model.provider == DEMO):
         return Choice(DEMO)
     chosen = provider or _configured(config) or _provider_at_hand(config, environment)
@@ -36,14 +39,30 @@ def choose(config: Config, environment: Mapping[str, str], wanted: str | None = 
     return Choice(chosen, model)
 
 
+def as_default(choice: Choice, config: Config) -> dict[str, str]:
+    """The settings, in the order in which to write them, that make this model the default as `-m` would call it now.
+
+    An address or a key under `model:` stays with the provider that it was written for.
+    """
+    if choice.provider == DEMO:
+        return {"model.default": DEMO}
+    named = {"model.default": f"{choice.provider}:{choice.model or ''}"}
+    general, owner = config.model, _configured(config)
+    if owner is None or owner == choice.provider:
+        return named
+    if any((general.base_url, general.api_key, general.wire, general.context_length, general.max_tokens)):
+        return named if general.provider else {"model.provider": owner, **named}
+    return {**named, "model.provider": choice.provider} if general.provider else named
+
+
 def _configured(config: Config) -> str | None:
     """The provider that the settings under `model:` are about; None: whichever is chosen."""
     general = config.model
-    by_default = _split(general.default, config)[0] if general.default else None
+    by_default = split(general.default, config)[0] if general.default else None
     return general.provider or by_default or ("custom" if general.base_url else None)
 
 
-def _split(named: str, config: Config) -> tuple[str | None, str]:
+def split(named: str, config: Config) -> tuple[str | None, str]:
     """`provider:model`; a colon inside a model's name (`qwen3:8b`) is part of it."""
     provider, colon, model = named.partition(":")
     if not colon:
@@ -76,34 +95,45 @@ def check(config: Config, environment: Mapping[str, str]) -> None:
         endpoint(choice, config, environment)
 
 
-def endpoint(choice: Choice, config: Config, environment: Mapping[str, str]) -> Endpoint:
-    """Raises `BadConfig`, `MissingCredential` with what to set and where."""
+def endpoint(
+    choice: Choice, config: Config, environment: Mapping[str, str], general: ModelConfig | None = None
+) -> Endpoint:
+    """Raises `BadConfig`, `MissingCredential` with what to set and where. `general` replaces the settings `model:`."""
     facts, own = _facts(choice.provider, config)
-    is_meant = _configured(config) in (None, choice.provider)
-    general = config.model if is_meant else ModelConfig()  # else its address and key are somebody else's
+    general = general or general_for(choice.provider, config)
     model = choice.model or own.default_model or facts.default_model
     if model is None:
         raise BadConfig(f"No model is set for {facts.label}: set model.default in config.yaml, or use -m.")
     base_url = _address(facts, general.base_url or own.base_url, environment)
+    wire = general.wire or own.wire or _wire(facts, base_url)
     known, override = _known(facts, model), own.models.get(model)
     prices = (override and override.prices) or known.prices
-    if config.agent.max_cost_usd is not None and prices is None and not facts.is_local:
+    if config.limits.are_in_money and prices is None and not facts.is_local:
         raise BadConfig(
             f"No price is known for {model}: set providers.{choice.provider}.models.{model}.prices in config.yaml, "
-            "or remove agent.max_cost_usd."
+            "or remove the limits on cost_usd."
         )
     return Endpoint(
         provider=choice.provider,
         model=model,
         base_url=base_url,
-        wire=general.wire or own.wire or _wire(facts, base_url),
-        key=_key(facts, general.api_key or own.api_key, environment, base_url),
+        wire=wire,
+        keys=_keys(facts, own, general.api_key, environment, base_url),
+        key_command=own.key_command,
+        rotation=own.rotation,
         headers=tuple((name, value.reveal()) for name, value in own.headers.items()),
         window=general.context_length or (override and override.context_length) or known.window,
         max_output=general.max_tokens or (override and override.max_tokens) or known.max_output,
         prices=prices,
-        timeouts=own.timeouts or (LOCAL_TIMEOUTS if facts.is_local else Timeouts()),
+        timeouts=(own.timeouts or TimeoutsConfig()).over(LOCAL_TIMEOUTS if facts.is_local else Timeouts()),
+        caching=own.prompt_caching or _caching(facts, wire, base_url, model),
+        is_aggregator=facts.is_aggregator or _is_aggregator(base_url),
     )
+
+
+def general_for(provider: str, config: Config) -> ModelConfig:
+    """The settings under `model:` if they are about this provider; else its address and key are somebody else's."""
+    return config.model if _configured(config) in (None, provider) else ModelConfig()
 
 
 def is_streaming(provider: str, config: Config) -> bool:
@@ -169,14 +199,38 @@ def _wire(facts: ProviderFacts, base_url: str) -> WireName:
     return facts.wire
 
 
-def _key(facts: ProviderFacts, given: Secret, environment: Mapping[str, str], base_url: str) -> Secret:
-    key = given or Secret(_from(environment, facts.keys) or "")
-    if key or facts.is_local or facts.name == "custom" or not facts.keys or base_url != facts.base_url:
-        return key
+def _caching(facts: ProviderFacts, wire: WireName, base_url: str, model: str) -> Caching:
+    if base_url == facts.base_url:
+        return facts.caching if model.startswith(facts.cached_models) else "off"
+    return "markers" if wire == "anthropic_messages" and not facts.is_local else "off"
+
+
+def _is_aggregator(base_url: str) -> bool:
+    host = urlsplit(base_url).hostname or ""
+    return any(host == name or host.endswith(f".{name}") for name in _AGGREGATORS)
+
+
+def _keys(
+    facts: ProviderFacts, own: ProviderConfig, given: Secret, environment: Mapping[str, str], base_url: str
+) -> tuple[Secret, ...]:
+    written = [key for key in (given, own.api_key, *own.api_keys) if key]
+    keys = tuple(dict.fromkeys(written or _keys_in(environment, facts.keys)))
+    is_open = facts.is_local or facts.name == "custom" or not facts.keys or base_url != facts.base_url
+    if keys or is_open or own.key_command:
+        return keys
     raise MissingCredential(
         f"{facts.label} needs an API key: put {facts.keys[0]}=… into .env (`talaria config set {facts.keys[0]} …`). "
         f"Keys are made at {facts.signup}."
     )
+
+
+def _keys_in(environment: Mapping[str, str], names: tuple[str, ...]) -> list[Secret]:
+    """Under the first name that is set, and `NAME_2`, `NAME_3` … for more of them."""
+    name = next((name for name in names if environment.get(name)), None)
+    if name is None:
+        return []
+    numbered = [name, *(f"{name}_{number}" for number in range(2, MAX_NUMBERED_KEYS + 1))]
+    return [Secret(environment[each]) for each in numbered if environment.get(each)]
 
 
 def _from(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:

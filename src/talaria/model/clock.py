@@ -16,6 +16,10 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
+    async def expire(self, seconds: float) -> None:
+        """As `sleep`, for a time limit, which nobody hopes to see the end of: no clock is moved on for its sake."""
+        ...
+
 
 class SystemClock:
     def now(self) -> float:
@@ -25,4 +29,7 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def expire(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

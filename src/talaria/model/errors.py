@@ -8,8 +8,36 @@ TalariaError
 └── Fenced              stop quietly: another owner runs this session now
 
 `ProviderFailure` marks, across those groups, what a model endpoint did: RateLimited, Overloaded, Disconnected,
-KeyRejected, RequestRejected.
+KeyRejected, RequestRejected, CertificateRefused. Its `kind` says what happened; what may be done about each kind is
+in `providers/treatment.py`.
 """
+
+from typing import ClassVar, Literal
+
+FailureKind = Literal[
+    "auth",
+    "forbidden",
+    "billing",
+    "rate_limit",
+    "upstream_rate_limit",
+    "long_context_tier",
+    "overloaded",
+    "server_error",
+    "timeout",
+    "transport",
+    "invalid_answer",
+    "context_overflow",
+    "suspected_overflow",
+    "payload_too_large",
+    "model_not_found",
+    "policy_blocked",
+    "format_error",
+    "content_policy_blocked",
+    "ssl_cert_verification",
+    "unknown",
+]
+Repair = Literal["drop_images", "drop_thinking", "drop_extras", "rename_limit", "plain_schemas"]
+"""How a request may be changed that an endpoint refuses as it is."""
 
 
 class TalariaError(Exception):
@@ -87,24 +115,46 @@ class Denied(ModelCorrectable):
 
 
 class ProviderFailure(TalariaError):
-    pass
+    usual_kind: ClassVar[FailureKind] = "unknown"
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        kind: FailureKind | None = None,
+        retry_after_s: float | None = None,
+        repair: Repair | None = None,
+    ) -> None:
+        super().__init__(sentence)
+        self.kind: FailureKind = kind or self.usual_kind
+        self.retry_after_s = retry_after_s
+        self.repair: Repair | None = repair
+        """With this the same request may be taken."""
 
 
 class RateLimited(ProviderFailure, Transient):
-    pass
+    usual_kind = "rate_limit"
 
 
 class Overloaded(ProviderFailure, Transient):
-    pass
+    usual_kind = "overloaded"
 
 
 class Disconnected(ProviderFailure, Transient):
-    pass
+    """No whole answer came: the connection failed, fell silent, or brought something else."""
+
+    usual_kind = "transport"
 
 
 class KeyRejected(ProviderFailure, OperatorError):
-    pass
+    usual_kind = "auth"
 
 
 class RequestRejected(ProviderFailure, OperatorError):
-    """The endpoint will not take this request as it is; asking again would not help."""
+    """The endpoint will not take this request as it is; asking it again would not help."""
+
+    usual_kind = "format_error"
+
+
+class CertificateRefused(ProviderFailure, OperatorError):
+    usual_kind = "ssl_cert_verification"

@@ -12,6 +12,19 @@ class TurnBegan(msgspec.Struct, frozen=True, tag="turn_began"):
     session: SessionId
     turn: TurnId
     model: str
+    window: int | None = None
+    """Of the model's context, in tokens; from `compact_at` on it is rather full."""
+    compact_at: int | None = None
+
+
+class RouteSwitched(msgspec.Struct, frozen=True, tag="route_switched"):
+    """The turn goes on with another model, whose window counts now."""
+
+    before: str
+    model: str
+    reason: str
+    window: int | None = None
+    compact_at: int | None = None
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text"):
@@ -55,6 +68,19 @@ class TurnDone(msgspec.Struct, frozen=True, tag="turn_done"):
     text: str
     usage: Usage
     error: str = ""
+    model: str = ""
+    """That answered, or was asked last."""
 
 
-Event = TurnBegan | TextDelta | ThinkingDelta | AnswerRestarted | ToolBegan | ToolEnded | Notice | RoundEnded | TurnDone
+Event = (
+    TurnBegan
+    | RouteSwitched
+    | TextDelta
+    | ThinkingDelta
+    | AnswerRestarted
+    | ToolBegan
+    | ToolEnded
+    | Notice
+    | RoundEnded
+    | TurnDone
+)

@@ -1,10 +1,9 @@
-"""The one HTTP client: one pool and one TLS context per process. Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate
-CA (`SSL_CERT_FILE`) are honoured; redirects are not followed, so that a key never travels to another host.
+"""The one HTTP client: one pool per address, one TLS context. Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate CA
+(`SSL_CERT_FILE`) are honoured; redirects are not followed, so that a key never travels to another host.
 
-aiohttp is known only here (docs/adr/0002).
+aiohttp is known only here and in `pool.py` (docs/adr/0002).
 """
 
-import asyncio
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -13,8 +12,11 @@ from typing import Protocol, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from talaria.model.errors import BadConfig, Disconnected
+from talaria.model.clock import Clock
+from talaria.model.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
 from talaria.net import tls
+from talaria.net.pool import Pool
+from talaria.net.stall import StallWatch
 from talaria.net.timeouts import Timeouts
 from talaria.waiting import in_thread
 
@@ -34,9 +36,11 @@ class Response(Protocol):
 
 
 class _Response:
-    def __init__(self, response: aiohttp.ClientResponse, host: str) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, host: str, watch: StallWatch, timeouts: Timeouts) -> None:
         self._response = response
         self._host = host
+        self._watch = watch
+        self._timeouts = timeouts
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
@@ -44,9 +48,10 @@ class _Response:
         content = self._response.content
         while True:
             try:
-                chunk = await content.readany()
+                async with self._watch.waiting(self._timeouts.chunk_s):
+                    chunk = await content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-                raise _lost(self._host, fault) from fault
+                raise _lost(self._host, fault, self._watch, self._timeouts) from fault
             if not chunk:
                 return
             yield chunk
@@ -63,17 +68,23 @@ class _Response:
 
 
 class HttpClient:
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pools: dict[str, Pool] = {}
         self._tls: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        while self._pools:
+            await self._pools.popitem()[1].close()
+
+    async def renew(self, url: str) -> None:
+        """Fresh connections for this address; what is under way keeps the old ones to its end."""
+        pool = self._pools.pop(_origin(url), None)
+        if pool is not None:
+            await pool.retire()
 
     @asynccontextmanager
     async def post(
@@ -93,30 +104,38 @@ class HttpClient:
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeouts: Timeouts
     ) -> AsyncGenerator[Response]:
         host = urlsplit(url).netloc.rpartition("@")[2]
-        proxy = _proxy_for(url)
-        context = await self._context_for(url, proxy)
-        try:
-            response = await self._pool().request(
-                method,
-                url,
-                data=body,
-                headers={"Accept-Encoding": "identity", **headers},
-                proxy=proxy,
-                ssl=context,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect_s, sock_read=timeouts.read_s),
-            )
-        except aiohttp.InvalidURL as fault:
-            shown = url.rpartition("@")[2]
-            raise BadConfig(f"{shown!r} is not an address: check base_url in config.yaml.") from fault
-        except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-            raise _unreachable(host, fault) from fault
-        except ValueError as fault:
-            raise BadConfig("The API key or a header holds signs that cannot be sent: check .env.") from fault
-        try:
-            yield _Response(response, host)
-        finally:
-            response.release()  # back to the pool if it was read to its end, else closed
+        pool = self._pool_for(url)
+        context = await self._context_for(url, pool.proxy)
+        async with pool.lease() as session, StallWatch(self._clock, timeouts.total_s) as watch:
+            try:
+                async with watch.waiting(timeouts.first_byte_s):
+                    response = await session.request(
+                        method,
+                        url,
+                        data=body,
+                        headers={"Accept-Encoding": "identity", **headers},
+                        proxy=pool.proxy,
+                        ssl=context,
+                        allow_redirects=False,
+                        timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect_s),
+                    )
+            except aiohttp.InvalidURL as fault:
+                shown = url.rpartition("@")[2]
+                raise BadConfig(f"{shown!r} is not an address: check base_url in config.yaml.") from fault
+            except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+                raise _unreachable(host, fault, timeouts) from fault
+            except ValueError as fault:
+                raise BadConfig("The API key or a header holds signs that cannot be sent: check .env.") from fault
+            try:
+                yield _Response(response, host, watch, timeouts)
+            finally:
+                response.release()  # back to the pool if it was read to its end, else closed
+
+    def _pool_for(self, url: str) -> Pool:
+        origin = _origin(url)
+        if origin not in self._pools:
+            self._pools[origin] = Pool(_proxy_for(url))
+        return self._pools[origin]
 
     async def _context_for(self, url: str, proxy: str | None) -> "ssl.SSLContext | bool":
         """Made when the first address needs it: a server on this machine usually does not."""
@@ -126,12 +145,10 @@ class HttpClient:
             self._tls = await in_thread(tls.context)
         return self._tls
 
-    def _pool(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
-            )
-        return self._session
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _proxy_for(url: str) -> str | None:
@@ -147,13 +164,15 @@ def _proxy_for(url: str) -> str | None:
     return proxy
 
 
-def _unreachable(host: str, fault: Exception) -> Disconnected | BadConfig:
+def _unreachable(host: str, fault: Exception, timeouts: Timeouts) -> ProviderFailure:
     if isinstance(fault, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return BadConfig(
+        return CertificateRefused(
             f"The certificate of {host} cannot be verified. If your network has its own CA, point SSL_CERT_FILE to it."
         )
-    if isinstance(fault, TimeoutError | asyncio.TimeoutError):
-        return Disconnected(f"{host} did not answer in time.")
+    if isinstance(fault, aiohttp.ConnectionTimeoutError):
+        return Disconnected(f"{host} cannot be reached: no connection within {timeouts.connect_s:g} s.")
+    if isinstance(fault, TimeoutError):
+        return Disconnected(f"{host} did not answer within {timeouts.first_byte_s:g} s.")
     return Disconnected(f"Cannot reach {host}: {_reason(fault)}.")
 
 
@@ -163,7 +182,9 @@ def _reason(fault: Exception) -> str:
     return getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
 
 
-def _lost(host: str, fault: Exception) -> Disconnected:
-    if isinstance(fault, TimeoutError | asyncio.TimeoutError):
-        return Disconnected(f"{host} fell silent in the middle of an answer.")
-    return Disconnected(f"The connection to {host} broke in the middle of an answer.")
+def _lost(host: str, fault: Exception, watch: StallWatch, timeouts: Timeouts) -> Disconnected:
+    if not isinstance(fault, TimeoutError):
+        return Disconnected(f"The connection to {host} broke in the middle of an answer.")
+    if watch.is_out_of_time:
+        return Disconnected(f"{host} had not finished its answer within {timeouts.total_s:g} s.")
+    return Disconnected(f"{host} fell silent for {timeouts.chunk_s:g} s in the middle of an answer.")

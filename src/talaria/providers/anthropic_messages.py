@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from talaria.providers.anthropic_messages_stream import MessagesDecoder
 from talaria.providers.arguments import as_object
 from talaria.providers.base import Effort, Endpoint, Request
 from talaria.providers.identifiers import fitting
+from talaria.providers.repairs import drops_extras, repaired
 
 DEFAULT_MAX_TOKENS = 8192
 MIN_BUDGET_TOKENS = 1024
@@ -20,6 +22,9 @@ _BUDGETS: dict[Effort, int] = {"minimal": 1024, "low": 4096, "medium": 10_000, "
 _THINKS_BY_BUDGET = re.compile(r"claude-3|claude-(?:opus|sonnet|haiku)-4(?![-.][6-9])|^(?!.*claude)")
 """Claude up to 4.5, and other vendors' models on this wire. Every later Claude is told an effort, and most refuse a
 budget."""
+
+_OAUTH = "sk-ant-oat"
+"""How tokens of an OAuth login begin, which are no API keys."""
 
 _encode = msgspec.json.Encoder().encode
 _USER = b'{"role":"user","content":['
@@ -34,6 +39,8 @@ class AnthropicMessages:
 
     def headers(self, key: Secret) -> Mapping[str, str]:
         version = {"anthropic-version": "2023-06-01"}
+        if key.reveal().startswith(_OAUTH):
+            return {"Authorization": f"Bearer {key.reveal()}", "anthropic-beta": "oauth-2025-04-20", **version}
         return {"x-api-key": key.reveal(), **version} if key else version
 
     def encode(self, message: Message, origin: str) -> bytes:
@@ -48,8 +55,10 @@ class AnthropicMessages:
                 return _USER + _encode(_tool_result(message))
 
     def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
+        request, endpoint = repaired(request, endpoint)
+        marked = _with_marks(messages) if endpoint.caching == "markers" else messages
         return prefix.body(
-            _head(request, endpoint), "messages", b"".join(_merged(messages)), _tail(request, endpoint, messages)
+            _head(request, endpoint), "messages", b"".join(_merged(marked)), _tail(request, endpoint, messages)
         )
 
     def decoder(self, endpoint: Endpoint) -> MessagesDecoder:
@@ -76,6 +85,27 @@ def _merged(messages: Iterable[bytes]) -> Iterator[bytes]:
     yield b"]}" if opened else b""
 
 
+def _with_marks(messages: Sequence[bytes]) -> Sequence[bytes]:
+    """A mark where this request ends, and one where the request before it ended, to be found however much came since.
+
+    With the system prompt's they are three; four are allowed.
+    """
+    marked = list(messages)
+    for index in islice(_ends(messages), 2):
+        marked[index] = prefix.marked(marked[index])
+    return marked
+
+
+def _ends(messages: Sequence[bytes]) -> Iterator[int]:
+    """The messages that end a user's, once neighbours are merged; newest first."""
+    is_followed = False
+    for index in reversed(range(len(messages))):
+        is_user = messages[index].startswith(_USER)
+        if is_user and not is_followed:
+            yield index
+        is_followed = is_user
+
+
 def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     head: dict[str, Any] = {"model": endpoint.model}
     if request.tools:
@@ -83,15 +113,19 @@ def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
             {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
             for tool in request.tools
         ]
-    if request.system:
+    if request.system and endpoint.caching == "markers":
+        head["system"] = [{"type": "text", "text": request.system, "cache_control": prefix.MARK}]
+    elif request.system:
         head["system"] = request.system
     return head
 
 
 def _tail(request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> dict[str, Any]:
-    max_tokens = endpoint.max_output or DEFAULT_MAX_TOKENS
+    max_tokens = _max_tokens(request, endpoint)
     tail: dict[str, Any] = {"max_tokens": max_tokens, "stream": request.is_streaming}
-    if request.tools and not request.may_call:
+    if endpoint.caching == "automatic":
+        tail["cache_control"] = prefix.MARK
+    if request.tools and not request.may_call and not drops_extras(request):
         tail["tool_choice"] = {"type": "none"}
     if request.effort is None:
         return tail
@@ -102,6 +136,11 @@ def _tail(request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> di
     if budget >= MIN_BUDGET_TOKENS and _may_think(messages):
         tail["thinking"] = {"type": "enabled", "budget_tokens": budget}
     return tail
+
+
+def _max_tokens(request: Request, endpoint: Endpoint) -> int:
+    most = endpoint.max_output or DEFAULT_MAX_TOKENS
+    return most if request.max_output is None else min(most, request.max_output)
 
 
 def _may_think(messages: Sequence[bytes]) -> bool:

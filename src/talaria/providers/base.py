@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from talaria.model.errors import Repair
 from talaria.model.events import TextDelta, ThinkingDelta
 from talaria.model.ids import SessionId
 from talaria.model.messages import Assistant, Message
@@ -15,6 +16,13 @@ from talaria.providers.history import History
 
 WireName = Literal["openai_chat", "openai_responses", "anthropic_messages"]
 Effort = Literal["minimal", "low", "medium", "high"]
+Rotation = Literal["fill_first", "round_robin", "least_used", "random"]
+Caching = Literal["automatic", "markers", "off"]
+"""How an endpoint is told to cache the prompt: by one word for the whole request, by marks on stable prefixes, or not
+at all (most cache without being told)."""
+
+COMPACT_SHARE = 0.75
+"""How full a window may become before the conversation wants to be shorter."""
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -33,18 +41,30 @@ class Endpoint(msgspec.Struct, frozen=True):
     model: str
     base_url: str
     wire: WireName
-    key: Secret = NO_SECRET
+    keys: tuple[Secret, ...] = ()
+    """Any of them opens it; none: it is open."""
+    key_command: str | None = None
+    """Prints a key that is worth more than those, and another one when that has expired."""
+    rotation: Rotation = "fill_first"
     headers: tuple[tuple[str, str], ...] = ()
     window: int | None = None
     """Context window in tokens, where known."""
     max_output: int | None = None
     prices: Prices | None = None
     timeouts: Timeouts = Timeouts()
+    caching: Caching = "off"
+    is_aggregator: bool = False
+    """It passes requests on to others: new connections to it do not heal theirs."""
 
     @property
     def origin(self) -> str:
         """Who wrote a message: sealed thinking may go back there only."""
         return f"{self.wire} {self.base_url} {self.model}"
+
+    @property
+    def compact_at(self) -> int | None:
+        """Prompt tokens from which on the conversation wants to be shorter."""
+        return None if self.window is None else int(self.window * COMPACT_SHARE)
 
     @property
     def label(self) -> str:
@@ -64,6 +84,13 @@ class Request(msgspec.Struct, frozen=True):
     """False in a closing call: the tools stay (the prefix must not change), but none may be called."""
     effort: Effort | None = None
     is_streaming: bool = True
+    key: Secret = NO_SECRET
+    max_output: int | None = None
+    """Of this call, where the endpoint's own is too much."""
+    seconds: float | None = None
+    """What is left of the turn's time: the answer must be there by then."""
+    repairs: frozenset[Repair] = frozenset()
+    """What to leave out, because the endpoint refused it."""
 
 
 Delta = TextDelta | ThinkingDelta
@@ -77,8 +104,12 @@ class Provider(Protocol):
         """Deltas as they come; the last item is the whole message. Raises `ProviderFailure`."""
         ...
 
-    async def check(self) -> None:
-        """Raises when the endpoint cannot be reached or does not take the key. Costs no tokens."""
+    async def models(self, key: Secret) -> Sequence[str]:
+        """What the endpoint says that it serves. Raises when it cannot be reached or does not take the key. Free."""
+        ...
+
+    async def reconnect(self) -> None:
+        """Begin anew with fresh connections; answers that are under way keep theirs."""
         ...
 
 

@@ -5,7 +5,7 @@ from importlib import resources
 
 import msgspec
 
-from talaria.providers.base import Prices, WireName
+from talaria.providers.base import Caching, Prices, WireName
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
@@ -27,6 +27,10 @@ class ProviderFacts(msgspec.Struct, frozen=True):
     default_model: str | None = None
     is_local: bool = False
     is_aggregator: bool = False
+    caching: Caching = "off"
+    """How its own address is told to cache a prompt."""
+    cached_models: tuple[str, ...] = ("",)
+    """Beginnings of the names of the models for which that holds."""
     signup: str = ""
     models: dict[str, ModelFacts] = {}
 

@@ -9,6 +9,7 @@ import msgspec
 from talaria.model.events import TextDelta
 from talaria.model.ids import new_call_id
 from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, User
+from talaria.model.secret import Secret
 from talaria.model.usage import Usage
 from talaria.providers.base import Delta, Endpoint, Request
 
@@ -54,8 +55,11 @@ class DemoProvider:
             yield TextDelta(word)
         yield answer
 
-    async def check(self) -> None:
-        """A script is always at hand."""
+    async def models(self, key: Secret) -> Sequence[str]:  # noqa: ARG002
+        return [ENDPOINT.model]
+
+    async def reconnect(self) -> None:
+        """There is nothing to connect to."""
 
 
 def _answer(request: Request, introduction: str) -> Assistant:

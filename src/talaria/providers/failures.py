@@ -1,22 +1,53 @@
-"""What an endpoint's refusal means and who must act on it."""
+"""What an endpoint's refusal means: status, headers and body, or an exception, become one kind of `ProviderFailure`.
+
+Classified here, once; what may be done about a kind is in `treatment.py`, what is done is decided in `agent/retry.py`.
+"""
 
 from collections.abc import Mapping
 
 import msgspec
 
-from talaria.model.errors import Disconnected, KeyRejected, Overloaded, ProviderFailure, RateLimited, RequestRejected
+from talaria.model.errors import (
+    Disconnected,
+    FailureKind,
+    KeyRejected,
+    Overloaded,
+    ProviderFailure,
+    RateLimited,
+    Repair,
+    RequestRejected,
+)
+from talaria.providers import wording
+from talaria.providers.retry_after import retry_after_s
 
 MAX_QUOTE_CHARS = 300
-_OVERLOAD_TYPES = frozenset(
-    {"overloaded_error", "server_error", "api_error", "internal_server_error", "timeout_error", "overloaded"}
+TRANSPORT_ERRORS = frozenset(
+    {
+        "ReadTimeout",
+        "ConnectTimeout",
+        "PoolTimeout",
+        "WriteTimeout",
+        "ConnectError",
+        "ReadError",
+        "WriteError",
+        "RemoteProtocolError",
+        "APIConnectionError",
+        "APITimeoutError",
+    }
 )
-_RATE_TYPES = frozenset({"rate_limit_error", "rate_limit_exceeded", "insufficient_quota", "429"})
+"""Names of exception classes in the libraries that providers are written with. We import none of those."""
+_MISSPELT = "Check the model's name and base_url."
+
+
+class _Metadata(msgspec.Struct):
+    raw: str = ""
 
 
 class _Detail(msgspec.Struct):
     message: str = ""
     type: str | None = None
     code: str | int | None = None
+    metadata: _Metadata | None = None
 
 
 class _Body(msgspec.Struct):
@@ -25,37 +56,31 @@ class _Body(msgspec.Struct):
     detail: str = ""
 
 
-def refused(label: str, status: int, headers: Mapping[str, str], body: bytes) -> ProviderFailure:
-    """An HTTP status other than 2xx."""
-    said = _quote(body)
-    if status in (401, 403):
-        return KeyRejected(f"{label} did not accept the API key ({status}{said}). Check the key in your .env.")
-    if status == 402:
-        return KeyRejected(
-            f"{label} wants to be paid first ({status}{said}). Add credit there, or change the key in your .env."
-        )
-    if status == 404:
-        return RequestRejected(f"{label} does not exist there ({status}{said}). Check the model's name and base_url.")
-    if status == 429:
-        return RateLimited(f"{label} asks to slow down ({status}{said}).", retry_after_s=_retry_after(headers))
-    if status in (408, 409) or status >= 500:
-        return Overloaded(f"{label} is in trouble ({status}{said}).", retry_after_s=_retry_after(headers))
-    if 300 <= status < 400:
-        return RequestRejected(f"{label} redirects elsewhere ({status}); set base_url to the final address.")
-    what_to_do = f"Check the model's settings in config.yaml{' against that reason' if said else ''}."
-    return RequestRejected(f"{label} refused the request ({status}{said}). {what_to_do}")
+def refused(
+    label: str, status: int, headers: Mapping[str, str], body: bytes, *, now: float, is_large: bool = False
+) -> ProviderFailure:
+    """An HTTP status other than 2xx. `is_large`: the conversation fills a good part of the window."""
+    detail = _read(body)
+    kind, repair = _judge(status, detail, is_large=is_large)
+    wait_s = retry_after_s(headers, _full_text(detail), now)
+    return _failure(label, kind, _quoted(status, detail), wait_s=wait_s, repair=repair)
 
 
 def in_stream(label: str, error: bytes) -> ProviderFailure:
     """An error object inside a stream that began with 200."""
     detail = _detail(error)
-    said = _clip(detail.message) or "no reason given"
-    kinds = {str(detail.type), str(detail.code)}
-    if kinds & _RATE_TYPES:
-        return RateLimited(f"{label} asks to slow down: {said}.")
-    if kinds & _OVERLOAD_TYPES or any(kind.startswith("5") for kind in kinds):
-        return Overloaded(f"{label} failed in the middle of an answer: {said}.")
-    return RequestRejected(f"{label} reported an error in the middle of an answer: {said}.")
+    said = _said(detail)
+    kind, repair = _judge(_implied_status(detail), detail, is_large=False)
+    return _failure(label, kind, f"in the middle of an answer{f': {said}' if said else ''}", repair=repair)
+
+
+def raised(label: str, fault: Exception) -> ProviderFailure | None:
+    """An exception of the library that a provider is written with; None if it is no failure of the transport."""
+    names = {ancestor.__name__ for ancestor in type(fault).__mro__}
+    if not names & TRANSPORT_ERRORS:
+        return None
+    said = _clip(str(fault))
+    return Disconnected(f"The connection to {label} failed ({type(fault).__name__}{f': {said}' if said else ''}).")
 
 
 def broken_off() -> Disconnected:
@@ -64,37 +89,187 @@ def broken_off() -> Disconnected:
 
 
 def unreadable(label: str, data: bytes) -> Disconnected:
-    return Disconnected(f"{label} sent something that is not an answer: {_clip(data.decode('utf-8', 'replace'))!r}.")
+    said = _clip(data.decode("utf-8", "replace"))
+    return Disconnected(f"{label} sent something that is not an answer: {said!r}.", kind="invalid_answer")
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def _judge(status: int, detail: _Detail, *, is_large: bool) -> tuple[FailureKind, Repair | None]:
+    """The first rule that fits, from the most telling sign to the least."""
+    said = _full_text(detail)
+    if status < 400 and status != 0:
+        return "format_error", None
+    if status not in (401, 402, 429) and wording.says_overflow(said):
+        return "context_overflow", None
+    if status in _PLAIN:
+        return _PLAIN[status], None
+    if status in _BY_WORDS:
+        return _BY_WORDS[status](said), None
+    if 400 <= status < 500 or wording.blames_the_request(said):
+        is_vague = wording.is_vague(detail.message)
+        return _judge_request(said, may_hide_overflow=status == 400 and is_large and is_vague)
+    return ("server_error" if status >= 500 else "unknown"), None
+
+
+def _judge_request(said: str, *, may_hide_overflow: bool) -> tuple[FailureKind, Repair | None]:
+    if wording.says_policy(said):
+        return "content_policy_blocked", None
+    if wording.says_model_missing(said):
+        return "model_not_found", None
+    if may_hide_overflow:
+        return "suspected_overflow", None
+    return "format_error", wording.repair_for(said)
+
+
+def _payment_required(said: str) -> FailureKind:
+    return "rate_limit" if wording.says_try_again(said) else "billing"
+
+
+def _forbidden(said: str) -> FailureKind:
+    if wording.says_billing(said):
+        return "billing"
+    return "content_policy_blocked" if wording.says_policy(said) else "forbidden"
+
+
+def _not_found(said: str) -> FailureKind:
+    if wording.says_billing(said):
+        return "billing"
+    if wording.says_privacy(said):
+        return "policy_blocked"
+    return "model_not_found" if wording.says_model_missing(said) else "unknown"
+
+
+def _too_many(said: str) -> FailureKind:
+    if wording.says_long_context_tier(said):
+        return "long_context_tier"
+    if wording.says_upstream(said):
+        return "upstream_rate_limit"
+    if wording.says_billing(said):
+        return "billing"
+    return "overloaded" if wording.says_overload(said) else "rate_limit"
+
+
+_BY_WORDS = {402: _payment_required, 403: _forbidden, 404: _not_found, 429: _too_many}
+_PLAIN: dict[int, FailureKind] = {
+    401: "auth",
+    408: "timeout",
+    409: "overloaded",
+    413: "payload_too_large",
+    503: "overloaded",
+    504: "timeout",
+    529: "overloaded",
+}
+
+_IMPLIED = {
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "insufficient_quota": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "internal_server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+    "overloaded": 529,
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+}
+
+
+def _implied_status(detail: _Detail) -> int:
+    """Most vendors name the kind, some the status that they would have sent; 0: neither."""
+    for named in (detail.code, detail.type):
+        if str(named).isdecimal():
+            return int(str(named))
+        if str(named) in _IMPLIED:
+            return _IMPLIED[str(named)]
+        if str(named).startswith(("invalid_", "unsupported_")):
+            return 400
+    return 0
+
+
+_SENTENCES: dict[FailureKind, str] = {
+    "auth": "{label} did not accept the API key ({said}). Check the key in your .env.",
+    "forbidden": "{label} does not allow this ({said}). Check what the key may do, and the model's name.",
+    "billing": "{label} wants to be paid first ({said}). Add credit there, or change the key in your .env.",
+    "rate_limit": "{label} asks to slow down ({said}).",
+    "upstream_rate_limit": "{label} is asked to slow down by the provider behind it ({said}).",
+    "long_context_tier": "{label} takes so long a conversation only on a higher plan ({said}).",
+    "overloaded": "{label} is in trouble ({said}).",
+    "server_error": "{label} is in trouble ({said}).",
+    "timeout": "{label} took too long ({said}).",
+    "context_overflow": "This conversation is too long for {label} ({said}). Begin a new one, or use a model with a "
+    "larger window.",
+    "suspected_overflow": "{label} refused the request ({said}); this conversation may be too long for it.",
+    "payload_too_large": "This conversation is too large for {label} ({said}). Begin a new one, or use another model.",
+    "model_not_found": f"{{label}} does not exist there ({{said}}). {_MISSPELT}",
+    "policy_blocked": "{label} has no endpoint that your privacy settings there allow ({said}).",
+    "content_policy_blocked": "{label} refused to answer for reasons of its policy ({said}).",
+    "format_error": "{label} refused the request ({said}). Check the model's settings in config.yaml.",
+    "unknown": f"{{label}} failed ({{said}}). {_MISSPELT}",
+}
+_CLASSES: dict[FailureKind, type[ProviderFailure]] = {
+    "auth": KeyRejected,
+    "forbidden": KeyRejected,
+    "billing": KeyRejected,
+    "rate_limit": RateLimited,
+    "upstream_rate_limit": RateLimited,
+    "long_context_tier": RateLimited,
+    "overloaded": Overloaded,
+    "server_error": Overloaded,
+    "timeout": Overloaded,
+    "unknown": Overloaded,
+}
+"""Who must act; whatever is not named here is a request that will not be taken."""
+
+
+def _failure(
+    label: str, kind: FailureKind, said: str, *, wait_s: float | None = None, repair: Repair | None = None
+) -> ProviderFailure:
+    sentence = _SENTENCES[kind].format(label=label, said=said)
+    return _CLASSES.get(kind, RequestRejected)(sentence, kind=kind, retry_after_s=wait_s, repair=repair)
+
+
+def _quoted(status: int, detail: _Detail) -> str:
+    if 300 <= status < 400:
+        return f"{status}: it redirects elsewhere; set base_url to the final address"
+    said = _said(detail)
+    return f"{status}: {said}" if said else str(status)
+
+
+def _read(body: bytes) -> _Detail:
     try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:
-        return None
+        decoded = msgspec.json.decode(body, type=_Body, strict=False)
+    except (msgspec.MsgspecError, RecursionError):
+        text = body.decode("utf-8", "replace")
+        return _Detail() if text.lstrip().startswith("<") else _Detail(message=text)
+    if isinstance(decoded.error, _Detail):
+        return decoded.error
+    return _Detail(message=decoded.error or decoded.message or decoded.detail)
 
 
 def _detail(error: bytes) -> _Detail:
     try:
         return msgspec.json.decode(error, type=_Detail, strict=False)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return _Detail(message=error.decode("utf-8", "replace").strip('"'))
 
 
-def _quote(body: bytes) -> str:
-    try:
-        decoded = msgspec.json.decode(body, type=_Body, strict=False)
-    except msgspec.MsgspecError:
-        text = body.decode("utf-8", "replace")
-        return "" if text.lstrip().startswith("<") else _prefixed(text)
-    error = decoded.error
-    said = error.message if isinstance(error, _Detail) else error or decoded.message or decoded.detail
-    return _prefixed(said)
+def _full_text(detail: _Detail) -> str:
+    """All that may tell what happened, in small letters."""
+    raw = detail.metadata.raw if detail.metadata else ""
+    return " ".join((detail.message, raw, detail.type or "", str(detail.code or ""))).lower()
 
 
-def _prefixed(text: str) -> str:
-    clipped = _clip(text)
-    return f": {clipped}" if clipped else ""
+def _said(detail: _Detail) -> str:
+    """For people. Aggregators put what the provider behind them said into the metadata."""
+    raw = detail.metadata.raw if detail.metadata else ""
+    return _clip(f"{detail.message}: {raw}" if raw and raw not in detail.message else detail.message)
 
 
 def _clip(text: str) -> str:

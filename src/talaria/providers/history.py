@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.model.messages import Assistant, Image, Message, ToolResult, User
 
 Encode = Callable[[Message], bytes]
+
+CHARS_PER_TOKEN = 3.5
+IMAGE_CHARS = 5000
+"""An image is about that much text."""
 
 
 class History:
@@ -19,6 +23,9 @@ class History:
         self._call_ids: set[CallId] = set()
         self._answer: Assistant | None = None
         self._missing: list[CallId] = []
+        self._chars = 0
+        self._measured: tuple[int, int] | None = None
+        """Tokens that a model counted, and our characters at that moment."""
         for message in messages:
             self.append(message)
 
@@ -39,6 +46,9 @@ class History:
 
     def append(self, message: Message) -> None:
         self._messages.append(message)
+        self._chars += _size_chars(message)
+        if isinstance(message, Assistant) and message.usage is not None and message.usage.total:
+            self._measured = (message.usage.total, self._chars)
         match message:
             case Assistant() if message.calls:
                 self._answer = message
@@ -59,8 +69,27 @@ class History:
         """The calls without a result, in the model's order."""
         return tuple(self._missing)
 
+    def tokens(self, overhead_chars: int) -> int:
+        """How long the prompt is, about: as the model counted it last, and since then by the length of its text.
+
+        `overhead_chars` is the size of what else is sent. A count that no text could have is not believed.
+        """
+        chars = self._chars + overhead_chars
+        counted, chars_then = self._measured or (0, -overhead_chars)
+        return int(min(counted + (self._chars - chars_then) / CHARS_PER_TOKEN, 2 * chars))
+
     def encoded(self, key: str, encode: Encode) -> Sequence[bytes]:
         """Bytes per message under `key`; only messages new to that key are encoded."""
         known = self._encoded.setdefault(key, [])
         known.extend(encode(message) for message in self._messages[len(known) :])
         return known
+
+
+def _size_chars(message: Message) -> int:
+    match message:
+        case User():
+            return sum(IMAGE_CHARS if isinstance(part, Image) else len(part.text) for part in message.parts)
+        case Assistant():
+            return len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.calls)
+        case ToolResult():
+            return len(message.text)

@@ -1,29 +1,49 @@
 """A model behind HTTP: any wire, streaming or not, over the shared client."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
+import msgspec
+
+from talaria.model.clock import Clock
 from talaria.model.errors import Disconnected, ProviderFailure
-from talaria.model.messages import Assistant
+from talaria.model.messages import Assistant, Image, Message, Text, User
+from talaria.model.secret import Secret
 from talaria.net.client import MAX_ERROR_BODY_BYTES, HttpClient, Response
 from talaria.net.sse import EventSplitter
 from talaria.net.timeouts import Timeouts
 from talaria.providers import failures
 from talaria.providers.base import Decoder, Delta, Endpoint, Request, Wire
+from talaria.providers.size import is_large
 
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_STREAM_BYTES = 128 << 20
-CHECK = Timeouts(connect_s=5.0, read_s=10.0)
+MAX_LIST_BYTES = 4 << 20
+LOOKING = Timeouts(connect_s=5.0, first_byte_s=10.0, chunk_s=10.0, total_s=20.0)
 AFTERGLOW_S = 1.0
 """How long a stream may stay open after its answer is complete, to be read to its end and reused."""
 
 
+_NOBODY = "nobody"
+"""The origin of no message: what was thought goes back to none of its authors."""
+
+
+class _Listed(msgspec.Struct):
+    id: str
+
+
+class _Listing(msgspec.Struct):
+    data: list[_Listed] = []
+
+
 class HttpProvider:
-    def __init__(self, endpoint: Endpoint, wire: Wire, client: HttpClient) -> None:
+    def __init__(self, endpoint: Endpoint, wire: Wire, client: HttpClient, clock: Clock) -> None:
         self.endpoint = endpoint
         self._wire = wire
         self._client = client
+        self._clock = clock
+        self._address = endpoint.base_url.rstrip("/")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
         try:
@@ -31,49 +51,88 @@ class HttpProvider:
                 async for item in items:
                     yield item
         except ProviderFailure as failure:
-            raise self._without_key(failure) from failure.__cause__
+            raise _without(request.key, failure) from failure.__cause__
 
     async def _stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
-        endpoint, wire = self.endpoint, self._wire
-        encoded = request.history.encoded(endpoint.origin, lambda message: wire.encode(message, endpoint.origin))
+        endpoint = self.endpoint
         async with self._client.post(
-            endpoint.base_url.rstrip("/") + wire.path,
-            body=wire.body(request, endpoint, encoded),
-            headers={"Content-Type": "application/json", **wire.headers(endpoint.key), **dict(endpoint.headers)},
-            timeouts=endpoint.timeouts,
+            self._address + self._wire.path,
+            body=self._wire.body(request, endpoint, self._encoded(request)),
+            headers={"Content-Type": "application/json", **self._headers(request.key)},
+            timeouts=_timeouts(endpoint, request),
         ) as response:
             if not 200 <= response.status < 300:
-                body = await response.read(MAX_ERROR_BODY_BYTES)
-                raise failures.refused(endpoint.label, response.status, response.headers, body)
+                raise await self._refusal(response, is_large=is_large(request, endpoint))
             if not _is_event_stream(response):
                 yield self._document(await response.read(MAX_DOCUMENT_BYTES))
                 return
-            decoder = wire.decoder(endpoint)
+            decoder = self._wire.decoder(endpoint)
             async for delta in _deltas(response, decoder):
                 yield delta
             yield decoder.finish()
 
-    async def check(self) -> None:
-        endpoint = self.endpoint
-        url = f"{endpoint.base_url.rstrip('/')}/models"
-        headers = {**self._wire.headers(endpoint.key), **dict(endpoint.headers)}
-        async with self._client.get(url, headers=headers, timeouts=CHECK) as response:
+    async def models(self, key: Secret) -> Sequence[str]:
+        headers = self._headers(key)
+        async with self._client.get(f"{self._address}/models", headers=headers, timeouts=LOOKING) as response:
             if response.status in (401, 403) or response.status >= 500:
-                body = await response.read(MAX_ERROR_BODY_BYTES)
-                refusal = failures.refused(endpoint.label, response.status, response.headers, body)
-                raise self._without_key(refusal)
+                raise _without(key, await self._refusal(response))
+            body = await response.read(MAX_LIST_BYTES)
+        try:
+            return [listed.id for listed in msgspec.json.decode(body, type=_Listing).data]
+        except msgspec.MsgspecError:
+            return []  # not every endpoint has such a list
 
-    def _without_key(self, failure: ProviderFailure) -> ProviderFailure:
-        """Some endpoints quote the key that they refuse."""
-        key = self.endpoint.key.reveal()
-        if key and key in str(failure):
-            failure.args = (str(failure).replace(key, "•••"),)
-        return failure
+    async def reconnect(self) -> None:
+        await self._client.renew(self._address)
+
+    def _headers(self, key: Secret) -> Mapping[str, str]:
+        return {**self._wire.headers(key), **dict(self.endpoint.headers)}
+
+    def _encoded(self, request: Request) -> Sequence[bytes]:
+        """Past messages as bytes; what a repair leaves out changes them, so each way to write them is kept apart."""
+        repairs = request.repairs & {"drop_thinking", "drop_images"}
+        origin = _NOBODY if "drop_thinking" in repairs else self.endpoint.origin
+        shown = _without_images if "drop_images" in repairs else _as_is
+        key = " ".join((self.endpoint.origin, *sorted(repairs)))
+        return request.history.encoded(key, lambda message: self._wire.encode(shown(message), origin))
+
+    async def _refusal(self, response: Response, *, is_large: bool = False) -> ProviderFailure:
+        body = await response.read(MAX_ERROR_BODY_BYTES)
+        now = self._clock.now()
+        return failures.refused(
+            self.endpoint.label, response.status, response.headers, body, now=now, is_large=is_large
+        )
 
     def _document(self, body: bytes) -> Assistant:
         if body.lstrip()[:1] != b"{":
             raise failures.unreadable(self.endpoint.label, body[:200])
         return self._wire.document(body, self.endpoint)
+
+
+def _without(key: Secret, failure: ProviderFailure) -> ProviderFailure:
+    """Some endpoints quote the key that they refuse."""
+    if key and key.reveal() in str(failure):
+        failure.args = (str(failure).replace(key.reveal(), "•••"),)
+    return failure
+
+
+def _timeouts(endpoint: Endpoint, request: Request) -> Timeouts:
+    """No longer than the turn; an answer that is not streamed may take its whole time before the first byte."""
+    allowed = endpoint.timeouts
+    total_s = allowed.total_s if request.seconds is None else min(allowed.total_s, request.seconds)
+    first_byte_s = allowed.first_byte_s if request.is_streaming else total_s
+    return msgspec.structs.replace(allowed, first_byte_s=min(first_byte_s, total_s), total_s=total_s)
+
+
+def _as_is(message: Message) -> Message:
+    return message
+
+
+def _without_images(message: Message) -> Message:
+    if not isinstance(message, User):
+        return message
+    parts = (Text("[An image was here.]") if isinstance(part, Image) else part for part in message.parts)
+    return msgspec.structs.replace(message, parts=tuple(parts))
 
 
 def _is_event_stream(response: Response) -> bool:
@@ -87,7 +146,7 @@ async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:
     async for chunk in chunks:
         size_bytes += len(chunk)
         if size_bytes > MAX_STREAM_BYTES:
-            raise Disconnected("The model server sent an answer without end.")
+            raise Disconnected("The model server sent an answer without end.", kind="invalid_answer")
         for data in splitter.feed(chunk):
             for delta in decoder.feed(data):
                 yield delta

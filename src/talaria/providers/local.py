@@ -14,7 +14,7 @@ from talaria.providers.catalog import ProviderFacts
 KNOCK_S = 0.2
 FAR_KNOCK_S = 1.0
 HERE = frozenset({"127.0.0.1", "localhost", "::1"})
-_TIMEOUTS = Timeouts(connect_s=1.0, read_s=2.0)
+_TIMEOUTS = Timeouts(connect_s=1.0, first_byte_s=2.0, chunk_s=2.0, total_s=4.0)
 MAX_LIST_BYTES = 1 << 20
 
 

@@ -1,4 +1,5 @@
-"""What OpenAI's two wires have in common: the header of the key, the shape of a person's message, the token counts."""
+"""What OpenAI's two wires have in common: the header of the key, the shape of a person's message, the output limit, the
+token counts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from talaria.model.messages import Context, Image, Text, User, UserPart
 from talaria.model.secret import Secret
 from talaria.model.usage import Usage
 from talaria.providers import counts
+from talaria.providers.base import Endpoint, Request
 
 Encoded = dict[str, Any]
 
@@ -23,6 +25,10 @@ def user_message(message: User, encode_part: Callable[[UserPart], Encoded]) -> E
         return {"role": "user", "content": [encode_part(part) for part in message.parts]}
     text = "\n\n".join(part.text for part in message.parts if isinstance(part, Text | Context))
     return {"role": "user", "content": text}
+
+
+def output_limit(request: Request, endpoint: Endpoint) -> int | None:
+    return min((limit for limit in (request.max_output, endpoint.max_output) if limit is not None), default=None)
 
 
 class PromptDetails(msgspec.Struct):

@@ -29,8 +29,13 @@ from talaria.providers.arguments import as_object
 from talaria.providers.base import Delta, Endpoint, Request
 from talaria.providers.identifiers import fitting, returning
 from talaria.providers.reading import ABSENT, read
+from talaria.providers.repairs import drops_extras, repaired
 
 _encode = msgspec.json.Encoder().encode
+_OURS = (b'{"role":"user"', b'{"role":"tool"')
+_CONTENT = b'"content":'
+_TEXT = b'{"type":"text","text":'
+_IMAGE = b'{"type":"image_url"'
 _STOPS: dict[str, StopReason] = {
     "stop": "end",
     "tool_calls": "calls",
@@ -56,11 +61,14 @@ class OpenAIChat:
                 return _encode({"role": "tool", "tool_call_id": returning(message.call_id), "content": message.text})
 
     def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
+        request, endpoint = repaired(request, endpoint)
         head: dict[str, Any] = {"model": endpoint.model}
         if request.tools:
             head["tools"] = [_tool(tool) for tool in request.tools]
-        system = _encode({"role": "system", "content": request.system})
-        return prefix.body(head, "messages", b",".join((system, *messages)), _tail(request, endpoint))
+        if endpoint.caching == "markers":
+            messages = _with_mark(messages)
+        system = _system(request, endpoint)
+        return prefix.body(head, "messages", b",".join((*system, *messages)), _tail(request, endpoint))
 
     def decoder(self, endpoint: Endpoint) -> "ChatDecoder":
         return ChatDecoder(endpoint)
@@ -71,17 +79,65 @@ class OpenAIChat:
         return decoder.finish()
 
 
+def _system(request: Request, endpoint: Endpoint) -> Sequence[bytes]:
+    """None at all rather than an empty one, which strict endpoints refuse."""
+    if not request.system:
+        return ()
+    system = _encode({"role": "system", "content": request.system})
+    return ((endpoint.caching == "markers" and _marked(system)) or system,)
+
+
 def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     tail: dict[str, Any] = {"stream": request.is_streaming}
-    if request.is_streaming:
+    if request.is_streaming and not drops_extras(request):
         tail["stream_options"] = {"include_usage": True}
-    if request.tools and not request.may_call:
+    if request.tools and not request.may_call and not drops_extras(request):
         tail["tool_choice"] = "none"
-    if endpoint.max_output is not None:
-        tail["max_completion_tokens" if endpoint.provider == "openai" else "max_tokens"] = endpoint.max_output
+    limit = openai.output_limit(request, endpoint)
+    if limit is not None:
+        tail[_limit_name(request, endpoint)] = limit
     if request.effort is not None:
         tail["reasoning_effort"] = request.effort
+    if endpoint.caching == "automatic":
+        tail["cache_control"] = prefix.MARK
     return tail
+
+
+def _limit_name(request: Request, endpoint: Endpoint) -> str:
+    is_new = (endpoint.provider == "openai") != ("rename_limit" in request.repairs)
+    return "max_completion_tokens" if is_new else "max_tokens"
+
+
+def _with_mark(messages: Sequence[bytes]) -> Sequence[bytes]:
+    """The newest message that is not the model's and has a text to bear a mark bears one."""
+    for index in reversed(range(len(messages))):
+        if messages[index].startswith(_OURS) and (marked := _marked(messages[index])):
+            return (*messages[:index], marked, *messages[index + 1 :])
+    return messages
+
+
+def _marked(message: bytes) -> bytes:
+    """The message, its content a list of parts, with a mark on the last text; nothing when that is blank or missing.
+
+    Marks elsewhere are worse than none: on an image they are ignored, on blank text they are refused, and a tool's
+    message with one beside its content hangs at OpenRouter.
+    """
+    start = message.index(_CONTENT) + len(_CONTENT)  # its first: before it stand only a role and an id
+    if message.startswith(b'"', start):
+        before, part, behind = message[:start] + b"[", _TEXT + message[start:-1] + b"}", b"]}"
+    else:
+        before, part, behind = _around_last_text(message)
+    has_words = part and msgspec.json.decode(part[len(_TEXT) : -1], type=str).strip()
+    return before + prefix.marked(part) + behind if has_words else b""
+
+
+def _around_last_text(message: bytes) -> tuple[bytes, bytes, bytes]:
+    """What looks like the beginning of a part is one: inside a text, quotes are escaped."""
+    before, opening, rest = message.rpartition(_TEXT)
+    if not opening:
+        return message, b"", b""
+    text, image, images = rest.removesuffix(b"]}").partition(b"," + _IMAGE)
+    return before, opening + text, image + images + b"]}"
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

@@ -23,6 +23,10 @@ from talaria.providers.arguments import as_object
 from talaria.providers.base import Endpoint, Request
 from talaria.providers.identifiers import fitting
 from talaria.providers.openai_responses_stream import ResponsesDecoder
+from talaria.providers.repairs import drops_extras, repaired
+
+MIN_OUTPUT_TOKENS = 16
+"""A limit below it is refused."""
 
 _encode = msgspec.json.Encoder().encode
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
@@ -47,6 +51,7 @@ class OpenAIResponses:
                 return _encode({"type": "function_call_output", "call_id": call_id, "output": message.text})
 
     def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
+        request, endpoint = repaired(request, endpoint)
         history = b",".join(message for message in messages if message)
         return prefix.body(_head(request, endpoint), "input", history, _tail(request, endpoint))
 
@@ -60,9 +65,9 @@ class OpenAIResponses:
 
 
 def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    head: dict[str, Any] = {"model": endpoint.model, "store": False, "prompt_cache_key": request.session}
-    if not endpoint.model.rpartition("/")[2].startswith(_WITHOUT_REASONING):
-        head["include"] = ["reasoning.encrypted_content"]
+    head: dict[str, Any] = {"model": endpoint.model, "store": False}
+    if not drops_extras(request):
+        head |= _extras(request, endpoint)
     if request.system:
         head["instructions"] = request.system
     if request.tools:
@@ -79,12 +84,20 @@ def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     return head
 
 
+def _extras(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    extras: dict[str, Any] = {"prompt_cache_key": request.session}
+    if not endpoint.model.rpartition("/")[2].startswith(_WITHOUT_REASONING):
+        extras["include"] = ["reasoning.encrypted_content"]
+    return extras
+
+
 def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     tail: dict[str, Any] = {"stream": request.is_streaming}
-    if request.tools and not request.may_call:
+    if request.tools and not request.may_call and not drops_extras(request):
         tail["tool_choice"] = "none"
-    if endpoint.max_output is not None:
-        tail["max_output_tokens"] = endpoint.max_output
+    limit = openai.output_limit(request, endpoint)
+    if limit is not None:
+        tail["max_output_tokens"] = max(limit, MIN_OUTPUT_TOKENS)
     if request.effort is not None:
         tail["reasoning"] = {"effort": request.effort, "summary": "auto"}
     return tail

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from talaria.model.clock import Clock
 from talaria.model.entries import Entry
@@ -17,6 +18,7 @@ PATIENCE_S = 120.0
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 4.0
 
+T = TypeVar("T")
 Observer = Callable[[Event], None]
 
 log = logging.getLogger(__name__)
@@ -37,22 +39,19 @@ class Recorder:
 
     async def record(self, *writes: Write) -> None:
         """Durable when it returns, also when it returns by cancellation. Raises `Fenced`, `StoreUnavailable`."""
-        await completed(self._record(writes))
+        await completed(self.patiently(lambda: self._write(writes)))
 
     def hurry(self) -> None:
         """Do not wait for the store to heal any more: somebody wants to stop."""
         self._hurried.set()
 
-    async def _record(self, writes: tuple[Write, ...]) -> None:
+    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Work on the store, again and again while that is not well. Raises `StoreUnavailable` when it stays so."""
         wait_s = FIRST_WAIT_S
         deadline = self._clock.monotonic() + PATIENCE_S
         while True:
             try:
-                await self._journal.record(self._session, self._epoch, writes)
-                break
-            except asyncio.CancelledError:
-                self._take(writes)  # the journal lets a cancellation through only after the commit
-                raise
+                return await work()
             except StoreUnavailable as fault:
                 if self._hurried.is_set() or self._clock.monotonic() + wait_s > deadline:
                     raise
@@ -60,6 +59,13 @@ class Recorder:
                     self.emit(Notice(f"{fault} Waiting for it."))
             await self._pause(wait_s)
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+
+    async def _write(self, writes: tuple[Write, ...]) -> None:
+        try:
+            await self._journal.record(self._session, self._epoch, writes)
+        except asyncio.CancelledError:
+            self._take(writes)  # the journal lets a cancellation through only after the commit
+            raise
         self._take(writes)
 
     def _take(self, writes: Sequence[Write]) -> None:

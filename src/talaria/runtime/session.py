@@ -10,9 +10,11 @@ from datetime import datetime
 import msgspec
 
 from talaria.agent import interrupted
+from talaria.agent.budget import Account, Budget
 from talaria.agent.loop import run_turn
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
+from talaria.agent.walk import Walk
 from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, TurnStarted
 from talaria.model.errors import BadArguments, Fenced, SessionBusy, StoreUnavailable
@@ -20,11 +22,12 @@ from talaria.model.events import Event, TurnBegan
 from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id, pid_of
 from talaria.model.messages import Assistant, Context, ToolCall, User
 from talaria.model.tools import ToolSpec
-from talaria.providers.base import Provider
+from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
 from talaria.runtime.closing import closing
 from talaria.runtime.recorder import Observer, Recorder
 from talaria.runtime.setup import Setup, spill_folder
+from talaria.runtime.spending import PatientSpending
 from talaria.runtime.turn import Report, TurnRunner
 from talaria.runtime.view import View
 from talaria.store.base import BrokenRuleError, Held, NewSession, Session, Store, Write
@@ -74,7 +77,7 @@ class LiveSession:
         setup: Setup,
         store: Store,
         owner: OwnerId,
-        provider: Provider,
+        upstream: Upstream,
         toolbox: Toolbox,
         gate: Gate,
         clock: Clock,
@@ -85,7 +88,7 @@ class LiveSession:
         self._setup = setup
         self._store = store
         self._owner = owner
-        self._provider = provider
+        self._upstream = upstream
         self._toolbox = toolbox
         self._gate = gate
         self._clock = clock
@@ -103,7 +106,7 @@ class LiveSession:
             recorder = self._recorder(epoch, observer)
             if self._view.open_turn is not None:
                 await self._give_up(self._view.open_turn, recorder)
-            turn = self._new_turn(new_turn_id())
+            turn = self._new_turn(new_turn_id(), recorder)
             opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message)))
             return await self._run(turn, recorder, self._answer, opening)
 
@@ -114,9 +117,10 @@ class LiveSession:
         async with self._seized() as epoch:
             if self._view.open_turn is None:
                 return None
-            turn = self._new_turn(self._view.open_turn)
-            turn.carry(self._view.usage, self._provider.endpoint)
-            return await self._run(turn, self._recorder(epoch, observer), self._go_on)
+            recorder = self._recorder(epoch, observer)
+            turn = self._new_turn(self._view.open_turn, recorder)
+            turn.budget.carry(self._view.usage, self._setup.route.primary)
+            return await self._run(turn, recorder, self._go_on)
 
     def steer(self, text: str) -> bool:
         """Put a note before the model at the next round of the running turn; False if none is running."""
@@ -127,9 +131,7 @@ class LiveSession:
         return self._running is not None and self._running.stop()
 
     async def _answer(self, turn: Turn, recorder: Recorder) -> Assistant:
-        return await run_turn(
-            turn, provider=self._provider, tools=self._executor(), sink=recorder, rounds_used=self._view.rounds
-        )
+        return await run_turn(turn, tools=self._executor(), sink=recorder, rounds_used=self._view.rounds)
 
     async def _go_on(self, turn: Turn, recorder: Recorder) -> Assistant:
         history = self._view.history
@@ -160,7 +162,8 @@ class LiveSession:
         except asyncio.CancelledError:
             await completed(runner.interrupted())
             raise
-        recorder.emit(TurnBegan(self.id, turn.id, self._provider.endpoint.label))
+        endpoint = turn.walk.endpoint
+        recorder.emit(TurnBegan(self.id, turn.id, endpoint.label, endpoint.window, endpoint.compact_at))
         task = asyncio.create_task(runner.run(lambda: work(turn, recorder)), name=f"turn {turn.id}")
         self._running = _Running(turn, recorder, task)
         try:
@@ -228,24 +231,29 @@ class LiveSession:
         return NewSession(
             self.id,
             source=self._setup.origin,
-            model=self._provider.endpoint.label,
+            model=self._setup.route.primary.label,
             cwd=str(self._setup.cwd),
             system_prompt=prompt.build(self._setup),
             tools=_encode_specs(self._toolbox.specs).decode(),
         )
 
-    def _new_turn(self, id: TurnId) -> Turn:
+    def _new_turn(self, id: TurnId, recorder: Recorder) -> Turn:
         assert self._row is not None  # noqa: S101  (made before any turn)
+        setup = self._setup
+        spending = PatientSpending(self._store.spending, recorder)
+        account = Account(spending, self.id, self._owner, setup.person)
         return Turn(
             id,
             session=self.id,
             system=self._row.system_prompt,
             tools=_decode_specs(self._row.tools),
             history=self._view.history,
-            limits=self._setup.limits,
+            walk=Walk(setup.route, self._upstream, setup.max_attempts),
+            budget=Budget(setup.limits, account, self._clock),
             clock=self._clock,
-            effort=self._setup.effort,
-            is_streaming=self._setup.is_streaming,
+            max_rounds=setup.limits.max_rounds,
+            effort=setup.effort,
+            is_streaming=setup.is_streaming,
         )
 
     def _recorder(self, epoch: Epoch, observer: Observer) -> Recorder:

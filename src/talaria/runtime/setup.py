@@ -8,6 +8,7 @@ from talaria.agent.limits import Limits
 from talaria.model.entries import TurnOrigin
 from talaria.model.ids import SessionId
 from talaria.providers.base import Effort
+from talaria.providers.route import Route
 
 
 def spill_folder(home: Path, session: SessionId) -> Path:
@@ -17,10 +18,15 @@ def spill_folder(home: Path, session: SessionId) -> Path:
 
 
 class Setup(msgspec.Struct, frozen=True):
+    route: Route
     cwd: Path
     home: Path
     origin: TurnOrigin = "terminal"
+    person: str = "local"
+    """Who asks, and whose spending is counted together."""
     limits: Limits = Limits()
+    max_attempts: int = 3
+    """At one endpoint, before another is asked."""
     effort: Effort | None = None
     is_streaming: bool = True
     instructions: str = ""

@@ -31,6 +31,8 @@ class Report(msgspec.Struct, frozen=True):
     outcome: TurnOutcome
     text: str
     usage: Usage
+    model: str
+    """`provider:model` that answered, or was asked last."""
     error: TalariaError | None = None
 
 
@@ -49,7 +51,8 @@ class TurnRunner:
         """`work` brings the final answer. Cancelling this is the person's interruption: it ends in a report, too."""
         try:
             answer = await work()
-            await self._recorder.record(MessageAdded(answer), TurnEnded(self._turn.id, "completed", self._turn.usage))
+            ended = TurnEnded(self._turn.id, "completed", self._turn.budget.usage)
+            await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.take_writes())
         except asyncio.CancelledError:
             return await self.interrupted()
         except (Fenced, StoreUnavailable) as fault:
@@ -80,10 +83,11 @@ class TurnRunner:
         return self._report(outcome, shown, self._fault)
 
     async def _record_closing(self, outcome: Literal["interrupted", "failed"], shown: str, error: str) -> None:
-        history, usage = self._view.history, self._turn.usage
+        history, budget = self._view.history, self._turn.budget
         rows = await self._journal.calls(self._session, self._turn.id)
         await self._recorder.record(
-            *closing(self._turn.id, outcome, history=history, rows=rows, usage=usage, shown=shown, error=error)
+            *closing(self._turn.id, outcome, history=history, rows=rows, usage=budget.usage, shown=shown, error=error),
+            *budget.take_writes(),
         )
 
     def _last_text(self) -> str:
@@ -91,6 +95,6 @@ class TurnRunner:
         return last.text if isinstance(last, Assistant) else ""
 
     def _report(self, outcome: TurnOutcome, text: str, error: TalariaError | None = None) -> Report:
-        usage = self._turn.usage
-        self._recorder.emit(TurnDone(self._turn.id, outcome, text, usage, str(error or "")))
-        return Report(self._session, self._turn.id, outcome, text, usage, error)
+        usage, model = self._turn.budget.usage, self._turn.walk.endpoint.label
+        self._recorder.emit(TurnDone(self._turn.id, outcome, text, usage, str(error or ""), model))
+        return Report(self._session, self._turn.id, outcome, text, usage, model, error)

@@ -4,7 +4,10 @@ import asyncio
 
 
 class ManualClock:
-    """A sleeper wakes when `advance` has passed its deadline; with `auto`, sleeping itself moves the time."""
+    """A sleeper wakes when `advance` has passed its deadline; with `auto`, sleeping itself moves the time.
+
+    A time limit (`expire`) never moves it: it is reached only by `advance`, or by the sleep of somebody else.
+    """
 
     def __init__(self, at: float = 1_800_000_000.0, *, auto: bool = False) -> None:
         self._now = at
@@ -35,6 +38,12 @@ class ManualClock:
         if self._auto or seconds <= 0:
             await asyncio.sleep(0)
             return
+        await self._reach(seconds)
+
+    async def expire(self, seconds: float) -> None:
+        await self._reach(seconds)
+
+    async def _reach(self, seconds: float) -> None:
         sleeper = (self._monotonic + seconds, asyncio.get_running_loop().create_future())
         self._sleepers.append(sleeper)
         try:

@@ -16,6 +16,7 @@ import msgspec
 from talaria.model.clock import Clock
 from talaria.model.ids import Epoch, OwnerId, SessionId
 from talaria.model.messages import Assistant
+from talaria.model.secret import Secret
 from talaria.providers.base import Delta, Endpoint, Provider, Request
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Store, Write
 from talaria.store.sqlite.store import SqliteStore
@@ -140,5 +141,8 @@ class CrashingProvider:
             yield item
         self._points.reach("after answer")
 
-    async def check(self) -> None:
-        await self._provider.check()
+    async def models(self, key: Secret) -> Sequence[str]:
+        return await self._provider.models(key)
+
+    async def reconnect(self) -> None:
+        await self._provider.reconnect()

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 import msgspec
 
 from talaria.model.errors import ProviderFailure
 from talaria.model.events import TextDelta
 from talaria.model.messages import Assistant, Text
+from talaria.model.secret import Secret
 from talaria.providers.base import Delta, Endpoint, Request, WireName
 from talaria.providers.wires import wire_for
 
@@ -59,8 +60,11 @@ class ScriptedProvider:
                 await asyncio.sleep(0)
         yield message
 
-    async def check(self) -> None:
-        return None
+    async def models(self, key: Secret) -> Sequence[str]:  # noqa: ARG002
+        return [self.endpoint.model]
+
+    async def reconnect(self) -> None:
+        """Nothing is connected."""
 
     def _noted(self, request: Request) -> Asked:
         origin = self.endpoint.origin

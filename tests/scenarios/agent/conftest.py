@@ -10,6 +10,8 @@ from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.events import Event
 from talaria.model.ids import OwnerId, SessionId
 from talaria.model.messages import Message
+from talaria.providers.route import Route
+from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
 from talaria.store.base import Journal
@@ -49,10 +51,12 @@ class Scene:
         return LiveSession(
             SESSION,
             row=await self.store.sessions.get(SESSION),
-            setup=Setup(cwd=self._folder, home=self._folder, limits=limits or Limits()),
+            setup=Setup(
+                route=Route(self.provider.endpoint), cwd=self._folder, home=self._folder, limits=limits or Limits()
+            ),
             store=StoreProxy(self.store, journal or self.store.journal),
             owner=owner,
-            provider=self.provider,
+            upstream=Upstream(lambda _: self.provider, clock or self.clock),
             toolbox=Toolbox(tools),
             gate=gate or OpenGate(),
             clock=clock or self.clock,

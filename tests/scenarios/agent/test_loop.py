@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from talaria.agent.limits import Limits
+from talaria.agent.limits import Cap, Limits
 from talaria.model.entries import TurnEnded
 from talaria.model.errors import (
     Disconnected,
@@ -354,7 +354,7 @@ async def test_a_failure_that_does_not_pass_ends_the_turn_with_its_sentence(scen
     assert report.outcome == "failed"
     assert str(report.error) == "The model is hot."
     assert transcript_problems(await scene.messages()) == []
-    assert len(scene.provider.asked) == 4
+    assert len(scene.provider.asked) == 3
 
 
 async def test_a_rejected_key_is_not_tried_again(scene: "Scene") -> None:
@@ -372,7 +372,7 @@ async def test_an_empty_answer_is_asked_for_again(scene: "Scene") -> None:
 @pytest.mark.parametrize(
     ("limits", "word"),
     [
-        (Limits(max_tokens=100), "tokens"),
+        (Limits(turn=Cap(tokens=10_000)), "tokens"),
         (Limits(max_seconds=10), "seconds"),
     ],
 )
@@ -383,7 +383,7 @@ async def test_a_spent_budget_stops_the_turn_before_the_next_call(scene: "Scene"
         scene.clock.advance(60)
         return "ok"
 
-    costly = Assistant((ToolCall(CallId("c1"), "slow", "{}"),), "calls", Usage(input=90, output=20))
+    costly = Assistant((ToolCall(CallId("c1"), "slow", "{}"),), "calls", Usage(input=9_000, output=900))
     scene.provider.say(costly)
     report = await (await scene.session(slow, limits=limits)).ask(user("go"))
     assert isinstance(report.error, LimitReached)
@@ -485,14 +485,14 @@ async def test_what_a_turn_used_before_a_crash_counts_against_its_limits(scene: 
         """End the process."""
         raise Crash
 
-    costly = Assistant((ToolCall(CallId("c1"), "die", "{}"),), "calls", Usage(input=90, output=20))
+    costly = Assistant((ToolCall(CallId("c1"), "die", "{}"),), "calls", Usage(input=9_000, output=900))
     scene.provider.say(costly)
     with pytest.raises(Crash):
-        await (await scene.session(die, limits=Limits(max_tokens=100))).ask(user("go"))
-    report = await (await scene.session(die, limits=Limits(max_tokens=100))).resume()
+        await (await scene.session(die, limits=Limits(turn=Cap(tokens=10_000)))).ask(user("go"))
+    report = await (await scene.session(die, limits=Limits(turn=Cap(tokens=10_000)))).resume()
     assert report is not None
     assert isinstance(report.error, LimitReached)
-    assert report.usage == Usage(input=90, output=20)
+    assert report.usage == Usage(input=9_000, output=900)
 
 
 async def test_two_questions_at_once_one_is_taken_and_one_refused(scene: "Scene") -> None:

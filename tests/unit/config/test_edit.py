@@ -43,8 +43,8 @@ def test_first_setting_makes_the_home_and_the_file(home: Path) -> None:
 def test_comments_and_order_stay(home: Path) -> None:
     file = with_config(home, COMMENTED)
     set_value(home, "model.default", "gpt-6")
-    set_value(home, "agent.max_seconds", "1.5")
-    assert file.read_text() == COMMENTED.replace("gpt-5", "gpt-6") + "  max_seconds: 1.5\n"
+    set_value(home, "agent.max_wait_s", "1.5")
+    assert file.read_text() == COMMENTED.replace("gpt-5", "gpt-6") + "  max_wait_s: 1.5\n"
 
 
 def test_comments_stay_in_a_file_that_holds_nothing_else(home: Path) -> None:

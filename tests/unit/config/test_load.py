@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from talaria.config.load import load
-from talaria.config.schema import Config
+from talaria.config.schema import Config, Fallback
 from talaria.model.errors import BadConfig
 from talaria.model.secret import Secret
 
@@ -20,9 +20,13 @@ providers:
     timeouts: {connect_s: 3}
     models:
       big: {context_length: 5, prices: {input: 1, output: 2}}
+fallback_providers:
+  - groq:some-model
+  - {provider: xai, api_key: sk-2}
 agent:
   max_turns: 7
-  max_cost_usd: 1
+limits:
+  turn: {cost_usd: 1}
 """
 
 
@@ -51,9 +55,10 @@ def test_every_setting_is_read(file: Path) -> None:
     assert (config.model.default, config.model.api_key) == ("openrouter:some/model", Secret("sk-1"))
     assert (work.wire, work.headers) == ("anthropic_messages", {"X-Team": Secret("blue")})
     assert work.timeouts is not None
-    assert (work.timeouts.connect_s, work.timeouts.read_s) == (3, 300)
+    assert (work.timeouts.connect_s, work.timeouts.chunk_s) == (3, None)
     assert work.models["big"].prices is not None
-    assert (config.agent.max_turns, config.agent.max_cost_usd) == (7, 1.0)
+    assert (config.agent.max_turns, config.limits.turn.cost_usd) == (7, 1.0)
+    assert config.fallback_providers == ("groq:some-model", Fallback(provider="xai", api_key=Secret("sk-2")))
     assert "sk-1" not in repr(config)
     assert "blue" not in repr(config)
 
@@ -62,7 +67,13 @@ def test_every_setting_is_read(file: Path) -> None:
     ("text", "sentence"),
     [
         ("modle: {}", "there is no setting 'modle'; did you mean 'model'?"),
-        ("zzz: 1", "there is no setting 'zzz'; it may be one of: model, providers, agent."),
+        (
+            "zzz: 1",
+            (
+                "there is no setting 'zzz'; "
+                "it may be one of: model, fallback_providers, providers, agent, limits, auxiliary."
+            ),
+        ),
         ("model: {defualt: x}", "there is no setting 'model.defualt'; did you mean 'default'?"),
         ("providers: {a: {base_ulr: x}}", "there is no setting 'providers.*.base_ulr'; did you mean 'base_url'?"),
         (
@@ -70,8 +81,13 @@ def test_every_setting_is_read(file: Path) -> None:
             "there is no setting 'providers.*.models.*.max_tokns'; did you mean 'max_tokens'?",
         ),
         (
-            "providers: {a: {timeouts: {read: 1}}}",
-            "there is no setting 'providers.*.timeouts.read'; did you mean 'read_s'?",
+            "fallback_providers: [{provider: groq, modell: x}]",
+            "there is no setting 'fallback_providers[0].modell'; did you mean 'model'?",
+        ),
+        ("limits: {day: {token: 1}}", "there is no setting 'limits.day.token'; did you mean 'tokens'?"),
+        (
+            "providers: {a: {timeouts: {chunk: 1}}}",
+            "there is no setting 'providers.*.timeouts.chunk'; did you mean 'chunk_s'?",
         ),
         (
             "providers: {a: {models: {m: {prices: {input: 1, output: 1, cached: 1}}}}}",
@@ -98,11 +114,11 @@ def test_unknown_setting_is_told_with_the_nearest_name(file: Path, text: str, se
         ("providers: {a: {headers: {x: 1}}}", "providers.*.headers.* is wrong: Expected `str`."),
         ("providers: [a]", "providers is wrong: Expected `object`, got `array`."),
         ("agent: {max_turns: -3}", "agent.max_turns is wrong: Expected `int` >= 1."),
-        ("agent: {max_tokens: 0}", "agent.max_tokens is wrong: Expected `int` >= 1."),
-        ("agent: {max_seconds: -1}", "agent.max_seconds is wrong: Expected `float` > 0.0."),
-        ("agent: {max_cost_usd: .nan}", "agent.max_cost_usd is wrong: Expected `float` > 0.0."),
+        ("limits: {turn: {tokens: 0}}", "limits.turn.tokens is wrong: Expected `int` >= 1."),
+        ("limits: {turn: {seconds: -1}}", "limits.turn.seconds is wrong: Expected `float` > 0.0."),
+        ("limits: {day: {cost_usd: .nan}}", "limits.day.cost_usd is wrong: Expected `float` > 0.0."),
         ("model: {context_length: -1}", "model.context_length is wrong: Expected `int` >= 1."),
-        ("providers: {a: {timeouts: {read_s: 0}}}", "providers.*.timeouts.read_s is wrong: Expected `float` > 0.0."),
+        ("providers: {a: {timeouts: {chunk_s: 0}}}", "providers.*.timeouts.chunk_s is wrong: Expected `float` > 0.0."),
         (
             "providers: {a: {models: {m: {prices: {input: -1, output: 1}}}}}",
             "providers.*.models.*.prices.input is wrong: Expected `float` >= 0.0.",

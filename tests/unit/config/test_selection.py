@@ -7,7 +7,7 @@ import pytest
 from talaria.config.schema import Config, decode_secret
 from talaria.config.selection import LOCAL_TIMEOUTS, Choice, check, choose, endpoint, is_streaming, local_servers
 from talaria.model.errors import BadConfig, MissingCredential
-from talaria.model.secret import NO_SECRET, Secret
+from talaria.model.secret import Secret
 from talaria.net.timeouts import Timeouts
 from talaria.providers.base import Endpoint
 from talaria.providers.catalog import catalog
@@ -103,7 +103,7 @@ def test_facts_of_the_catalog_reach_the_endpoint() -> None:
         "https://api.anthropic.com/v1",
         "anthropic_messages",
     )
-    assert (found.key, found.window, found.timeouts) == (Secret("sk-ant"), 200_000, Timeouts())
+    assert (found.keys, found.window, found.timeouts) == ((Secret("sk-ant"),), 200_000, Timeouts())
     assert found.prices is not None
 
 
@@ -116,7 +116,7 @@ def test_dated_name_has_the_facts_of_its_model() -> None:
 def test_own_address_needs_no_key() -> None:
     found = chosen(config(model={"base_url": "http://127.0.0.1:9/v1/", "default": "m"}), {})
     assert (found.provider, found.base_url, found.wire) == ("custom", "http://127.0.0.1:9/v1", "openai_chat")
-    assert found.key == NO_SECRET
+    assert found.keys == ()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_own_address_needs_no_key() -> None:
 def test_key_of_one_provider_never_goes_to_the_address_of_another(wanted: str | None, base_url: str, key: str) -> None:
     settings = config(model={"base_url": "http://127.0.0.1:9/v1", "api_key": "sk-own", "default": "m"})
     found = chosen(settings, {"OPENROUTER_API_KEY": "sk-or", "GROQ_API_KEY": "sk-groq"}, wanted)
-    assert (found.base_url, found.key) == (base_url, Secret(key))
+    assert (found.base_url, found.keys) == (base_url, (Secret(key),))
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,9 @@ def test_address_under_model_is_that_of_the_configured_provider(model: dict[str,
     found = chosen(settings, environment)
     other = chosen(settings, environment, "xai:grok-4")
 
-    assert (found.base_url, found.key, found.window, found.max_output) == ("https://mirror/v1", Secret("sk-groq"), 5, 6)
-    assert (other.base_url, other.key, other.window) == ("https://api.x.ai/v1", Secret("sk-x"), 256_000)
+    assert (found.base_url, found.keys) == ("https://mirror/v1", (Secret("sk-groq"),))
+    assert (found.window, found.max_output) == (5, 6)
+    assert (other.base_url, other.keys, other.window) == ("https://api.x.ai/v1", (Secret("sk-x"),), 256_000)
 
 
 @pytest.mark.parametrize(
@@ -166,13 +167,13 @@ def test_own_settings_replace_those_of_the_catalog() -> None:
         "api_key": "sk-own",
         "wire": "openai_chat",
         "headers": {"X-A": "b"},
-        "timeouts": {"read_s": 5},
+        "timeouts": {"chunk_s": 5},
         "default_model": "gpt-5",
         "models": {"gpt-5": {"context_length": 1, "max_tokens": 2, "prices": {"input": 3, "output": 4}}},
     }
     found = chosen(config(providers={"openai": own}), {"OPENAI_API_KEY": "sk-env"})
-    assert (found.base_url, found.key, found.wire) == ("https://mirror/v1", Secret("sk-own"), "openai_chat")
-    assert (found.headers, found.timeouts.read_s, found.model) == ((("X-A", "b"),), 5, "gpt-5")
+    assert (found.base_url, found.keys, found.wire) == ("https://mirror/v1", (Secret("sk-own"),), "openai_chat")
+    assert (found.headers, found.timeouts.chunk_s, found.model) == ((("X-A", "b"),), 5, "gpt-5")
     assert found.prices is not None
     assert (found.window, found.max_output, found.prices.input) == (1, 2, 3)
 
@@ -193,17 +194,17 @@ def test_streaming_is_a_setting_that_a_provider_may_change(
 
 
 def test_budget_in_money_needs_a_model_with_a_price() -> None:
-    budget = {"max_cost_usd": 1}
+    budget = {"day": {"cost_usd": 1}}
     with pytest.raises(BadConfig) as told:
-        chosen(config(agent=budget), {"GROQ_API_KEY": "sk"})
+        chosen(config(limits=budget), {"GROQ_API_KEY": "sk"})
     assert str(told.value) == (
         "No price is known for llama-3.3-70b-versatile: set providers.groq.models.llama-3.3-70b-versatile.prices "
-        "in config.yaml, or remove agent.max_cost_usd."
+        "in config.yaml, or remove the limits on cost_usd."
     )
     priced = {"groq": {"models": {"m": {"prices": {"input": 0, "output": 0}}}}}
-    assert chosen(config(agent=budget, providers=priced), {"GROQ_API_KEY": "sk"}, "groq:m").prices is not None
-    assert chosen(config(agent=budget), {"ANTHROPIC_API_KEY": "sk"}).prices is not None
-    assert chosen(config(agent=budget), {}, "ollama:qwen3:8b").prices is None  # costs nothing
+    assert chosen(config(limits=budget, providers=priced), {"GROQ_API_KEY": "sk"}, "groq:m").prices is not None
+    assert chosen(config(limits=budget), {"ANTHROPIC_API_KEY": "sk"}).prices is not None
+    assert chosen(config(limits=budget), {}, "ollama:qwen3:8b").prices is None  # costs nothing
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import socket
 
+from talaria.model.clock import SystemClock
 from talaria.net.client import HttpClient
 from talaria.providers import local
 from talaria.providers.catalog import ProviderFacts
@@ -27,7 +28,7 @@ async def test_only_servers_that_answer_are_open_and_their_order_stays() -> None
 async def test_first_model_of_the_first_server_that_has_one_is_taken() -> None:
     with ModelServer(models=()) as empty, ModelServer(models=("a", "b")) as full:
         candidates = [facts("empty", empty.base_url), facts("full", full.base_url)]
-        async with HttpClient() as client:
+        async with HttpClient(SystemClock()) as client:
             assert await local.first_model(candidates, client) == local.LocalModel("full", "a")
 
 
@@ -37,5 +38,5 @@ async def test_server_of_another_kind_is_passed_over() -> None:
             facts("other", f"{server.url}/elsewhere"),
             facts("gone", f"http://127.0.0.1:{closed_port()}/v1"),
         ]
-        async with HttpClient() as client:
+        async with HttpClient(SystemClock()) as client:
             assert await local.first_model(candidates, client) is None

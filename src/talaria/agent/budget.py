@@ -1,0 +1,120 @@
+"""What a turn may still spend: tokens, money, time, and patience. Reserved before each call, charged after it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from talaria.agent.limits import USUAL_OUTPUT, Call, Cap, Limits, cost_usd, fitted
+from talaria.model.clock import Clock
+from talaria.model.errors import LimitReached
+from talaria.model.ids import HoldId, OwnerId, SessionId
+from talaria.model.messages import Assistant
+from talaria.model.usage import NO_USAGE, Usage
+from talaria.providers.base import Endpoint, Request
+from talaria.providers.size import prompt_tokens
+from talaria.store.base import Amount, Released, Spending, Spent, Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who pays, and where it is written down."""
+
+    spending: Spending
+    session: SessionId
+    owner: OwnerId
+    person: str
+    purpose: str = "turn"
+
+
+class Budget:
+    def __init__(self, limits: Limits, account: Account, clock: Clock) -> None:
+        self.usage: Usage = NO_USAGE
+        self._limits = limits
+        self._account = account
+        self._clock = clock
+        self._cost_usd = 0.0
+        self._began = clock.monotonic()
+        self._waited_s = 0.0
+        self._unrecorded: list[Spent] = []
+        self._hold: HoldId | None = None
+
+    async def reserve(self, endpoint: Endpoint, request: Request) -> Request:
+        """The request as far as it may be paid for. Raises `LimitReached` when that is not far enough."""
+        self.check()
+        output = min(endpoint.max_output or USUAL_OUTPUT, request.max_output or USUAL_OUTPUT)
+        wanted = Call(prompt_tokens(request), output, endpoint.prices)
+        call = fitted(wanted, self._limits.turn, Amount(self.usage.total, self._cost_usd), "this turn")
+        if self._limits.are_shared:
+            call = await self._held(call)
+        shortened = call.output if call.output < output else request.max_output
+        return msgspec.structs.replace(request, max_output=shortened, seconds=self._seconds_left)
+
+    async def _held(self, call: Call) -> Call:
+        """The part of it that all caps have room for, set aside in one transaction: nobody else can take it."""
+        account = self._account
+        writes = self.take_writes()
+        if writes:
+            await account.spending.add(account.session, writes)
+        held: list[Call] = []
+
+        def decide(totals: Totals) -> Amount:
+            fits = call
+            for cap, spent, whose in self._shared_caps(totals):
+                fits = fitted(fits, cap, spent, whose)
+            held.append(fits)
+            return fits.amount
+
+        self._hold = await account.spending.hold(account.session, account.person, account.owner, decide)
+        return held[-1]
+
+    def _shared_caps(self, totals: Totals) -> Sequence[tuple[Cap, Amount, str]]:
+        limits = self._limits
+        return (
+            (limits.session, totals.session, "this conversation"),
+            (limits.day, totals.day, "this day"),
+            (limits.person, totals.person, "your part of this day"),
+        )
+
+    def carry(self, usage: Usage, endpoint: Endpoint) -> None:
+        """What the turn had used before a crash counts against its limits. The time that passed does not."""
+        self.usage += usage
+        self._cost_usd += cost_usd(usage, endpoint.prices) or 0.0
+
+    def charge(self, answer: Assistant, endpoint: Endpoint) -> None:
+        usage = answer.usage or NO_USAGE
+        self.carry(usage, endpoint)
+        cost = cost_usd(usage, endpoint.prices)
+        self._unrecorded.append(Spent(endpoint.label, self._account.person, self._account.purpose, usage, cost))
+
+    def take_writes(self) -> Sequence[Spent | Released]:
+        """What was spent since the last record, for the next one."""
+        writes: list[Spent | Released] = [*self._unrecorded]
+        if self._hold is not None:
+            writes.append(Released(self._hold))
+        self._unrecorded.clear()
+        self._hold = None
+        return writes
+
+    def check(self) -> None:
+        """Raises `LimitReached` when the turn's time is over."""
+        left_s = self._seconds_left
+        if left_s is not None and left_s <= 0:
+            limit_s = self._limits.max_seconds or 0.0
+            raise LimitReached(f"Stopped: this turn has taken {limit_s - left_s:.0f} of {limit_s:.0f} seconds.")
+
+    async def wait(self, seconds: float) -> None:
+        """For a failure to pass."""
+        self._waited_s += seconds
+        await self._clock.sleep(seconds)
+
+    @property
+    def seconds_for_waiting(self) -> float:
+        patience_s = self._limits.max_wait_s - self._waited_s
+        return patience_s if self._seconds_left is None else min(patience_s, self._seconds_left)
+
+    @property
+    def _seconds_left(self) -> float | None:
+        if self._limits.max_seconds is None:
+            return None
+        return self._limits.max_seconds - (self._clock.monotonic() - self._began)

@@ -1,0 +1,84 @@
+"""Does what may help after a failed model call, as `retry` decides it."""
+
+import logging
+import random
+from collections.abc import Awaitable
+from typing import assert_never
+
+from talaria.agent.retry import Decision, FallBack, GiveUp, Mend, Reconnect, RefreshKey, Retry, RotateKey, decide
+from talaria.agent.sink import Sink
+from talaria.agent.turn import Turn
+from talaria.model.entries import RouteChanged
+from talaria.model.errors import ProviderFailure
+from talaria.model.events import AnswerRestarted, Notice, RouteSwitched
+from talaria.providers.base import Endpoint
+
+log = logging.getLogger(__name__)
+
+
+async def heal(turn: Turn, failure: ProviderFailure, sink: Sink) -> None:
+    """So that the next attempt can be made. Raises `failure` when there is nothing left to do."""
+    standing = turn.walk.failed(turn.budget.seconds_for_waiting)
+    while True:
+        decision = decide(failure, standing, random.random())  # noqa: S311  (jitter)
+        if isinstance(decision, GiveUp):
+            turn.walk.give_up(failure)
+            raise _final(turn, failure)
+        sink.emit(AnswerRestarted(str(failure)))
+        if await _carry_out(decision, turn, failure, sink):
+            return
+        standing = turn.walk.standing(turn.budget.seconds_for_waiting)
+
+
+async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, sink: Sink) -> bool:
+    """False: it did not help, something else must."""
+    walk = turn.walk
+    match decision:
+        case Mend(repair):
+            walk.mend(repair)
+        case RefreshKey():
+            return await _helped(walk.refresh_key())
+        case RotateKey():
+            sink.emit(Notice(f"{failure} Trying another key."))
+            walk.rotate_key(failure)
+        case Retry(delay_s):
+            sink.emit(Notice(f"{failure} Trying again in {delay_s:.0f} s."))
+            await turn.budget.wait(delay_s)
+        case Reconnect(delay_s):
+            if not await _helped(walk.reconnect()):
+                return False
+            sink.emit(Notice(f"{failure} Trying new connections in {delay_s:.0f} s."))
+            await turn.budget.wait(delay_s)
+        case FallBack():
+            before = walk.endpoint
+            walk.fall_back(failure)
+            await announce(turn, before, str(failure), sink)
+        case GiveUp():
+            return False
+        case _:
+            assert_never(decision)
+    return True
+
+
+async def _helped(remedy: Awaitable[bool]) -> bool:
+    """A remedy that fails itself is none; the failure that it was for says what is wrong."""
+    try:
+        return await remedy
+    except Exception as fault:  # noqa: BLE001  (whoever wrote the provider)
+        log.warning("a remedy failed: %r", fault)
+        return False
+
+
+async def announce(turn: Turn, before: Endpoint, reason: str, sink: Sink) -> None:
+    """The turn goes on elsewhere: the journal keeps it, and people are told."""
+    now = turn.walk.endpoint
+    await sink.record(RouteChanged(turn.id, before.label, now.label, reason))
+    sink.emit(RouteSwitched(before.label, now.label, reason, now.window, now.compact_at))
+
+
+def _final(turn: Turn, failure: ProviderFailure) -> ProviderFailure:
+    """The failure, with those of the endpoints that were tried before."""
+    mishaps = turn.walk.mishaps
+    if len(mishaps) > 1:
+        failure.args = (f"No model answered. {' '.join(str(mishap.failure) for mishap in mishaps)}",)
+    return failure

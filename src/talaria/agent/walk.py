@@ -1,0 +1,156 @@
+"""A turn's way along its route: which endpoint, with which key, and what was tried there.
+
+It ends with the turn. What outlives it (who needs rest, what an endpoint cannot take) is told to `Upstream`.
+"""
+
+from dataclasses import dataclass, field
+
+from talaria.agent.retry import Standing
+from talaria.model.errors import FailureKind, ProviderFailure, Repair
+from talaria.model.secret import Secret
+from talaria.providers.base import Endpoint, Provider
+from talaria.providers.route import Route
+from talaria.providers.upstream import Upstream
+
+REST_AFTER_LIMIT_S = 60.0
+REST_AFTER_EXHAUSTION_S = 5.0
+_LIMITS: frozenset[FailureKind] = frozenset({"rate_limit", "upstream_rate_limit", "billing"})
+
+
+@dataclass(slots=True)
+class _Stay:
+    """What happened at the endpoint in use."""
+
+    repairs: frozenset[Repair]
+    key: Secret | None = None
+    failures: int = 0
+    failures_of_key: int = 0
+    has_refreshed: bool = False
+    has_reconnected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """An endpoint that was left, and why."""
+
+    endpoint: Endpoint
+    failure: ProviderFailure
+
+
+@dataclass(slots=True)
+class Walk:
+    """Begins at the primary, or where somebody is awake."""
+
+    route: Route
+    upstream: Upstream
+    max_attempts: int = 3
+    mishaps: list[Mishap] = field(default_factory=list[Mishap])
+    _untried: list[Endpoint] = field(init=False)
+    endpoint: Endpoint = field(init=False)
+    _stay: _Stay = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._untried = list(self.route.endpoints)
+        self._go_to(self._untried)
+
+    @property
+    def is_on_primary(self) -> bool:
+        return self.endpoint == self.route.primary
+
+    @property
+    def provider(self) -> Provider:
+        return self.upstream.provider(self.endpoint)
+
+    @property
+    def repairs(self) -> frozenset[Repair]:
+        return self._stay.repairs
+
+    async def key(self) -> Secret:
+        """The same for as long as it is taken: caches of prompts belong to it. Raises `ProviderFailure`."""
+        if self._stay.key is None:
+            self._stay.key = await self.upstream.keys(self.endpoint).take(self.endpoint.model)
+        return self._stay.key
+
+    def succeeded(self) -> None:
+        """An answer came: the next call starts with a clean record."""
+        self.upstream.learn(self.endpoint, self._stay.repairs)
+        self._stay.failures = self._stay.failures_of_key = 0
+        self._stay.has_reconnected = self._stay.has_refreshed = False
+
+    def failed(self, seconds_left: float | None) -> Standing:
+        """Count a failure, and say where that leaves the turn."""
+        stay = self._stay
+        stay.failures += 1
+        stay.failures_of_key += 1
+        return self.standing(seconds_left)
+
+    def standing(self, seconds_left: float | None) -> Standing:
+        stay, pool = self._stay, self.upstream.keys(self.endpoint)
+        return Standing(
+            failures=stay.failures,
+            max_attempts=self.max_attempts,
+            failures_of_key=stay.failures_of_key,
+            has_other_key=stay.key is not None and pool.has_other(stay.key, self.endpoint.model),
+            can_refresh=not stay.has_refreshed and stay.key is not None and pool.can_refresh(stay.key),
+            may_reconnect=self.is_on_primary and not self.endpoint.is_aggregator and not stay.has_reconnected,
+            repairs=stay.repairs,
+            has_fallback=bool(self._untried),
+            has_wider_fallback=bool(self._wider()),
+            seconds_left=seconds_left,
+        )
+
+    def mend(self, repair: Repair) -> None:
+        self._stay.repairs = frozenset((*self._stay.repairs, repair))
+
+    async def refresh_key(self) -> bool:
+        """False: there is no new one. Raises `ProviderFailure` when none can be made."""
+        self._stay.has_refreshed = True
+        if self._stay.key is None or not await self.upstream.keys(self.endpoint).refresh(self._stay.key):
+            return False
+        self._stay.key = None
+        return True
+
+    def rotate_key(self, failure: ProviderFailure) -> None:
+        if self._stay.key is not None:
+            self.upstream.keys(self.endpoint).rest(self._stay.key, self.endpoint.model, failure)
+        self._stay.key = None
+        self._stay.failures = self._stay.failures_of_key = 0
+
+    async def reconnect(self) -> bool:
+        """Once per call; afterwards the endpoint has all its attempts again. Raises what the provider raises."""
+        self._stay.has_reconnected = True
+        await self.provider.reconnect()
+        self._stay.failures = self._stay.failures_of_key = 0
+        return True
+
+    def fall_back(self, failure: ProviderFailure) -> None:
+        """Leave this endpoint for the next, which exists."""
+        self._leave(failure)
+        needs_room = failure.kind == "context_overflow"
+        self._go_to(self._wider() if needs_room else self._untried)
+
+    def give_up(self, failure: ProviderFailure) -> None:
+        """There is no way on. A route that was walked to its end is not begun again at once."""
+        self._leave(failure)
+        if self.route.fallbacks and not self._untried:
+            self.upstream.rest(self.route.primary, REST_AFTER_EXHAUSTION_S)
+
+    def _leave(self, failure: ProviderFailure) -> None:
+        self.mishaps.append(Mishap(self.endpoint, failure))
+        if failure.kind in _LIMITS:
+            self.upstream.rest(self.endpoint, REST_AFTER_LIMIT_S)
+            if self._stay.key is not None:
+                self.upstream.keys(self.endpoint).rest(self._stay.key, self.endpoint.model, failure)
+
+    def _go_to(self, candidates: list[Endpoint]) -> None:
+        """The first that is awake; if all rest, the first."""
+        awake = [endpoint for endpoint in candidates if not self.upstream.is_resting(endpoint)]
+        self.endpoint = (awake or candidates)[0]
+        self._untried.remove(self.endpoint)
+        self._stay = _Stay(self.upstream.repairs(self.endpoint))
+
+    def _wider(self) -> list[Endpoint]:
+        window = self.endpoint.window
+        if window is None:
+            return self._untried
+        return [endpoint for endpoint in self._untried if endpoint.window is None or endpoint.window > window]

@@ -1,0 +1,89 @@
+"""One short call to a model, to see whether it answers. No session and no fallback, but it is counted as spent."""
+
+from contextlib import aclosing
+
+import msgspec
+
+from talaria.agent.limits import cost_usd
+from talaria.compose import Connections, Settings, local_choice, open_store
+from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming
+from talaria.model.clock import SystemClock
+from talaria.model.errors import Disconnected, ProviderFailure, Repair, RequestRejected
+from talaria.model.ids import SessionId
+from talaria.model.messages import Assistant, user
+from talaria.model.usage import NO_USAGE, Usage
+from talaria.providers.base import Endpoint, Provider, Request
+from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
+from talaria.providers.history import History
+from talaria.providers.upstream import Upstream
+from talaria.store.base import Spent
+
+TRIALS = SessionId("model-try")
+"""Under this they are counted; no conversation has such an id."""
+_PERSON = "local"
+
+
+class Trial(msgspec.Struct, frozen=True):
+    model: str
+    seconds: float
+    usage: Usage | None
+    """None: the endpoint did not tell."""
+    cost_usd: float | None
+
+
+async def find(settings: Settings, name: str | None) -> Endpoint:
+    """As `-m NAME` would; None: the default. Raises `BadConfig`, `MissingCredential`."""
+    config, environment = settings.config, settings.environment
+    choice = choose(config, environment, name) or await local_choice(settings, SystemClock()) or Choice(DEMO)
+    return DEMO_ENDPOINT if choice.provider == DEMO else endpoint(choice, config, environment)
+
+
+async def run(endpoint: Endpoint, settings: Settings) -> Trial:
+    """Raises `ProviderFailure`."""
+    clock = SystemClock()
+    async with open_store(settings.home, clock) as store, Connections(settings.home, clock) as connections:
+        upstream = Upstream(connections.provider, clock)
+        provider = upstream.provider(endpoint)
+        request = Request(
+            system="",
+            tools=(),
+            history=History([user("Hi")]),
+            session=TRIALS,
+            is_streaming=is_streaming(endpoint.provider, settings.config),
+            key=await upstream.keys(endpoint).take(endpoint.model),
+            max_output=1,
+        )
+        began = clock.monotonic()
+        answer = await _mended(provider, request)
+        seconds = clock.monotonic() - began
+        cost = cost_usd(answer.usage or NO_USAGE, endpoint.prices)
+        await store.spending.add(TRIALS, [Spent(endpoint.label, _PERSON, "try", answer.usage or NO_USAGE, cost)])
+    if not answer.parts and answer.stop != "length":  # one token may well be spent on thinking
+        raise _nothing_said(answer, endpoint)
+    return Trial(endpoint.label, seconds, answer.usage, cost)
+
+
+async def _mended(provider: Provider, request: Request) -> Assistant:
+    """What an endpoint cannot take is left out, as in a conversation."""
+    repairs: frozenset[Repair] = frozenset()
+    while True:
+        try:
+            return await _answer(provider, msgspec.structs.replace(request, repairs=repairs))
+        except ProviderFailure as failure:
+            if failure.repair is None or failure.repair in repairs:
+                raise
+            repairs = frozenset((*repairs, failure.repair))
+
+
+async def _answer(provider: Provider, request: Request) -> Assistant:
+    async with aclosing(provider.stream(request)) as items:
+        async for item in items:
+            if isinstance(item, Assistant):
+                return item
+    raise Disconnected(f"{provider.endpoint.label} ended its answer without completing it.")
+
+
+def _nothing_said(answer: Assistant, endpoint: Endpoint) -> ProviderFailure:
+    if answer.stop == "refused":
+        return RequestRejected(f"{endpoint.label} refused to answer.", kind="content_policy_blocked")
+    return Disconnected(f"{endpoint.label} sent an empty answer.", kind="invalid_answer")

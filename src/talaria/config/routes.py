@@ -1,0 +1,68 @@
+"""Which models stand in for which: routes from the settings. Pure, as `selection` is."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from talaria.config.schema import Config, Fallback, ModelConfig
+from talaria.config.selection import DEMO, Choice, endpoint, general_for, split
+from talaria.model.errors import BadConfig, MissingCredential
+from talaria.providers.base import Endpoint
+from talaria.providers.route import Route
+
+
+class Planned(msgspec.Struct, frozen=True):
+    route: Route
+    left_out: tuple[str, ...] = ()
+    """Why each fallback that cannot be used is none, as sentences."""
+
+
+def plan(primary: Endpoint, config: Config, environment: Mapping[str, str]) -> Planned:
+    """The primary with its fallbacks. Raises `BadConfig` for a fallback that is written wrong."""
+    found: list[Endpoint] = []
+    left_out: list[str] = []
+    for entry in _entries(config):
+        try:
+            found.append(_endpoint(entry, primary.provider, config, environment))
+        except MissingCredential as missing:
+            left_out.append(f"The fallback {entry.provider} is left out: {missing}")
+    return Planned(Route(primary, tuple(found)), tuple(left_out))
+
+
+def auxiliary(named: str | None, main: Route, config: Config, environment: Mapping[str, str]) -> Route:
+    """`named` first, the main route behind it."""
+    if named is None:
+        return main
+    provider, model = split(named, config)
+    entry = Fallback(provider=provider or main.primary.provider, model=model)
+    return Route(_endpoint(entry, main.primary.provider, config, environment), main.endpoints)
+
+
+def _entries(config: Config) -> Sequence[Fallback]:
+    given = config.fallback_providers
+    several = given if isinstance(given, tuple) else (given,)
+    return [_parsed(entry, config) if isinstance(entry, str) else entry for entry in several]
+
+
+def _parsed(named: str, config: Config) -> Fallback:
+    provider, model = split(named, config)
+    if provider is None:
+        raise BadConfig(f"The fallback {named!r} names no provider: write provider:model under fallback_providers.")
+    return Fallback(provider=provider, model=model)
+
+
+def _endpoint(entry: Fallback, main_provider: str, config: Config, environment: Mapping[str, str]) -> Endpoint:
+    """The address and key under `model:` are the main provider's, and go nowhere else."""
+    if entry.provider == DEMO:
+        raise BadConfig("The demo model is no fallback: it would only seem to answer.")
+    main = general_for(entry.provider, config) if entry.provider == main_provider else ModelConfig()
+    is_elsewhere = entry.base_url is not None
+    general = ModelConfig(
+        base_url=entry.base_url if is_elsewhere else main.base_url,
+        wire=None if is_elsewhere else main.wire,
+        api_key=entry.api_key if is_elsewhere else entry.api_key or main.api_key,
+    )
+    known: Mapping[str, str] = (
+        {} if is_elsewhere and entry.provider == "custom" else environment
+    )  # no key for a stranger
+    return endpoint(Choice(entry.provider, entry.model), config, known, general)

@@ -1,0 +1,62 @@
+"""Ends a wait for the other side that takes too long.
+
+One timer per exchange: what arrives only moves its deadline. A wait is cut inside `waiting`, never between two of them,
+so that a reader who is slow itself is not cut.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Self
+
+from talaria.model.clock import Clock
+
+
+class StallWatch:
+    def __init__(self, clock: Clock, total_s: float) -> None:
+        self._clock = clock
+        self._end = clock.monotonic() + total_s
+        self._due = self._end
+        self._aim = self._end
+        """When the timer looks next: never after `_due`."""
+        self._wait: asyncio.Timeout | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """The whole exchange took too long, not only the last wait."""
+        return self._clock.monotonic() >= self._end
+
+    @asynccontextmanager
+    async def waiting(self, seconds: float) -> AsyncGenerator[None]:
+        """Raises `TimeoutError` when what is awaited inside takes longer than that, or than is left of the total."""
+        now = self._clock.monotonic()
+        self._due = min(now + seconds, self._end)
+        if self._timer is None or self._timer.done() or self._due < self._aim:
+            self._start_timer()
+        async with asyncio.timeout(None if self._due > now else 0) as wait:
+            self._wait = wait
+            try:
+                yield
+            finally:
+                self._wait = None
+
+    def _start_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._aim = self._due
+        self._timer = asyncio.create_task(self._cut_when_due(), name="stall watch")
+
+    async def _cut_when_due(self) -> None:
+        while (left_s := self._due - self._clock.monotonic()) > 0:
+            self._aim = self._due
+            await self._clock.expire(left_s)
+        if self._wait is not None:
+            self._wait.reschedule(asyncio.get_running_loop().time())

@@ -1,0 +1,116 @@
+"""The keys of one provider: which one is used next, and which ones need rest. Never shared, never printed."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from talaria.model.clock import Clock
+from talaria.model.errors import FailureKind, ProviderFailure
+from talaria.model.secret import NO_SECRET, Secret
+from talaria.providers.base import Rotation
+
+AFTER_REJECTION_S = 300.0
+AFTER_ANYTHING_ELSE_S = 3600.0
+
+Mint = Callable[[], Awaitable[Secret]]
+"""Makes a key: at first use, and anew when the last one is not taken any more."""
+
+
+@dataclass(slots=True)
+class _State:
+    resting_until: dict[str, float] = field(default_factory=dict[str, float])
+    """By model: one model's limit is not another's. Under "" what concerns them all."""
+    uses: int = 0
+
+
+class KeyPool:
+    """Rest is a preference: when every key rests, the one that may wake soonest is tried all the same."""
+
+    def __init__(self, keys: Sequence[Secret], rotation: Rotation, clock: Clock, mint: Mint | None = None) -> None:
+        self._keys = list(keys)
+        self._rotation: Rotation = rotation
+        self._clock = clock
+        self._mint = mint
+        self._minted: Secret | None = None
+        self._minting = asyncio.Lock()
+        self._states: dict[Secret, _State] = {key: _State() for key in keys}
+        self._last: Secret | None = None
+
+    async def take(self, model: str) -> Secret:
+        """The key for what comes now. Raises `ProviderFailure` when one must be made and cannot be."""
+        if self._mint is not None and self._minted is None:
+            async with self._minting:
+                if self._minted is None:
+                    self._adopt(await self._mint())
+        if not self._keys:
+            return NO_SECRET
+        awake = [key for key in self._keys if not self._rest_s(key, model)]
+        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._rest_s(key, model))
+        self._states[chosen].uses += 1
+        self._last = chosen
+        return chosen
+
+    def has_other(self, key: Secret, model: str) -> bool:
+        """Another key is awake."""
+        return any(other != key and not self._rest_s(other, model) for other in self._keys)
+
+    def rest(self, key: Secret, model: str, failure: ProviderFailure) -> None:
+        """A key that failed is not used for a while, if there is another one."""
+        if key not in self._states:
+            return  # it was replaced meanwhile
+        scope = model if failure.kind == "rate_limit" else ""
+        self._states[key].resting_until[scope] = self._clock.monotonic() + _rest_s(failure.kind, failure.retry_after_s)
+
+    def can_refresh(self, key: Secret) -> bool:
+        return self._mint is not None and (key == self._minted or self._minted is None)
+
+    async def refresh(self, key: Secret) -> bool:
+        """Make the key anew that was not taken. False: it is the same again. Raises `ProviderFailure`."""
+        if self._mint is None:
+            return False
+        async with self._minting:
+            if self._minted == key:  # else somebody was quicker
+                self._adopt(await self._mint())
+        return self._minted != key
+
+    def _adopt(self, made: Secret) -> None:
+        """In the place of the one that was made before: in front."""
+        if self._minted is not None and self._minted in self._states:
+            self._keys.remove(self._minted)
+            del self._states[self._minted]
+        self._minted = made
+        if made not in self._states:
+            self._keys.insert(0, made)
+            self._states[made] = _State()
+
+    def _choose(self, awake: Sequence[Secret]) -> Secret:
+        match self._rotation:
+            case "fill_first":
+                return awake[0]
+            case "round_robin":
+                return self._after_last(awake)
+            case "least_used":
+                return min(awake, key=lambda key: self._states[key].uses)
+            case "random":
+                return random.choice(awake)  # noqa: S311  (spreads load)
+            case _:
+                assert_never(self._rotation)
+
+    def _after_last(self, awake: Sequence[Secret]) -> Secret:
+        if self._last is None or self._last not in self._states:
+            return awake[0]
+        last = self._keys.index(self._last)
+        return next(key for key in self._keys[last + 1 :] + self._keys[: last + 1] if key in awake)
+
+    def _rest_s(self, key: Secret, model: str) -> float:
+        until = self._states[key].resting_until
+        return max(0.0, max(until.get("", 0.0), until.get(model, 0.0)) - self._clock.monotonic())
+
+
+def _rest_s(kind: FailureKind, retry_after_s: float | None) -> float:
+    """As long as the endpoint says; without a word, by the reason."""
+    if kind == "auth":
+        return AFTER_REJECTION_S
+    return min(retry_after_s, AFTER_ANYTHING_ELSE_S) if retry_after_s else AFTER_ANYTHING_ELSE_S

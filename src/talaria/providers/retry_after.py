@@ -1,0 +1,50 @@
+"""How long an endpoint asks us to wait, in whichever way it says so."""
+
+import math
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_IN_WORDS = re.compile(r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)\b")
+
+
+def retry_after_s(headers: Mapping[str, str], said: str, now: float) -> float | None:
+    """Seconds, never negative; None when nothing sensible was said. `said` is the error's text in small letters."""
+    exact_ms = _number(headers.get("retry-after-ms", ""))
+    if exact_ms is not None:
+        return max(0.0, exact_ms / 1000)
+    header = headers.get("retry-after", "").strip()
+    words = _IN_WORDS.search(said)
+    found = (_number(header), _duration(header), _until(header, headers, now), _duration(words[1]) if words else None)
+    return next((max(0.0, seconds) for seconds in found if seconds is not None), None)
+
+
+def _number(said: str) -> float | None:
+    try:
+        number = float(said)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _duration(said: str) -> float | None:
+    """As in `1m30s` or `500ms`."""
+    parts = _DURATION.findall(said)
+    if not parts or _DURATION.sub("", said):
+        return None
+    return sum(float(amount) * _UNIT_S[unit] for amount, unit in parts)
+
+
+def _until(said: str, headers: Mapping[str, str], now: float) -> float | None:
+    """A date means: until then, by the clock of the server that names it."""
+    due, here = _moment(said), _moment(headers.get("date", ""))
+    return None if due is None else due - (now if here is None else here)
+
+
+def _moment(said: str) -> float | None:
+    try:
+        return parsedate_to_datetime(said).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,76 @@
+"""Small work beside the conversation (a title, a summary, a verdict): one question, no tools, nothing journaled but its
+cost. It walks a route of its own, whose last resort is the conversation's."""
+
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from talaria.agent.asking import ask
+from talaria.agent.budget import Account, Budget
+from talaria.agent.limits import Limits
+from talaria.agent.turn import Turn
+from talaria.agent.walk import Walk
+from talaria.model.clock import Clock
+from talaria.model.events import Event
+from talaria.model.ids import OwnerId, SessionId, new_turn_id
+from talaria.model.messages import Assistant, user
+from talaria.providers.history import History
+from talaria.providers.route import Route
+from talaria.providers.upstream import Upstream
+from talaria.store.base import Spending, Write
+
+MAX_SECONDS = 120.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Auxiliary:
+    purpose: str
+    route: Route
+    upstream: Upstream
+    spending: Spending
+    owner: OwnerId
+    clock: Clock
+    limits: Limits
+    max_attempts: int = 3
+
+    async def ask(
+        self, text: str, *, system: str, session: SessionId, person: str = "local", max_output: int | None = None
+    ) -> Assistant:
+        """Raises `LimitReached`, `ProviderFailure`. What it costs is the session's and the person's."""
+        account = Account(self.spending, session, self.owner, person, self.purpose)
+        limits = msgspec.structs.replace(self.limits, max_seconds=MAX_SECONDS, max_wait_s=MAX_SECONDS)
+        budget = Budget(limits, account, self.clock)
+        turn = Turn(
+            new_turn_id(),
+            session=session,
+            system=system,
+            tools=(),
+            history=History([user(text)]),
+            walk=Walk(self.route, self.upstream, self.max_attempts),
+            budget=budget,
+            clock=self.clock,
+        )
+        request = msgspec.structs.replace(turn.view(), max_output=max_output)
+        try:
+            return await ask(turn, request, _Aside(self.purpose))
+        finally:
+            writes = budget.take_writes()
+            if writes:
+                await self.spending.add(session, writes)
+
+
+class _Aside:
+    """Nobody watches, and the conversation's journal is not its place."""
+
+    def __init__(self, purpose: str) -> None:
+        self._purpose = purpose
+
+    async def record(self, *writes: Write) -> None:
+        for write in writes:
+            log.info("%s: %s", self._purpose, write)
+
+    def emit(self, event: Event) -> None:
+        """Shown to nobody."""

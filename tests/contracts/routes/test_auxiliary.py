@@ -1,0 +1,102 @@
+"""Small work beside the conversation: its own model first, the conversation's behind it."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from talaria.model.entries import MessageAdded
+from talaria.model.errors import BadConfig, BadInput, LimitReached, RequestRejected
+from talaria.model.ids import SessionId
+from talaria.model.messages import user
+from talaria.runtime.titles import title_for
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Failure, Reply
+
+if TYPE_CHECKING:
+    from tests.contracts.routes.conftest import OpenWorld, World
+
+SESSION = SessionId("s1")
+
+
+def settings(primary: ModelServer, fallback: ModelServer, **more: Any) -> dict[str, Any]:
+    providers = {"work": {"base_url": primary.base_url}, "small": {"base_url": fallback.base_url}}
+    return {"model": {"default": "work:big"}, "providers": providers, **more}
+
+
+async def asked(here: "World") -> str:
+    answer = await here.app.auxiliary("summary").ask("Sum this up.", system="Be short.", session=SESSION)
+    return answer.text
+
+
+@pytest.mark.parametrize("named", [{"default": "small:s"}, {"summary": "small:s", "default": "work:x"}])
+async def test_it_asks_the_model_that_is_set_for_its_purpose(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, named: dict[str, str]
+) -> None:
+    async with world(**settings(primary, fallback, auxiliary=named)) as here:
+        fallback.say("short")
+        assert await asked(here) == "short"
+    (request,) = fallback.requests
+    assert request.json["model"] == "s"
+    assert "tools" not in request.json
+
+
+async def test_without_one_of_its_own_it_asks_the_conversations_model(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**settings(primary, fallback)) as here:
+        primary.say("short")
+        assert await asked(here) == "short"
+
+
+async def test_when_its_own_model_fails_the_conversations_answers(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**settings(primary, fallback, auxiliary={"default": "small:s"})) as here:
+        fallback.say(Failure(401))
+        primary.say("from the main one")
+        assert await asked(here) == "from the main one"
+        fallback.say(Failure(400))
+        primary.say(Failure(400))
+        with pytest.raises(RequestRejected, match="No model answered"):
+            await asked(here)
+
+
+async def test_what_it_costs_is_counted_and_capped_but_the_conversation_does_not_see_it(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**settings(primary, fallback, limits={"session": {"tokens": 1_000}})) as here:
+        primary.say(Reply("hello"), Reply("short"))
+        await here.ask()
+        await here.app.auxiliary("judge").ask("Is it good?", system="Judge.", session=here.live.id)
+        (row,) = await here.app.store.spending.usage("session")
+        assert row.calls == 2
+        assert len([entry for entry in await here.journal() if isinstance(entry, MessageAdded)]) == 2
+        with pytest.raises(LimitReached, match="this conversation"):
+            await here.app.auxiliary("judge").ask("x" * 9_000, system="Judge.", session=here.live.id)
+
+
+async def test_a_misspelt_model_is_told(world: "OpenWorld", primary: ModelServer, fallback: ModelServer) -> None:
+    async with world(**settings(primary, fallback, auxiliary={"title": "smal:s"})) as here:
+        with pytest.raises(BadConfig, match="did you mean 'small'"):
+            here.app.auxiliary("title")
+
+
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ("Trees by the lake", "Trees by the lake"),
+        ('\n"**Trees by the lake.**"\nExplanation: …', "Trees by the lake"),
+        ("word " * 40, "word " * 11 + "word…"),
+        (' \n""', "Conversation"),
+    ],
+)
+async def test_a_title_is_one_short_line(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, written: str, title: str
+) -> None:
+    async with world(**settings(primary, fallback, auxiliary={"title": "small:s"})) as here:
+        fallback.say(written)
+        made = await title_for(SESSION, [user("What trees grow by the lake?")], here.app.auxiliary("title"))
+        assert made == title.strip()
+        assert len(made) <= 60
+        with pytest.raises(BadInput):
+            await title_for(SESSION, [], here.app.auxiliary("title"))

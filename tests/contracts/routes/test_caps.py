@@ -1,0 +1,171 @@
+"""Caps on tokens and money: reserved before each call, told in one sentence, never exceeded."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from talaria.model.errors import LimitReached, StoreUnavailable
+from talaria.model.events import Notice
+from talaria.model.ids import HoldId, OwnerId, SessionId
+from talaria.model.messages import user
+from talaria.runtime.turn import Report
+from talaria.store.base import Amount, Spending, Totals
+from talaria.testing.proxies import StoreProxy
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Failure, Reply, Usage
+
+if TYPE_CHECKING:
+    from tests.contracts.routes.conftest import OpenWorld, World
+
+PRICES = {"input": 10.0, "output": 100.0}
+
+
+def settings(server: ModelServer, **limits: Any) -> dict[str, Any]:
+    provider = {"base_url": server.base_url, "models": {"m": {"prices": PRICES, "max_tokens": 4_000}}}
+    return {"model": {"default": "work:m"}, "providers": {"work": provider}, "limits": limits}
+
+
+def said(output: int, text: str = "fine") -> Reply:
+    return Reply(text, usage=Usage(input=100, output=output))
+
+
+def asked_output(server: ModelServer) -> list[int]:
+    return [request.json["max_tokens"] for request in server.requests]
+
+
+@pytest.mark.parametrize("scope", ["session", "day", "person"])
+async def test_a_cap_on_tokens_holds_over_turns(world: "OpenWorld", primary: ModelServer, scope: str) -> None:
+    async with world(**settings(primary, **{scope: {"tokens": 5_000}})) as here:
+        primary.say(said(3_000), said(900), "never asked for")
+        assert (await here.ask()).text == "fine"
+        assert (await here.ask()).text == "fine"
+        report = await here.ask()
+        assert isinstance(report.error, LimitReached)
+        assert str(report.error).startswith("Stopped: ")
+        assert "4,100 of 5,000 tokens" in str(report.error)
+    first, second = asked_output(primary)
+    assert first == 4_000
+    assert second < 1_900  # what was left
+
+
+@pytest.mark.parametrize("scope", ["turn", "session", "day", "person"])
+async def test_a_cap_on_money_shortens_the_answer_that_it_cannot_pay_whole(
+    world: "OpenWorld", primary: ModelServer, scope: str
+) -> None:
+    async with world(**settings(primary, **{scope: {"cost_usd": 0.2}})) as here:
+        primary.say(said(1_900))
+        assert (await here.ask()).text == "fine"
+        report = await here.ask()
+        assert scope == "turn" or isinstance(report.error, LimitReached)
+    assert 1_500 < asked_output(primary)[0] < 2_000
+
+
+async def test_a_call_that_cannot_be_paid_is_not_made(world: "OpenWorld", primary: ModelServer) -> None:
+    async with world(**settings(primary, turn={"cost_usd": 0.001})) as here:
+        report = await here.ask()
+        assert isinstance(report.error, LimitReached)
+        assert "this turn has cost $0.00 of $0.00" in str(report.error)
+    assert primary.requests == []
+
+
+async def test_the_next_day_is_free_again_but_the_conversation_is_not(world: "OpenWorld", primary: ModelServer) -> None:
+    async with world(**settings(primary, day={"tokens": 4_500}, session={"tokens": 9_000})) as here:
+        primary.say(said(4_000), said(4_000))
+        assert (await here.ask()).text == "fine"
+        assert "this day has used" in str((await here.ask()).error)
+        here.clock.advance(24 * 3600)
+        assert (await here.ask()).text == "fine"
+        here.clock.advance(24 * 3600)
+        assert "this conversation has used" in str((await here.ask()).error)
+
+
+async def test_conversations_at_the_same_time_do_not_together_exceed_the_day(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    async with world(**settings(primary, day={"tokens": 20_000})) as here:
+        primary.say(*[said(3_900)] * 20)
+        reports = await asyncio.gather(*(elsewhere(here) for _ in range(20)))
+        spent = sum(report.usage.total for report in reports)
+        assert {report.outcome for report in reports} == {"completed", "failed"}
+        assert 12_000 <= spent <= 20_000
+
+
+async def elsewhere(here: "World") -> Report:
+    live = here.app.session(cwd=here.app.settings.home, origin="terminal")
+    return await live.ask(user("go"))
+
+
+async def test_a_failed_call_gives_back_what_was_set_aside(world: "OpenWorld", primary: ModelServer) -> None:
+    async with world(**settings(primary, day={"tokens": 6_000})) as here:
+        primary.say(Failure(400), Failure(400), said(3_000))
+        assert (await here.ask()).outcome == "failed"
+        assert (await here.ask()).outcome == "failed"
+        assert (await here.ask()).text == "fine"
+
+
+async def test_answers_that_were_thrown_away_are_paid_for_all_the_same(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    empty = Reply("", usage=Usage(input=100, output=50))
+    async with world(**settings(primary)) as here:
+        primary.say(empty, said(10))
+        assert (await here.ask()).text == "fine"
+        (row,) = await here.app.store.spending.usage("model")
+        assert (row.key, row.calls, row.usage.output, row.unpriced_calls) == ("work:m", 2, 60, 0)
+        assert row.cost_usd == pytest.approx((200 * 10 + 60 * 100) / 1e6)
+
+
+async def test_each_call_is_written_down_under_the_model_that_answered(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    route = settings(primary)
+    route["providers"]["house"] = {"base_url": fallback.base_url}
+    async with world(**route, fallback_providers="house:free") as here:
+        primary.say(said(10), Failure(429))
+        fallback.say(said(20))
+        await here.ask()
+        await here.ask()
+        rows = {row.key: row for row in await here.app.store.spending.usage("model")}
+        assert (rows["work:m"].usage.output, rows["work:m"].unpriced_calls) == (10, 0)
+        assert (rows["house:free"].usage.output, rows["house:free"].unpriced_calls) == (20, 1)
+
+
+@pytest.mark.parametrize("usage", [None, Usage(input=-5, output=-7), Usage(input=10**15, output=5)])
+async def test_wrong_counts_do_not_break_the_next_call(
+    world: "OpenWorld", primary: ModelServer, usage: Usage | None
+) -> None:
+    async with world(**settings(primary)) as here:
+        primary.say(Reply("one", usage=usage), Reply("two", usage=usage))
+        assert (await here.ask()).text == "one"
+        assert (await here.ask()).text == "two"
+
+
+class Flaky:
+    """A ledger that cannot be written to at first."""
+
+    def __init__(self, spending: Spending) -> None:
+        self.failures = 3
+        self.usage = spending.usage
+        self.add = spending.add
+        self._spending = spending
+
+    async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("The disk is full.")
+        return await self._spending.hold(session, person, owner, decide)
+
+
+async def test_a_ledger_that_is_not_well_is_waited_for(world: "OpenWorld", primary: ModelServer) -> None:
+    async with world(**settings(primary, day={"tokens": 9_000})) as here:
+        store = StoreProxy(here.app.store, here.app.store.journal)
+        store.spending = Flaky(here.app.store.spending)
+        primary.say("fine")
+        live = replace(here.app, store=store).session(cwd=here.app.settings.home, origin="terminal")
+        assert (await live.ask(user("go"), here.events.append)).text == "fine"
+        assert [event.text for event in here.events if isinstance(event, Notice)] == [
+            "The disk is full. Waiting for it."
+        ]

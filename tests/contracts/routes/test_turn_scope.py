@@ -1,0 +1,292 @@
+"""Where a turn begins, what its switches tell, and what becomes of an answer that was partly shown."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from talaria.model.entries import MessageAdded, RouteChanged
+from talaria.model.errors import Disconnected, KeyRejected, LimitReached
+from talaria.model.events import AnswerRestarted, Notice, TextDelta
+from talaria.testing.rules import transcript_problems
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Failure, Faults, Reply, call
+from talaria.tools.function import tool
+
+if TYPE_CHECKING:
+    from tests.contracts.routes.conftest import OpenWorld, World
+
+LIMITED = Failure(429)
+CUT = Reply("Half an answer", faults=Faults(cut_at=800, chunk_delay_s=0.02))
+
+
+def route(primary: ModelServer, fallback: ModelServer, **more: Any) -> dict[str, Any]:
+    return {
+        "model": {"provider": "custom", "default": "big", "base_url": primary.base_url},
+        "providers": {"house": {"base_url": fallback.base_url}},
+        "fallback_providers": "house:small",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("status", [429, 402])
+async def test_after_a_limit_the_primary_rests_for_a_minute(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, status: int
+) -> None:
+    async with world(**route(primary, fallback)) as here:
+        primary.say(Failure(status), "back again")
+        fallback.say("one", "two")
+        await here.ask()
+        here.clock.advance(59)
+        assert (await here.ask()).model == "house:small"
+        assert here.began.model == "house:small"
+        assert [(switch.before, switch.model) for switch in here.switches] == [("custom:big", "house:small")]
+        here.clock.advance(2)
+        assert (await here.ask()).model == "custom:big"
+    assert len(primary.requests) == 2
+
+
+async def test_after_an_exhausted_route_the_primary_rests_for_five_seconds(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**route(primary, fallback)) as here:
+        primary.say(Failure(400), "back again")
+        fallback.say(Failure(400), "from the fallback")
+        assert (await here.ask()).outcome == "failed"
+        here.clock.advance(4)
+        assert (await here.ask()).model == "house:small"
+        here.clock.advance(2)
+        assert (await here.ask()).model == "custom:big"
+
+
+async def test_when_everybody_rests_the_primary_is_tried_all_the_same(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**route(primary, fallback), agent={"api_max_retries": 1}) as here:
+        primary.say(LIMITED, "back again")
+        fallback.say(LIMITED)
+        assert (await here.ask()).outcome == "failed"
+        assert (await here.ask()).text == "back again"
+
+
+async def test_a_primary_that_rests_is_the_last_resort_of_a_turn_that_began_elsewhere(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**route(primary, fallback)) as here:
+        primary.say(LIMITED, "after all")
+        fallback.say("meanwhile", Failure(400))
+        await here.ask()
+        assert (await here.ask()).text == "after all"
+        assert [switch.model for switch in here.switches] == ["house:small", "custom:big"]
+
+
+async def test_one_models_limit_does_not_rest_another_model_of_the_provider(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    async with world(model=settings, fallback_providers={"provider": "custom", "model": "small"}) as here:
+        primary.say(LIMITED, "from the small one")
+        assert (await here.ask()).model == "custom:small"
+    assert [request.json["model"] for request in primary.requests] == ["big", "small"]
+
+
+async def test_when_no_model_answers_one_message_names_them_all(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**route(primary, fallback)) as here:
+        primary.say(Failure(400))
+        fallback.say(Failure(401))
+        report = await here.ask()
+        assert isinstance(report.error, KeyRejected)
+        assert str(report.error).startswith("No model answered. custom:big refused the request (400")
+        assert "house:small did not accept the API key" in str(report.error)
+        assert report.error.kind == "auth"
+
+
+async def test_each_switch_is_told_once_and_kept(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**route(primary, fallback)) as here:
+        primary.say(LIMITED)
+        fallback.say("meanwhile")
+        await here.ask()
+        told = [event for event in here.events if isinstance(event, Notice)]
+        kept = [entry for entry in await here.journal() if isinstance(entry, RouteChanged)]
+        assert (len(here.switches), told, len(kept)) == (1, [], 1)
+        assert here.switches[0].reason == kept[0].reason
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["again at the primary", "at the fallback"])
+async def test_a_partly_shown_answer_is_visibly_begun_anew_and_never_doubled(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, is_elsewhere: bool
+) -> None:
+    async with world(**route(primary, fallback), agent={"api_max_retries": 1 if is_elsewhere else 3}) as here:
+        primary.say(CUT, *([CUT] if is_elsewhere else ["The whole answer"]))
+        fallback.say("The whole answer")
+        report = await here.ask()
+        assert report.text == "The whole answer"
+        assert shown_at_the_end(here) == "The whole answer"
+        assert [entry.message.text for entry in await here.journal() if isinstance(entry, MessageAdded)][1:] == [
+            "The whole answer"
+        ]
+
+
+def shown_at_the_end(here: "World") -> str:
+    shown: list[str] = []
+    for event in here.events:
+        match event:
+            case TextDelta(text):
+                shown.append(text)
+            case AnswerRestarted():
+                shown.clear()
+            case _:
+                pass
+    return "".join(shown)
+
+
+async def test_a_turn_that_falls_back_between_tool_rounds_does_nothing_twice(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def act(mark: str) -> str:
+        """Do something."""
+        ran.append(mark)
+        return "done"
+
+    async with world(tools=[act], **route(primary, fallback)) as here:
+        primary.say(Reply(calls=(call("act", mark="one"),)), LIMITED)
+        fallback.say(Reply(calls=(call("act", id="call_9", mark="two"),)), "all done")
+        report = await here.ask()
+        assert (report.text, ran) == ("all done", ["one", "two"])
+        messages = [entry.message for entry in await here.journal() if isinstance(entry, MessageAdded)]
+        assert transcript_problems(messages) == []
+
+
+async def test_falling_back_in_a_tool_round_to_a_wire_that_wants_its_own_thinking_goes_on_without(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    @tool
+    async def act() -> str:
+        """Do something."""
+        return "done"
+
+    settings = route(primary, fallback)
+    settings["model"]["reasoning_effort"] = "high"
+    settings["providers"]["house"]["wire"] = "anthropic_messages"
+    async with world(tools=[act], **settings) as here:
+        primary.say(Reply(thinking="hm", calls=(call("act"),)), LIMITED)
+        fallback.say(Reply(calls=(call("act", id="call_9"),)), "done", Reply("again", thinking="let me see"))
+        assert (await here.ask()).text == "done"
+        assert [request.json.get("thinking") for request in fallback.requests] == [None, None]
+        assert b"hm" not in fallback.requests[0].body
+        assert (await here.ask()).text == "again"
+        assert fallback.requests[2].json["thinking"]["type"] == "enabled"
+
+
+async def test_a_wait_can_be_interrupted(world: "OpenWorld", primary: ModelServer) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    async with world(model=settings) as here:
+        primary.say(Failure(429, headers={"retry-after": "500"}), "never asked for")
+        waiting = asyncio.Event()
+
+        def watch(event: object) -> None:
+            if isinstance(event, Notice):
+                waiting.set()
+
+        report = await here.interrupted_when(waiting, watch)
+        assert report.outcome == "interrupted"
+    assert len(primary.requests) == 1
+
+
+async def test_waits_end_where_the_turns_time_ends(world: "OpenWorld", primary: ModelServer) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    async with world(model=settings, limits={"turn": {"seconds": 100}}) as here:
+        primary.say(Failure(429, headers={"retry-after": "99"}), Failure(429, headers={"retry-after": "99"}))
+        report = await here.ask()
+        assert "429" in str(report.error)
+        assert here.clock.slept == [99]
+
+
+async def test_an_answer_that_would_outlast_the_turns_time_is_cut(world: "OpenWorld", primary: ModelServer) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    async with world(model=settings, limits={"turn": {"seconds": 100}}) as here:
+        primary.say(Reply("endless", faults=Faults(stall_at=100)))
+        asking = asyncio.create_task(here.ask())
+        await asyncio.to_thread(primary.wait_for_requests, 1)
+        here.clock.advance(101)
+        report = await asking
+        assert isinstance(report.error, LimitReached)
+        assert "101 of 100 seconds" in str(report.error)
+
+
+async def test_all_waits_of_a_turn_together_have_an_end(world: "OpenWorld", primary: ModelServer) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    agent = {"api_max_retries": 50, "max_wait_s": 300}
+    async with world(model=settings, agent=agent) as here:
+        primary.say(*[Failure(503)] * 50)
+        assert (await here.ask()).outcome == "failed"
+        assert 200 < sum(here.clock.slept) < 300
+
+
+async def test_a_request_that_can_be_mended_is_and_the_endpoint_is_remembered_for_it(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url, "reasoning_effort": "low"}
+    refusal = Failure(400, {"error": {"message": "Unsupported parameter: 'reasoning_effort'"}})
+    async with world(model=settings) as here:
+        primary.say(refusal, "one", "two")
+        assert (await here.ask()).text == "one"
+        assert here.clock.slept == []
+        assert (await here.ask()).text == "two"
+    assert ["reasoning_effort" in request.json for request in primary.requests] == [True, False, False]
+
+
+async def test_a_request_is_mended_once_and_then_refused(world: "OpenWorld", primary: ModelServer) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    refusal = Failure(400, {"error": {"message": "Unsupported parameter: 'frobnicate'"}})
+    async with world(model=settings) as here:
+        primary.say(refusal, refusal, "never asked for")
+        assert "frobnicate" in str((await here.ask()).error)
+    assert len(primary.requests) == 2
+
+
+async def test_a_conversation_that_is_too_long_goes_on_where_there_is_room(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    with ModelServer() as narrow:
+        providers = {
+            "narrow": {"base_url": narrow.base_url, "models": {"m": {"context_length": 8_000}}},
+            "house": {"base_url": fallback.base_url, "models": {"small": {"context_length": 900_000}}},
+        }
+        settings = {"provider": "custom", "default": "big", "base_url": primary.base_url, "context_length": 100_000}
+        async with world(model=settings, providers=providers, fallback_providers=["narrow:m", "house:small"]) as here:
+            primary.say(Failure(400, {"error": {"message": "maximum context length is 100000 tokens"}}))
+            fallback.say("there is room here")
+            assert (await here.ask()).model == "house:small"
+        assert narrow.requests == []
+
+
+async def test_a_conversation_that_is_too_long_everywhere_is_told_in_one_sentence(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url, "context_length": 1_000}
+    async with world(model=settings) as here:
+        primary.say(Reply(thinking="so long …", stop="length"))
+        report = await here.ask("word " * 900)
+        assert "too long for custom:big" in str(report.error)
+        assert len(primary.requests) == 1
+
+
+async def test_what_was_shown_of_an_answer_that_never_ends_stays_with_the_failure(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    async with world(model=settings, agent={"api_max_retries": 1}) as here:
+        primary.say(CUT, CUT)
+        report = await here.ask()
+        assert isinstance(report.error, Disconnected)
+        assert report.text
+        assert "Half an answer".startswith(report.text)
+        assert shown_at_the_end(here) == report.text
