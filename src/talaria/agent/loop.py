@@ -21,7 +21,8 @@ _CLOSING = user(
 async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int = 0) -> Assistant:
     """Return the final answer; `runtime/turn.py` commits it together with the turn's end."""
     if not turn.walk.is_on_primary:
-        await announce(turn, turn.walk.route.primary, "It is resting after a limit or a failure.", sink)
+        primary = turn.walk.route.primary
+        await announce(turn, primary, f"{primary.label} rests after a limit or a failure.", sink)
     is_closing = turn.history.last == _CLOSING  # as a crash may have left it
     for _ in range(rounds_used, turn.max_rounds if not is_closing else 0):
         for note in turn.take_steering():

@@ -108,7 +108,7 @@ def _by_key(failure: ProviderFailure, treatment: Treatment, at: Standing, delay_
 
 def _delay_s(failure: ProviderFailure, failures: int, jitter: float) -> float:
     if failure.retry_after_s is not None:
-        return min(failure.retry_after_s, MAX_RETRY_AFTER_S)
+        return min(max(0.0, failure.retry_after_s), MAX_RETRY_AFTER_S)
     backoff_s = min(FIRST_BACKOFF_S * 2 ** (failures - 1), MAX_BACKOFF_S)
     return backoff_s + jitter * backoff_s / 2
 

@@ -23,6 +23,8 @@ class _Stay:
 
     repairs: frozenset[Repair]
     key: Secret | None = None
+    used_keys: frozenset[Secret] = frozenset()
+    """Given up in this turn, even if they are awake again."""
     failures: int = 0
     failures_of_key: int = 0
     has_refreshed: bool = False
@@ -68,7 +70,7 @@ class Walk:
     async def key(self) -> Secret:
         """The same for as long as it is taken: caches of prompts belong to it. Raises `ProviderFailure`."""
         if self._stay.key is None:
-            self._stay.key = await self.upstream.keys(self.endpoint).take(self.endpoint.model)
+            self._stay.key = await self.upstream.keys(self.endpoint).take(self.endpoint.model, self._stay.used_keys)
         return self._stay.key
 
     def succeeded(self) -> None:
@@ -90,7 +92,7 @@ class Walk:
             failures=stay.failures,
             max_attempts=self.max_attempts,
             failures_of_key=stay.failures_of_key,
-            has_other_key=stay.key is not None and pool.has_other(stay.key, self.endpoint.model),
+            has_other_key=stay.key is not None and pool.has_other({*stay.used_keys, stay.key}, self.endpoint.model),
             can_refresh=not stay.has_refreshed and stay.key is not None and pool.can_refresh(stay.key),
             may_reconnect=self.is_on_primary and not self.endpoint.is_aggregator and not stay.has_reconnected,
             repairs=stay.repairs,
@@ -113,6 +115,7 @@ class Walk:
     def rotate_key(self, failure: ProviderFailure) -> None:
         if self._stay.key is not None:
             self.upstream.keys(self.endpoint).rest(self._stay.key, self.endpoint.model, failure)
+            self._stay.used_keys |= {self._stay.key}
         self._stay.key = None
         self._stay.failures = self._stay.failures_of_key = 0
 

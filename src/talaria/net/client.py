@@ -169,6 +169,10 @@ def _unreachable(host: str, fault: Exception, timeouts: Timeouts) -> ProviderFai
         return CertificateRefused(
             f"The certificate of {host} cannot be verified. If your network has its own CA, point SSL_CERT_FILE to it."
         )
+    if isinstance(fault, ssl.SSLError):
+        return Disconnected(f"No secure connection to {host} can be made: check whether its address begins with https.")
+    if isinstance(fault, aiohttp.ClientResponseError):
+        return Disconnected(f"{host} does not answer in HTTP: check base_url in config.yaml.")
     if isinstance(fault, aiohttp.ConnectionTimeoutError):
         return Disconnected(f"{host} cannot be reached: no connection within {timeouts.connect_s:g} s.")
     if isinstance(fault, TimeoutError):

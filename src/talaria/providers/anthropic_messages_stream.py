@@ -11,7 +11,7 @@ from talaria.model.messages import Assistant, AssistantPart, StopReason, Text, T
 from talaria.model.usage import Usage
 from talaria.providers import counts, failures
 from talaria.providers.base import Delta, Endpoint
-from talaria.providers.reading import ABSENT, is_present, read
+from talaria.providers.reading import ABSENT, is_present, leniently, read
 
 _encode = msgspec.json.Encoder().encode
 _STOPS: dict[str, StopReason] = {
@@ -69,7 +69,7 @@ class _Delta(msgspec.Struct):
 class _Message(msgspec.Struct):
     content: list[_Block] | None = None
     stop_reason: str | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
 
 
@@ -79,12 +79,13 @@ class _Event(msgspec.Struct):
     message: _Message | None = None
     content_block: _Block | None = None
     delta: _Delta | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
 
 
 _EVENTS = msgspec.json.Decoder(_Event, strict=False)
 _MESSAGES = msgspec.json.Decoder(_Message, strict=False)
+_USAGES = msgspec.json.Decoder(_Usage, strict=False)
 
 
 @dataclass(slots=True)
@@ -142,8 +143,9 @@ class MessagesDecoder:
         if delta.thinking:
             yield ThinkingDelta(delta.thinking)
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, said: msgspec.Raw) -> None:
         """Counts are cumulative, and an event may leave some out: the largest is the last."""
+        usage = leniently(_USAGES, said)
         if usage is not None:
             known, now = self._usage or Usage(), usage.counted
             self._usage = Usage(

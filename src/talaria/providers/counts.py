@@ -23,5 +23,9 @@ def exclusive(
     return Usage(_count(input), _count(output), _count(read), _count(written), _count(reasoning))
 
 
+MAX_COUNT = 10**12
+"""No call has that many; what a broken counter says must not break a sum."""
+
+
 def _count(tokens: int | None) -> int:
-    return max(0, tokens or 0)
+    return min(max(0, tokens or 0), MAX_COUNT)

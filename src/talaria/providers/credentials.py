@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -38,23 +38,26 @@ class KeyPool:
         self._states: dict[Secret, _State] = {key: _State() for key in keys}
         self._last: Secret | None = None
 
-    async def take(self, model: str) -> Secret:
-        """The key for what comes now. Raises `ProviderFailure` when one must be made and cannot be."""
+    async def take(self, model: str, but: Collection[Secret] = ()) -> Secret:
+        """The key for what comes now; `but` those if there are others.
+
+        Raises `ProviderFailure` when one must be made and cannot be.
+        """
         if self._mint is not None and self._minted is None:
             async with self._minting:
                 if self._minted is None:
                     self._adopt(await self._mint())
         if not self._keys:
             return NO_SECRET
-        awake = [key for key in self._keys if not self._rest_s(key, model)]
+        awake = [key for key in self._keys if not self._rest_s(key, model) and key not in but]
         chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._rest_s(key, model))
         self._states[chosen].uses += 1
         self._last = chosen
         return chosen
 
-    def has_other(self, key: Secret, model: str) -> bool:
-        """Another key is awake."""
-        return any(other != key and not self._rest_s(other, model) for other in self._keys)
+    def has_other(self, keys: Collection[Secret], model: str) -> bool:
+        """Another one than these is awake."""
+        return any(other not in keys and not self._rest_s(other, model) for other in self._keys)
 
     def rest(self, key: Secret, model: str, failure: ProviderFailure) -> None:
         """A key that failed is not used for a while, if there is another one."""

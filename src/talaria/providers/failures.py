@@ -21,6 +21,8 @@ from talaria.providers import wording
 from talaria.providers.retry_after import retry_after_s
 
 MAX_QUOTE_CHARS = 300
+UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What decoding raises when bytes are not what they should be."""
 TRANSPORT_ERRORS = frozenset(
     {
         "ReadTimeout",
@@ -89,8 +91,9 @@ def broken_off() -> Disconnected:
 
 
 def unreadable(label: str, data: bytes) -> Disconnected:
-    said = _clip(data.decode("utf-8", "replace"))
-    return Disconnected(f"{label} sent something that is not an answer: {said!r}.", kind="invalid_answer")
+    text = data.decode("utf-8", "replace").lstrip()
+    said = "a web page, not an answer" if text.startswith("<") else f"something that is not an answer: {_clip(text)!r}"
+    return Disconnected(f"{label} sent {said}.", kind="invalid_answer")
 
 
 def _judge(status: int, detail: _Detail, *, is_large: bool) -> tuple[FailureKind, Repair | None]:
@@ -245,7 +248,7 @@ def _quoted(status: int, detail: _Detail) -> str:
 def _read(body: bytes) -> _Detail:
     try:
         decoded = msgspec.json.decode(body, type=_Body, strict=False)
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         text = body.decode("utf-8", "replace")
         return _Detail() if text.lstrip().startswith("<") else _Detail(message=text)
     if isinstance(decoded.error, _Detail):
@@ -256,7 +259,7 @@ def _read(body: bytes) -> _Detail:
 def _detail(error: bytes) -> _Detail:
     try:
         return msgspec.json.decode(error, type=_Detail, strict=False)
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         return _Detail(message=error.decode("utf-8", "replace").strip('"'))
 
 
@@ -273,5 +276,6 @@ def _said(detail: _Detail) -> str:
 
 
 def _clip(text: str) -> str:
-    flat = " ".join(text.split()).rstrip(".")
+    printable = (sign if sign.isprintable() else " " for sign in text[: 10 * MAX_QUOTE_CHARS])
+    flat = " ".join("".join(printable).split()).rstrip(".")
     return flat if len(flat) <= MAX_QUOTE_CHARS else flat[:MAX_QUOTE_CHARS] + "…"

@@ -15,6 +15,7 @@ from talaria.net.sse import EventSplitter
 from talaria.net.timeouts import Timeouts
 from talaria.providers import failures
 from talaria.providers.base import Decoder, Delta, Endpoint, Request, Wire
+from talaria.providers.redaction import redacted
 from talaria.providers.size import is_large
 
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -51,7 +52,7 @@ class HttpProvider:
                 async for item in items:
                     yield item
         except ProviderFailure as failure:
-            raise _without(request.key, failure) from failure.__cause__
+            raise self._redacted(failure, request.key) from failure.__cause__
 
     async def _stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
         endpoint = self.endpoint
@@ -75,11 +76,11 @@ class HttpProvider:
         headers = self._headers(key)
         async with self._client.get(f"{self._address}/models", headers=headers, timeouts=LOOKING) as response:
             if response.status in (401, 403) or response.status >= 500:
-                raise _without(key, await self._refusal(response))
+                raise self._redacted(await self._refusal(response), key)
             body = await response.read(MAX_LIST_BYTES)
         try:
             return [listed.id for listed in msgspec.json.decode(body, type=_Listing).data]
-        except msgspec.MsgspecError:
+        except failures.UNREADABLE:
             return []  # not every endpoint has such a list
 
     async def reconnect(self) -> None:
@@ -103,17 +104,16 @@ class HttpProvider:
             self.endpoint.label, response.status, response.headers, body, now=now, is_large=is_large
         )
 
+    def _redacted(self, failure: ProviderFailure, key: Secret) -> ProviderFailure:
+        headers = (value for _, value in self.endpoint.headers)
+        secrets = (key.reveal(), *(known.reveal() for known in self.endpoint.keys), *headers)
+        failure.args = (redacted(str(failure), secrets),)
+        return failure
+
     def _document(self, body: bytes) -> Assistant:
         if body.lstrip()[:1] != b"{":
-            raise failures.unreadable(self.endpoint.label, body[:200])
+            raise failures.unreadable(self.endpoint.label, body)
         return self._wire.document(body, self.endpoint)
-
-
-def _without(key: Secret, failure: ProviderFailure) -> ProviderFailure:
-    """Some endpoints quote the key that they refuse."""
-    if key and key.reveal() in str(failure):
-        failure.args = (str(failure).replace(key.reveal(), "•••"),)
-    return failure
 
 
 def _timeouts(endpoint: Endpoint, request: Request) -> Timeouts:

@@ -9,6 +9,7 @@ import msgspec
 from talaria.model.errors import TalariaError
 from talaria.net.client import HttpClient
 from talaria.net.timeouts import Timeouts
+from talaria.providers import failures
 from talaria.providers.catalog import ProviderFacts
 
 KNOCK_S = 0.2
@@ -57,7 +58,7 @@ async def first_model(candidates: Iterable[ProviderFacts], client: HttpClient) -
             async with client.get(f"{facts.base_url}/models", headers={}, timeouts=_TIMEOUTS) as response:
                 body = await response.read(MAX_LIST_BYTES)
                 listing = msgspec.json.decode(body, type=_Listing)
-        except (TalariaError, msgspec.MsgspecError):
+        except (TalariaError, *failures.UNREADABLE):
             continue  # something else listens there
         if listing.data:
             return LocalModel(facts.name, listing.data[0].id)

@@ -28,7 +28,7 @@ from talaria.providers import failures, openai, prefix
 from talaria.providers.arguments import as_object
 from talaria.providers.base import Delta, Endpoint, Request
 from talaria.providers.identifiers import fitting, returning
-from talaria.providers.reading import ABSENT, read
+from talaria.providers.reading import ABSENT, leniently, read
 from talaria.providers.repairs import drops_extras, repaired
 
 _encode = msgspec.json.Encoder().encode
@@ -210,11 +210,12 @@ class _Usage(msgspec.Struct):
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
 
 
 _CHUNKS = msgspec.json.Decoder(_Chunk, strict=False)
+_USAGES = msgspec.json.Decoder(_Usage, strict=False)
 
 
 @dataclass(slots=True)
@@ -244,7 +245,7 @@ class ChatDecoder:
             self.is_complete = True
             return
         chunk = read(_CHUNKS, data, self._endpoint.label)
-        self._usage = chunk.usage or self._usage
+        self._usage = leniently(_USAGES, chunk.usage) or self._usage
         for choice in (chunk.choices or ())[:1]:
             piece = choice.delta or choice.message
             if piece is not None:

@@ -11,7 +11,7 @@ from talaria.model.messages import Assistant, AssistantPart, StopReason, Text, T
 from talaria.model.usage import Usage
 from talaria.providers import failures, openai
 from talaria.providers.base import Delta, Endpoint
-from talaria.providers.reading import ABSENT, decoded, is_present, read
+from talaria.providers.reading import ABSENT, decoded, is_present, leniently, read
 
 _encode = msgspec.json.Encoder().encode
 _INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refused"}
@@ -55,7 +55,7 @@ class _Response(msgspec.Struct):
     error: msgspec.Raw = ABSENT
     incomplete_details: _Incomplete | None = None
     output: list[msgspec.Raw] | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = ABSENT
 
 
 class _Event(msgspec.Struct):
@@ -74,6 +74,7 @@ class _Event(msgspec.Struct):
 _EVENTS = msgspec.json.Decoder(_Event, strict=False)
 _ITEMS = msgspec.json.Decoder(_Item, strict=False)
 _RESPONSES = msgspec.json.Decoder(_Response, strict=False)
+_USAGES = msgspec.json.Decoder(_Usage, strict=False)
 
 
 class _Reported(NamedTuple):
@@ -172,7 +173,7 @@ class ResponsesDecoder:
         return item.type == "function_call" and not is_whole and index not in self._whole
 
     def _counted(self) -> Usage | None:
-        usage = self._response.usage
+        usage = leniently(_USAGES, self._response.usage)
         if usage is None:
             return None
         return openai.counted(

@@ -22,8 +22,8 @@ Fallible = TypeVar("Fallible", bound=MayFail)
 def decoded(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, label: str) -> Decoded:
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as fault:
-        raise failures.unreadable(label, bytes(data)[:200]) from fault
+    except failures.UNREADABLE as fault:
+        raise failures.unreadable(label, bytes(data)) from fault
 
 
 def read(decoder: msgspec.json.Decoder[Fallible], data: bytes | msgspec.Raw, label: str) -> Fallible:
@@ -32,6 +32,14 @@ def read(decoder: msgspec.json.Decoder[Fallible], data: bytes | msgspec.Raw, lab
     if is_present(message.error):
         raise failures.in_stream(label, bytes(message.error))
     return message
+
+
+def leniently(decoder: msgspec.json.Decoder[Decoded], data: msgspec.Raw) -> Decoded | None:
+    """What an answer may well be without, such as its token counts: None if it is missing or wrong."""
+    try:
+        return decoder.decode(data) if is_present(data) else None
+    except failures.UNREADABLE:
+        return None
 
 
 def is_present(field: msgspec.Raw) -> bool:

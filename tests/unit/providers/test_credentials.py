@@ -100,14 +100,14 @@ async def test_when_all_rest_the_one_that_wakes_soonest_is_tried(clock: ManualCl
     keys.rest(A, "m", BILLING)
     keys.rest(B, "m", RateLimited("Slow down.", retry_after_s=5))
     keys.rest(C, "m", BILLING)
-    assert not keys.has_other(A, "m") or await taken(keys, 1) == [B]
+    assert not keys.has_other({A}, "m") or await taken(keys, 1) == [B]
     assert await taken(keys, 1) == [B]
 
 
 async def test_a_single_key_has_no_other_and_is_never_given_up(clock: ManualClock) -> None:
     keys = pool(clock, keys=(A,))
     keys.rest(A, "m", BILLING)
-    assert not keys.has_other(A, "m")
+    assert not keys.has_other({A}, "m")
     assert await taken(keys, 1) == [A]
 
 
@@ -124,7 +124,7 @@ async def test_a_made_key_is_made_once_and_anew_when_it_is_not_taken_any_more(cl
     refreshed = await asyncio.gather(*(keys.refresh(Secret("token-1")) for _ in range(5)))
     assert (refreshed, len(made)) == ([True] * 5, 2)
     assert await keys.take("m") == Secret("token-2")
-    assert keys.has_other(Secret("token-2"), "m")
+    assert keys.has_other({Secret("token-2")}, "m")
     assert not keys.can_refresh(A)
 
 
