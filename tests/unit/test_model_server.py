@@ -231,6 +231,66 @@ def test_duplicate_ids_give_all_calls_the_first_id(server: ModelServer, wire: st
     assert b"call_2" not in body
 
 
+def test_hanging_up_closes_the_connection_without_a_word(server: ModelServer) -> None:
+    server.say(Reply(faults=Faults(hang_up=True)), Reply(faults=Faults(hang_up=True, reset=True)))
+    with raw_request(server) as client:
+        assert received_until(client) == b""
+    with raw_request(server) as client:
+        assert received_until(client, ConnectionResetError) == b""
+
+
+def test_dripping_sends_each_byte_as_a_chunk_of_its_own(server: ModelServer) -> None:
+    server.say(Reply("Hello.", faults=Faults(drip=True, cut_at=3)))
+    with raw_request(server) as client:
+        assert received_until(client).endswith(b"\r\n\r\n1\r\ne\r\n1\r\nv\r\n1\r\ne\r\n")
+    assert body_of(server, Reply("Hello.", faults=Faults(drip=True))) == body_of(server, Reply("Hello."))
+
+
+@every_wire
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "document"])
+def test_cut_inside_a_character_leaves_half_of_it(server: ModelServer, wire: str, stream: bool) -> None:
+    whole = body_of(server, Reply("Zürich 🌦"), wire, stream=stream)
+    cut = body_of(server, Reply("Zürich 🌦", faults=Faults(cut_inside="🌦".encode())), wire, stream=stream)
+    assert cut == whole[: whole.index("🌦".encode()) + 2]
+
+
+def test_cut_inside_something_that_is_not_said_is_a_500_that_says_so(server: ModelServer) -> None:
+    server.say(Reply("Hello.", faults=Faults(cut_inside=b"Good bye")))
+    response, body = post(server)
+    assert response.status == 500
+    assert b"nowhere" in body
+
+
+def test_tidy_cut_ends_the_http_response_as_if_all_were_well(server: ModelServer) -> None:
+    server.say(Reply("Hello.", faults=Faults(cut_at=5, is_tidy=True)))
+    with raw_request(server) as client:
+        assert received_until(client).endswith(b"5\r\nevent\r\n0\r\n\r\n")
+
+
+@every_wire
+def test_twice_sends_every_event_two_times(server: ModelServer, wire: str) -> None:
+    once = events_in(body_of(server, Reply("Hello.", calls=CALLS), wire))
+    twice = events_in(body_of(server, Reply("Hello.", calls=CALLS, faults=Faults(twice=True)), wire))
+    assert twice == [event for event in once for _ in range(2)]
+
+
+@every_wire
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "document"])
+def test_swapped_bytes_are_sent_in_place_of_others(server: ModelServer, wire: str, stream: bool) -> None:
+    whole = body_of(server, Reply("Hello."), wire, stream=stream)
+    swapped = body_of(server, Reply("Hello.", faults=Faults(swap=(b"Hello", b"H\xff"))), wire, stream=stream)
+    assert swapped == whole.replace(b"Hello", b"H\xff") != whole
+
+
+@every_wire
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "document"])
+def test_usage_is_whatever_the_faults_say(server: ModelServer, wire: str, stream: bool) -> None:
+    body = body_of(server, Reply("Hello.", faults=Faults(usage="a lot")), wire, stream=stream)
+    if wire != "chat" or not stream:  # there it is told only to those who ask for it
+        assert b'"usage":"a lot"' in body
+    assert b"_tokens" not in body
+
+
 @every_wire
 def test_malformed_arguments_are_sent_as_they_were_written(server: ModelServer, wire: str) -> None:
     body = body_of(server, Reply(calls=(Call("call_1", "weather", "{oops"),)), wire, stream=False)
@@ -345,7 +405,7 @@ def test_chunked_request_body_is_joined(server: ModelServer) -> None:
 def test_four_hundred_clients_are_answered_at_once() -> None:
     with ModelServer(respond=lambda _: Reply("Hello.", faults=Faults(first_byte_delay_s=0.2))) as server:
         clients = [raw_request(server) for _ in range(400)]
-        server.wait_for_connections(400)
+        server.wait_for_requests(400, timeout_s=20)
         answers = [client.recv(15) for client in clients]
         for client in clients:
             client.close()

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from talaria.model.errors import Disconnected
 
 MAX_LINE_BYTES = 32 << 20
+_BOM = b"\xef\xbb\xbf"
+"""May stand before everything."""
 
 
 class EventSplitter:
@@ -42,7 +44,7 @@ class EventSplitter:
         """The data of the event that this line ends, if it ends one."""
         if line:
             field, _, value = line.partition(b":")
-            if field == b"data":
+            if field.removeprefix(_BOM) == b"data":
                 self._keep(value.removeprefix(b" "))
             return b""
         data = b"\n".join(self._data)

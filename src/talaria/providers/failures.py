@@ -21,8 +21,9 @@ from talaria.providers import wording
 from talaria.providers.retry_after import retry_after_s
 
 MAX_QUOTE_CHARS = 300
-UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
-"""What decoding raises when bytes are not what they should be."""
+STATUS_DIGITS = 3
+UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
+"""What decoding raises when bytes are not what they should be; the last for no UTF-8, and for endless numbers."""
 TRANSPORT_ERRORS = frozenset(
     {
         "ReadTimeout",
@@ -50,6 +51,12 @@ class _Detail(msgspec.Struct):
     type: str | None = None
     code: str | int | None = None
     metadata: _Metadata | None = None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Its code and its type, in words; a number that is no status says nothing."""
+        is_odd = isinstance(self.code, int) and not 0 <= self.code < 1_000_000
+        return "" if is_odd or self.code is None else str(self.code), self.type or ""
 
 
 class _Body(msgspec.Struct):
@@ -186,12 +193,12 @@ _IMPLIED = {
 
 def _implied_status(detail: _Detail) -> int:
     """Most vendors name the kind, some the status that they would have sent; 0: neither."""
-    for named in (detail.code, detail.type):
-        if str(named).isdecimal():
-            return int(str(named))
-        if str(named) in _IMPLIED:
-            return _IMPLIED[str(named)]
-        if str(named).startswith(("invalid_", "unsupported_")):
+    for named in detail.names:
+        if named.isascii() and named.isdecimal() and len(named) == STATUS_DIGITS:
+            return int(named)
+        if named in _IMPLIED:
+            return _IMPLIED[named]
+        if named.startswith(("invalid_", "unsupported_")):
             return 400
     return 0
 
@@ -266,7 +273,7 @@ def _detail(error: bytes) -> _Detail:
 def _full_text(detail: _Detail) -> str:
     """All that may tell what happened, in small letters."""
     raw = detail.metadata.raw if detail.metadata else ""
-    return " ".join((detail.message, raw, detail.type or "", str(detail.code or ""))).lower()
+    return " ".join((detail.message, raw, *detail.names)).lower()
 
 
 def _said(detail: _Detail) -> str:

@@ -53,6 +53,8 @@ class HttpProvider:
                     yield item
         except ProviderFailure as failure:
             raise self._redacted(failure, request.key) from failure.__cause__
+        except UnicodeDecodeError as fault:  # inside what is passed on as it came, such as a call's arguments
+            raise failures.unreadable(self.endpoint.label, fault.object) from fault
 
     async def _stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
         endpoint = self.endpoint
@@ -136,7 +138,7 @@ def _without_images(message: Message) -> Message:
 
 
 def _is_event_stream(response: Response) -> bool:
-    return response.headers.get("Content-Type", "").startswith("text/event-stream")
+    return response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
 
 
 async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:

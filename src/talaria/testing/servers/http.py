@@ -111,9 +111,12 @@ async def send(response: Response, reader: asyncio.StreamReader, writer: asyncio
     if faults.hang:
         await reader.read()
         return False
+    if faults.hang_up:
+        _prepare_cut(writer, faults)
+        return False
     await asyncio.sleep(faults.first_byte_delay_s)
     await _write(writer, response.head)
-    for part in _up_to(faults.last_byte, response.parts):
+    for part in _up_to(faults.last_byte, _drops(response.parts) if faults.drip else response.parts):
         await _write(writer, response.encoded(part))
         await asyncio.sleep(faults.chunk_delay_s)
     if faults.stall_at is not None:
@@ -129,6 +132,10 @@ async def send(response: Response, reader: asyncio.StreamReader, writer: asyncio
 async def _write(writer: asyncio.StreamWriter, content: bytes) -> None:
     writer.write(content)
     await writer.drain()
+
+
+def _drops(parts: Iterable[bytes]) -> Iterator[bytes]:
+    return (part[at : at + 1] for part in parts for at in range(len(part)))
 
 
 def _up_to(size: int | None, parts: Iterable[bytes]) -> Iterator[bytes]:

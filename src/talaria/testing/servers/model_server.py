@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
 from talaria.testing.servers.http import Request, Response, read_request, send, streams
-from talaria.testing.servers.replies import Failure, Faults, JsonObject, Reply, SseEvent, dumped, framed
+from talaria.testing.servers.replies import Failure, Faults, JsonObject, Reply, SseEvent, dumped, framed, reporting
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
 
@@ -236,10 +236,10 @@ def _replied(reply: Reply, wire: Wire, asked: Mapping[str, Any]) -> Response:
     if reply.faults.duplicate_ids:
         reply = reply.with_one_call_id()
     if not asked.get("stream"):
-        response = _json_response(200, wire.document(reply, model))
+        response = _json_response(200, _told(wire.document(reply, model), reply.faults))
     else:
-        told = reply if wire is not chat_wire or _includes_usage(asked) else replace(reply, usage=None)
-        parts = list(framed(wire.events(told, model), reply.faults))
+        shown = reply if wire is not chat_wire or _includes_usage(asked) else replace(reply, usage=None)
+        parts = list(framed(_all_told(wire.events(shown, model), reply.faults), reply.faults))
         response = Response(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
     return _misbehaving(replace(response, headers=reply.headers), reply.faults)
 
@@ -249,11 +249,26 @@ def _includes_usage(asked: Mapping[str, Any]) -> bool:
     return bool(options.get("include_usage"))
 
 
+def _all_told(events: Iterable[SseEvent], faults: Faults) -> Iterator[SseEvent]:
+    return ((name, data if isinstance(data, str) else _told(data, faults)) for name, data in events)
+
+
+def _told(data: JsonObject, faults: Faults) -> JsonObject:
+    return data if faults.usage is None else reporting(faults.usage, data)
+
+
 def _misbehaving(response: Response, faults: Faults) -> Response:
-    if faults.raw_body is None:
+    if faults.raw_body is not None:
+        parts = [faults.raw_body]
+        response = replace(response, content_type=faults.content_type, parts=parts, is_chunked=False)
+    if faults.swap is not None:
+        response = replace(response, parts=[part.replace(*faults.swap) for part in response.parts])
+    if faults.cut_inside is None:
         return replace(response, faults=faults)
-    parts = [faults.raw_body]
-    return replace(response, faults=faults, content_type=faults.content_type, parts=parts, is_chunked=False)
+    start = b"".join(response.parts).find(faults.cut_inside)
+    if start < 0:
+        return _json_response(500, {"error": f"nowhere does this answer hold {faults.cut_inside!r}"})
+    return replace(response, faults=replace(faults, cut_at=start + len(faults.cut_inside) // 2))
 
 
 def _json_object(body: bytes) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 JsonObject: TypeAlias = Mapping[str, object]
 SseEvent: TypeAlias = tuple[str | None, JsonObject | str]
@@ -48,10 +48,16 @@ class Faults:
 
     hang: bool = False
     """Read the request and never answer."""
+    hang_up: bool = False
+    """Read the request and close the connection without a word."""
     first_byte_delay_s: float = 0
     chunk_delay_s: float = 0
+    drip: bool = False
+    """Send every byte of the body as a chunk of its own."""
     cut_at: int | None = None
     """Close the connection after that many bytes of the body, or after all of it but before its proper end."""
+    cut_inside: bytes | None = None
+    """Close the connection in the middle of these bytes, where the body first has them."""
     stall_at: int | None = None
     """Send that many bytes of the body, then nothing, with the connection left open."""
     cut_before_end: bool = False
@@ -59,7 +65,9 @@ class Faults:
     omit_end_marker: bool = False
     """Leave out the end marker and end the HTTP response as if all were well."""
     reset: bool = False
-    """Make a cut a TCP reset; without this it is an orderly close at the wrong place."""
+    """Make a cut or a hang-up a TCP reset; without this it is an orderly close at the wrong place."""
+    is_tidy: bool = False
+    """End the HTTP response properly at a cut, as if all were well: only the body tells that something is missing."""
     error_in_stream: JsonObject | None = None
     """The error that ends a 200 stream after its text. Tool calls and the end marker do not follow."""
     noise: bool = False
@@ -70,13 +78,19 @@ class Faults:
     """Pad the first event's `data` line with blanks to at least this size."""
     duplicate_ids: bool = False
     """Give all tool calls the id of the first."""
+    twice: bool = False
+    """Send every event two times."""
+    usage: object = None
+    """Report this as the usage, whatever it is."""
+    swap: tuple[bytes, bytes] | None = None
+    """Put the second in the place of the first, wherever a part of the body has it."""
     raw_body: bytes | None = None
     """Send these bytes in place of the rendered reply, as `content_type`."""
     content_type: str = "text/html"
 
     @property
     def cuts_connection(self) -> bool:
-        return self.cut_at is not None or self.cut_before_end
+        return (self.cut_at is not None or self.cut_before_end) and not self.is_tidy
 
     @property
     def drops_end_marker(self) -> bool:
@@ -137,7 +151,17 @@ def framed(events: Iterable[SseEvent], faults: Faults) -> Iterator[bytes]:
         text = data if isinstance(data, str) else dumped(data).decode()
         if number == 0:
             text = text.ljust(faults.huge_line_bytes)
-        yield _block([*([f"event: {name}"] if name else []), f"data: {text}"], faults)
+        block = _block([*([f"event: {name}"] if name else []), f"data: {text}"], faults)
+        yield from (block, block) if faults.twice else (block,)
+
+
+def reporting(usage: object, told: JsonObject) -> JsonObject:
+    """An event or a document, with `usage` wherever it reports one."""
+    changed: dict[str, object] = {}
+    for key, value in told.items():
+        if isinstance(value, Mapping):
+            changed[key] = usage if key == "usage" else reporting(usage, cast("JsonObject", value))
+    return {**told, **changed}
 
 
 def dumped(value: JsonObject) -> bytes:
