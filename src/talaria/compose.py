@@ -13,6 +13,8 @@ from talaria.config.load import load
 from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import environment as read_environment
 from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming, local_servers
+from talaria.context.base import Compactor
+from talaria.context.compactor import BuiltinCompactor
 from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
 from talaria.model.errors import TalariaError
@@ -22,7 +24,7 @@ from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.demo import DemoProvider
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
-from talaria.runtime.auxiliary import Auxiliary
+from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
 from talaria.store.base import Session, Store
@@ -97,8 +99,9 @@ class Application:
             instructions=instructions,
             is_streaming=is_streaming(self.route.primary.provider, config),
         )
+        session = row.id if row else id or new_session_id(self.clock.now())
         return LiveSession(
-            row.id if row else id or new_session_id(self.clock.now()),
+            session,
             row=row,
             setup=setup,
             store=self.store,
@@ -107,7 +110,11 @@ class Application:
             toolbox=self.toolbox,
             gate=gate or OpenGate(),
             clock=self.clock,
+            compactor=self._compactor(session, setup.person) if config.compression.enabled else None,
         )
+
+    def _compactor(self, session: SessionId, person: str) -> Compactor:
+        return BuiltinCompactor(SessionSummariser(self.auxiliary("summary"), session, person))
 
     def auxiliary(self, purpose: Purpose) -> Auxiliary:
         """For small work beside a conversation. Raises as the settings of its model deserve it."""

@@ -6,6 +6,7 @@ from contextlib import aclosing
 import msgspec
 
 from talaria.agent.healing import heal
+from talaria.agent.room import make_room
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
 from talaria.model.errors import Disconnected, ProviderFailure, RequestRejected
@@ -39,6 +40,7 @@ async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
 
 async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
     walk, endpoint = turn.walk, turn.walk.endpoint
+    await make_room(turn, sink)
     request = await turn.budget.reserve(endpoint, request)
     request = msgspec.structs.replace(request, key=await walk.key(), repairs=walk.repairs)
     turn.warn_when_full(request, endpoint, sink)

@@ -1,6 +1,7 @@
 """What a turn may still spend: tokens, money, time, and patience. Reserved before each call, charged after it."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -102,6 +103,15 @@ class Budget:
         if left_s is not None and left_s <= 0:
             limit_s = self._limits.max_seconds or 0.0
             raise LimitReached(f"Stopped: this turn has taken {limit_s - left_s:.0f} of {limit_s:.0f} seconds.")
+
+    @contextmanager
+    def counting_as_wait(self) -> Generator[None]:
+        """What is done inside takes from the turn's patience, too."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._waited_s += self._clock.monotonic() - began
 
     async def wait(self, seconds: float) -> None:
         """For a failure to pass."""

@@ -5,7 +5,19 @@ import random
 from collections.abc import Awaitable
 from typing import assert_never
 
-from talaria.agent.retry import Decision, FallBack, GiveUp, Mend, Reconnect, RefreshKey, Retry, RotateKey, decide
+from talaria.agent.retry import (
+    Compact,
+    Decision,
+    FallBack,
+    GiveUp,
+    Mend,
+    Reconnect,
+    RefreshKey,
+    Retry,
+    RotateKey,
+    decide,
+)
+from talaria.agent.room import make_room
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
 from talaria.model.entries import RouteChanged
@@ -18,8 +30,9 @@ log = logging.getLogger(__name__)
 
 async def heal(turn: Turn, failure: ProviderFailure, sink: Sink) -> None:
     """So that the next attempt can be made. Raises `failure` when there is nothing left to do."""
-    standing = turn.walk.failed(turn.budget.seconds_for_waiting)
+    turn.walk.failed()
     while True:
+        standing = turn.walk.standing(turn.budget.seconds_for_waiting)
         decision = decide(failure, standing, random.random())  # noqa: S311  (jitter)
         if isinstance(decision, GiveUp):
             turn.walk.give_up(failure)
@@ -27,7 +40,6 @@ async def heal(turn: Turn, failure: ProviderFailure, sink: Sink) -> None:
         sink.emit(AnswerRestarted(str(failure)))
         if await _carry_out(decision, turn, failure, sink):
             return
-        standing = turn.walk.standing(turn.budget.seconds_for_waiting)
 
 
 async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, sink: Sink) -> bool:
@@ -36,6 +48,10 @@ async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, s
     match decision:
         case Mend(repair):
             walk.mend(repair)
+        case Compact():
+            has_helped = await make_room(turn, sink, has_overflowed=True)
+            walk.shortened(has_helped=has_helped)
+            return has_helped
         case RefreshKey():
             return await _helped(walk.refresh_key())
         case RotateKey():

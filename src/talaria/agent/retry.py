@@ -1,6 +1,7 @@
 """What to do about a failed model call: pure, tested without a network.
 
-In this order: mend the request, another key, wait and ask again, fresh connections, another endpoint, give up.
+In this order: mend the request, shorten it, another key, wait and ask again, fresh connections, another endpoint,
+give up.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ class Retry:
 @dataclass(frozen=True, slots=True)
 class Mend:
     repair: Repair
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class GiveUp:
     pass
 
 
-Decision = Retry | Mend | RefreshKey | RotateKey | Reconnect | FallBack | GiveUp
+Decision = Retry | Mend | Compact | RefreshKey | RotateKey | Reconnect | FallBack | GiveUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class Standing:
     can_refresh: bool = False
     may_reconnect: bool = False
     repairs: frozenset[Repair] = frozenset()
+    may_compact: bool = False
     has_fallback: bool = False
     has_wider_fallback: bool = False
     seconds_left: float | None = None
@@ -77,6 +84,8 @@ def decide(failure: ProviderFailure, at: Standing, jitter: float) -> Decision:
     repair = failure.repair
     if repair is not None and not at.repairs.issuperset((repair,)):
         return Mend(repair)
+    if treatment.compact and at.may_compact:
+        return Compact()
     delay_s = _delay_s(failure, at.failures, jitter)
     by_key = _by_key(failure, treatment, at, delay_s)
     if by_key is not None:

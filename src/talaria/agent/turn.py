@@ -9,6 +9,8 @@ from talaria.agent.breaker import Breaker
 from talaria.agent.budget import Budget
 from talaria.agent.sink import Sink
 from talaria.agent.walk import Walk
+from talaria.context.base import Compactor
+from talaria.context.thrashing import Compactions
 from talaria.model.clock import Clock
 from talaria.model.events import Notice
 from talaria.model.ids import SessionId, TurnId
@@ -31,6 +33,8 @@ class Turn:
         walk: Walk,
         budget: Budget,
         clock: Clock,
+        compactor: Compactor | None = None,
+        compactions: Compactions | None = None,
         max_rounds: int = 1,
         effort: Effort | None = None,
         is_streaming: bool = True,
@@ -39,6 +43,8 @@ class Turn:
         self.walk = walk
         self.budget = budget
         self.max_rounds = max_rounds
+        self.compactor = compactor
+        self.compactions = compactions or Compactions()
         self.breaker = Breaker()
         self.history = history
         self.clock = clock

@@ -14,6 +14,8 @@ from talaria.providers.upstream import Upstream
 
 REST_AFTER_LIMIT_S = 60.0
 REST_AFTER_EXHAUSTION_S = 5.0
+MAX_COMPACTIONS = 3
+"""For one call."""
 _LIMITS: frozenset[FailureKind] = frozenset({"rate_limit", "upstream_rate_limit", "billing"})
 
 
@@ -27,6 +29,7 @@ class _Stay:
     """Given up in this turn, even if they are awake again."""
     failures: int = 0
     failures_of_key: int = 0
+    compactions: int = 0
     has_refreshed: bool = False
     has_reconnected: bool = False
 
@@ -76,17 +79,15 @@ class Walk:
     def succeeded(self) -> None:
         """An answer came: the next call starts with a clean record."""
         self.upstream.learn(self.endpoint, self._stay.repairs)
-        self._stay.failures = self._stay.failures_of_key = 0
+        self._stay.failures = self._stay.failures_of_key = self._stay.compactions = 0
         self._stay.has_reconnected = self._stay.has_refreshed = False
 
-    def failed(self, seconds_left: float | None) -> Standing:
-        """Count a failure, and say where that leaves the turn."""
-        stay = self._stay
-        stay.failures += 1
-        stay.failures_of_key += 1
-        return self.standing(seconds_left)
+    def failed(self) -> None:
+        self._stay.failures += 1
+        self._stay.failures_of_key += 1
 
     def standing(self, seconds_left: float | None) -> Standing:
+        """Where the failures so far leave the turn."""
         stay, pool = self._stay, self.upstream.keys(self.endpoint)
         return Standing(
             failures=stay.failures,
@@ -96,10 +97,15 @@ class Walk:
             can_refresh=not stay.has_refreshed and stay.key is not None and pool.can_refresh(stay.key),
             may_reconnect=self.is_on_primary and not self.endpoint.is_aggregator and not stay.has_reconnected,
             repairs=stay.repairs,
+            may_compact=stay.compactions < MAX_COMPACTIONS,
             has_fallback=bool(self._untried),
             has_wider_fallback=bool(self._wider()),
             seconds_left=seconds_left,
         )
+
+    def shortened(self, *, has_helped: bool) -> None:
+        """The conversation is shorter now, or cannot be."""
+        self._stay.compactions = self._stay.compactions + 1 if has_helped else MAX_COMPACTIONS
 
     def mend(self, repair: Repair) -> None:
         self._stay.repairs = frozenset((*self._stay.repairs, repair))

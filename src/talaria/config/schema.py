@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from talaria.context.threshold import SHARE
 from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
 from talaria.providers.base import Caching, Effort, Prices, Rotation, WireName
@@ -117,6 +118,14 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return any(cap.cost_usd is not None for cap in (self.turn, self.session, self.day, self.person))
 
 
+class CompressionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a long conversation is made shorter for the model."""
+
+    enabled: bool = True
+    threshold: Annotated[float, msgspec.Meta(gt=0, le=0.95)] = SHARE
+    """Share of the window from which on; at least 0.75 where that is below 512,000 tokens."""
+
+
 class AuxiliaryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Models for small work beside the conversation, each as `provider:model`; left out, the conversation's own."""
 
@@ -133,6 +142,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     providers: dict[str, ProviderConfig] = {}
     agent: AgentConfig = AgentConfig()
     limits: LimitsConfig = LimitsConfig()
+    compression: CompressionConfig = CompressionConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from talaria.config.schema import Config, ModelConfig, ProviderConfig, TimeoutsConfig
+from talaria.context.threshold import threshold
 from talaria.model.errors import BadConfig, MissingCredential
 from talaria.model.secret import Secret
 from talaria.net.timeouts import Timeouts
@@ -113,6 +114,8 @@ def endpoint(
             f"No price is known for {model}: set providers.{choice.provider}.models.{model}.prices in config.yaml, "
             "or remove the limits on cost_usd."
         )
+    window = general.context_length or (override and override.context_length) or known.window
+    max_output = general.max_tokens or (override and override.max_tokens) or known.max_output
     return Endpoint(
         provider=choice.provider,
         model=model,
@@ -122,8 +125,9 @@ def endpoint(
         key_command=own.key_command,
         rotation=own.rotation,
         headers=tuple((name, value.reveal()) for name, value in own.headers.items()),
-        window=general.context_length or (override and override.context_length) or known.window,
-        max_output=general.max_tokens or (override and override.max_tokens) or known.max_output,
+        window=window,
+        compact_at=None if window is None else threshold(window, max_output, config.compression.threshold),
+        max_output=max_output,
         prices=prices,
         timeouts=(own.timeouts or TimeoutsConfig()).over(LOCAL_TIMEOUTS if facts.is_local else Timeouts()),
         caching=own.prompt_caching or _caching(facts, wire, base_url, model),

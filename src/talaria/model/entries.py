@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from talaria.model.compaction import Compacted
 from talaria.model.ids import TurnId
 from talaria.model.messages import Message
 from talaria.model.usage import NO_USAGE, Usage
@@ -44,7 +45,7 @@ class Noted(msgspec.Struct, frozen=True, tag="note"):
     text: str
 
 
-Entry = MessageAdded | TurnStarted | TurnEnded | RouteChanged | Noted
+Entry = MessageAdded | TurnStarted | TurnEnded | RouteChanged | Compacted | Noted
 
 
 class Recorded(msgspec.Struct, frozen=True):

@@ -21,9 +21,6 @@ Caching = Literal["automatic", "markers", "off"]
 """How an endpoint is told to cache the prompt: by one word for the whole request, by marks on stable prefixes, or not
 at all (most cache without being told)."""
 
-COMPACT_SHARE = 0.75
-"""How full a window may become before the conversation wants to be shorter."""
-
 
 class Prices(msgspec.Struct, frozen=True):
     """US dollars per million tokens."""
@@ -49,6 +46,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     window: int | None = None
     """Context window in tokens, where known."""
+    compact_at: int | None = None
+    """Prompt tokens from which on the conversation is made shorter."""
     max_output: int | None = None
     prices: Prices | None = None
     timeouts: Timeouts = Timeouts()
@@ -60,11 +59,6 @@ class Endpoint(msgspec.Struct, frozen=True):
     def origin(self) -> str:
         """Who wrote a message: sealed thinking may go back there only."""
         return f"{self.wire} {self.base_url} {self.model}"
-
-    @property
-    def compact_at(self) -> int | None:
-        """Prompt tokens from which on the conversation wants to be shorter."""
-        return None if self.window is None else int(self.window * COMPACT_SHARE)
 
     @property
     def label(self) -> str:

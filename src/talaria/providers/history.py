@@ -12,15 +12,21 @@ from talaria.model.messages import Assistant, Image, Message, ToolResult, User
 Encode = Callable[[Message], bytes]
 
 CHARS_PER_TOKEN = 3.5
+MESSAGE_TOKENS = 8
+"""What a message takes besides its text."""
 IMAGE_CHARS = 5000
 """An image is about that much text."""
 
 
 class History:
     def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._call_ids: set[CallId] = set()
+        self.rebuild(messages)
+
+    def rebuild(self, messages: Iterable[Message]) -> None:
+        """Begin anew with these: the conversation was made shorter. Ids of calls are still never used again."""
         self._messages: list[Message] = []
         self._encoded: dict[str, list[bytes]] = {}
-        self._call_ids: set[CallId] = set()
         self._answer: Assistant | None = None
         self._missing: list[CallId] = []
         self._chars = 0
@@ -46,7 +52,7 @@ class History:
 
     def append(self, message: Message) -> None:
         self._messages.append(message)
-        self._chars += _size_chars(message)
+        self._chars += size_chars(message)
         if isinstance(message, Assistant) and message.usage is not None and message.usage.total:
             self._measured = (message.usage.total, self._chars)
         match message:
@@ -85,7 +91,12 @@ class History:
         return known
 
 
-def _size_chars(message: Message) -> int:
+def size_tokens(message: Message) -> int:
+    """About."""
+    return int(size_chars(message) / CHARS_PER_TOKEN) + MESSAGE_TOKENS
+
+
+def size_chars(message: Message) -> int:
     match message:
         case User():
             return sum(IMAGE_CHARS if isinstance(part, Image) else len(part.text) for part in message.parts)

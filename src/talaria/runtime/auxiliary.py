@@ -11,6 +11,7 @@ from talaria.agent.budget import Account, Budget
 from talaria.agent.limits import Limits
 from talaria.agent.turn import Turn
 from talaria.agent.walk import Walk
+from talaria.context.summary import SYSTEM
 from talaria.model.clock import Clock
 from talaria.model.events import Event
 from talaria.model.ids import OwnerId, SessionId, new_turn_id
@@ -21,6 +22,10 @@ from talaria.providers.upstream import Upstream
 from talaria.store.base import Spending, Write
 
 MAX_SECONDS = 120.0
+USUAL_WINDOW = 32_000
+ROOM_SHARE = 0.6
+THINKING_STRETCH = 4
+"""Some models think before they write, and their thoughts count as output."""
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +42,19 @@ class Auxiliary:
     max_attempts: int = 3
 
     async def ask(
-        self, text: str, *, system: str, session: SessionId, person: str = "local", max_output: int | None = None
+        self,
+        text: str,
+        *,
+        system: str,
+        session: SessionId,
+        person: str = "local",
+        max_output: int | None = None,
+        seconds: float | None = None,
     ) -> Assistant:
         """Raises `LimitReached`, `ProviderFailure`. What it costs is the session's and the person's."""
         account = Account(self.spending, session, self.owner, person, self.purpose)
-        limits = msgspec.structs.replace(self.limits, max_seconds=MAX_SECONDS, max_wait_s=MAX_SECONDS)
+        allowed_s = MAX_SECONDS if seconds is None else min(seconds, MAX_SECONDS)
+        limits = msgspec.structs.replace(self.limits, max_seconds=allowed_s, max_wait_s=allowed_s)
         budget = Budget(limits, account, self.clock)
         turn = Turn(
             new_turn_id(),
@@ -60,6 +73,32 @@ class Auxiliary:
             writes = budget.take_writes()
             if writes:
                 await self.spending.add(session, writes)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummariser:
+    """Summarises one conversation, at its cost."""
+
+    auxiliary: Auxiliary
+    session: SessionId
+    person: str
+
+    @property
+    def room_tokens(self) -> int:
+        """Any endpoint of the route may have to read it."""
+        windows = [endpoint.window for endpoint in self.auxiliary.route.endpoints if endpoint.window is not None]
+        return int(min(windows, default=USUAL_WINDOW) * ROOM_SHARE)
+
+    async def summarise(self, question: str, max_tokens: int, seconds: float | None) -> str:
+        answer = await self.auxiliary.ask(
+            question,
+            system=SYSTEM,
+            session=self.session,
+            person=self.person,
+            max_output=max_tokens * THINKING_STRETCH,
+            seconds=seconds,
+        )
+        return answer.text
 
 
 class _Aside:

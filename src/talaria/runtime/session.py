@@ -12,9 +12,11 @@ import msgspec
 from talaria.agent import interrupted
 from talaria.agent.budget import Account, Budget
 from talaria.agent.loop import run_turn
+from talaria.agent.room import shorten
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
 from talaria.agent.walk import Walk
+from talaria.context.base import Compactor, Wish
 from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, TurnStarted
 from talaria.model.errors import BadArguments, Fenced, SessionBusy, StoreUnavailable
@@ -22,6 +24,7 @@ from talaria.model.events import Event, TurnBegan
 from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id, pid_of
 from talaria.model.messages import Assistant, Context, ToolCall, User
 from talaria.model.tools import ToolSpec
+from talaria.providers.size import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
 from talaria.runtime.closing import closing
@@ -81,6 +84,7 @@ class LiveSession:
         toolbox: Toolbox,
         gate: Gate,
         clock: Clock,
+        compactor: Compactor | None = None,
     ) -> None:
         """`row` is None for a conversation that has not begun: it is written with the first message."""
         self.id = id
@@ -92,6 +96,7 @@ class LiveSession:
         self._toolbox = toolbox
         self._gate = gate
         self._clock = clock
+        self._compactor = compactor
         self._view = View()
         self._epoch: Epoch | None = None
         self._is_busy = False
@@ -121,6 +126,17 @@ class LiveSession:
             turn = self._new_turn(self._view.open_turn, recorder)
             turn.budget.carry(self._view.usage, self._setup.route.primary)
             return await self._run(turn, recorder, self._go_on)
+
+    async def compact(self, observer: Observer = ignore, *, focus: str = "", keep_last: int | None = None) -> bool:
+        """Make the conversation shorter for the model, as the person wishes. False: there is nothing to leave out."""
+        if self._row is None:
+            return False
+        async with self._seized() as epoch:
+            recorder = self._recorder(epoch, observer)
+            turn = self._new_turn(new_turn_id(), recorder)
+            tokens = prompt_tokens(turn.view())
+            threshold = turn.walk.endpoint.compact_at or tokens
+            return await shorten(turn, Wish(tokens, threshold, focus, keep_last), recorder)
 
     def steer(self, text: str) -> bool:
         """Put a note before the model at the next round of the running turn; False if none is running."""
@@ -251,6 +267,8 @@ class LiveSession:
             walk=Walk(setup.route, self._upstream, setup.max_attempts),
             budget=Budget(setup.limits, account, self._clock),
             clock=self._clock,
+            compactor=self._compactor,
+            compactions=self._view.compactions,
             max_rounds=setup.limits.max_rounds,
             effort=setup.effort,
             is_streaming=setup.is_streaming,

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from talaria.context.thrashing import Compactions
+from talaria.model.compaction import Compacted, expanded
 from talaria.model.entries import (
     Entry,
     MessageAdded,
@@ -32,6 +34,7 @@ class View:
         """Answers with calls in the open turn."""
         self.usage = NO_USAGE
         """Of all answers in the open turn."""
+        self.compactions = Compactions()
         self.extend(entries)
 
     def extend(self, entries: Iterable[Recorded]) -> None:
@@ -53,10 +56,17 @@ class View:
             case TurnEnded():
                 self.open_turn = None
                 self.last_outcome = entry.outcome
+            case Compacted():
+                self._compact(entry, at)
             case Noted() | RouteChanged():
                 pass
+
+    def _compact(self, entry: Compacted, at: float) -> None:
+        self.history.rebuild(expanded(list(self.history), entry))
+        self.compactions.add(entry, at)
 
     def _note(self, message: Message) -> None:
         if isinstance(message, Assistant):
             self.rounds += bool(message.calls)
             self.usage += message.usage or NO_USAGE
+            self.compactions.read(message.usage or NO_USAGE)

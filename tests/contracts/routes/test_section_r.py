@@ -157,7 +157,7 @@ async def test_the_window_that_counts_is_that_of_the_endpoint_in_use(
         primary.say(LIMITED, "back again")
         fallback.say("meanwhile")
         await here.ask("x" * 5_000)
-        assert (here.switches[0].window, here.switches[0].compact_at) == (1_000, 750)
+        assert (here.switches[0].window, here.switches[0].compact_at) == (1_000, 850)
         assert [text for text in notices(here) if "window of house:small" in text]
         here.clock.advance(61)
         await here.ask()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.agent.retry import (
+    Compact,
     Decision,
     FallBack,
     GiveUp,
@@ -120,6 +121,13 @@ def test_a_conversation_that_is_too_long_goes_only_where_there_is_more_room() ->
     assert decide(failure("context_overflow"), roomy, 0.0) == FallBack()
 
 
+@pytest.mark.parametrize("kind", ["context_overflow", "suspected_overflow", "payload_too_large", "long_context_tier"])
+def test_what_is_too_long_is_made_shorter_first(kind: FailureKind) -> None:
+    assert (
+        decide(failure(kind), Standing(may_compact=True, has_fallback=True, has_wider_fallback=True), 0.0) == Compact()
+    )
+
+
 def test_a_request_is_mended_once_before_anything_else() -> None:
     fault = failure("format_error", repair="drop_extras")
     assert decide(fault, Standing(has_fallback=True), 0.0) == Mend("drop_extras")
@@ -139,6 +147,7 @@ def test_a_request_is_mended_once_before_anything_else() -> None:
         can_refresh=st.booleans(),
         may_reconnect=st.booleans(),
         repairs=st.frozensets(st.sampled_from(REPAIRS)),
+        may_compact=st.booleans(),
         has_fallback=st.booleans(),
         has_wider_fallback=st.just(False),
         seconds_left=st.none() | st.floats(-10, 1e4),
@@ -165,5 +174,7 @@ def test_no_decision_asks_for_what_is_not_there(
             assert standing.can_refresh
         case FallBack():
             assert standing.has_fallback
+        case Compact():
+            assert standing.may_compact
         case GiveUp():
             pass

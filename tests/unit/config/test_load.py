@@ -71,7 +71,7 @@ def test_every_setting_is_read(file: Path) -> None:
             "zzz: 1",
             (
                 "there is no setting 'zzz'; "
-                "it may be one of: model, fallback_providers, providers, agent, limits, auxiliary."
+                "it may be one of: model, fallback_providers, providers, agent, limits, compression, auxiliary."
             ),
         ),
         ("model: {defualt: x}", "there is no setting 'model.defualt'; did you mean 'default'?"),

@@ -1,0 +1,1 @@
+"""Long conversations in finite windows."""

@@ -1,0 +1,73 @@
+"""Old tool output, long arguments and images left out of what the model reads: cheap, and most of what is long. Pure.
+
+Everything stays in the journal, where the `recall` tool finds it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from talaria.model.messages import Assistant, AssistantPart, Image, Message, Text, ToolCall, ToolResult, User
+
+MAX_OUTPUT_CHARS = 200
+MAX_ARGUMENT_CHARS = 500
+_KEPT_ARGUMENT_CHARS = 120
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def pruned(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same messages, each as short as it can be without losing its place. Of equal outputs the newest stays."""
+    newest = {message.text: index for index, message in enumerate(messages) if isinstance(message, ToolResult)}
+    return tuple(
+        _pruned(message, is_repeated=isinstance(message, ToolResult) and newest[message.text] != index)
+        for index, message in enumerate(messages)
+    )
+
+
+def _pruned(message: Message, *, is_repeated: bool) -> Message:
+    match message:
+        case ToolResult():
+            return _short_result(message, is_repeated=is_repeated)
+        case Assistant() if message.calls:
+            return msgspec.structs.replace(message, parts=tuple(_short_calls(message)))
+        case User() if any(isinstance(part, Image) for part in message.parts):
+            parts = (Text("[An image was here.]") if isinstance(part, Image) else part for part in message.parts)
+            return msgspec.structs.replace(message, parts=tuple(parts))
+        case _:
+            return message
+
+
+def _short_result(result: ToolResult, *, is_repeated: bool) -> ToolResult:
+    if len(result.text) <= MAX_OUTPUT_CHARS:
+        return result
+    first = " ".join(result.text[:MAX_OUTPUT_CHARS].split())[:80]
+    what = "the same again later" if is_repeated else f"began with: {first}"
+    lines = result.text.count("\n") + 1
+    left_out = f"[{result.name}: {len(result.text):,} characters in {lines:,} lines left out; {what}]"
+    return msgspec.structs.replace(result, text=left_out)
+
+
+def _short_calls(message: Assistant) -> Iterator[AssistantPart]:
+    for part in message.parts:
+        if isinstance(part, ToolCall) and len(part.arguments) > MAX_ARGUMENT_CHARS:
+            yield ToolCall(part.id, part.name, _short_arguments(part.arguments))
+        else:
+            yield part
+
+
+def _short_arguments(arguments: str) -> str:
+    """Still a JSON object, with its long texts cut."""
+    try:
+        values = _decode(arguments)
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
+        return "{}"
+    return _encode({name: _short_value(value) for name, value in values.items()}).decode()
+
+
+def _short_value(value: object) -> object:
+    text = value if isinstance(value, str) else _encode(value).decode()
+    if len(text) <= _KEPT_ARGUMENT_CHARS:
+        return value
+    return f"{text[:_KEPT_ARGUMENT_CHARS]}… [{len(text):,} characters]"

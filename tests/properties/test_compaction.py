@@ -1,0 +1,99 @@
+"""Whatever was said, what the compactor makes of it is legal, keeps what must be kept, and is shorter or nothing."""
+
+import asyncio
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from talaria.context.base import Shortened, Wish
+from talaria.context.compactor import BuiltinCompactor
+from talaria.context.summary import found_in
+from talaria.model.errors import Overloaded
+from talaria.model.ids import CallId
+from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
+from talaria.providers.history import size_tokens
+from talaria.testing.rules import transcript_problems
+
+texts = st.text("abc xyz\n", max_size=900)
+
+
+class Summariser:
+    def __init__(self, *, fails: bool = False, room_tokens: int = 4_000) -> None:
+        self.room_tokens = room_tokens
+        self.asked: list[str] = []
+        self._fails = fails
+
+    async def summarise(self, question: str, max_tokens: int, seconds: float | None) -> str:
+        self.asked.append(question)
+        if self._fails:
+            raise Overloaded("hot")
+        return f"Goal: go on ({len(self.asked)})"
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Message]:
+    messages: list[Message] = []
+    for turn in range(draw(st.integers(1, 8))):
+        messages.append(user(f"question {turn} {draw(texts)}"))
+        for round_ in range(draw(st.integers(0, 4))):
+            calls = [
+                ToolCall(CallId(f"c{turn}-{round_}-{n}"), "look", f'{{"at": "{"x" * draw(st.integers(0, 700))}"}}')
+                for n in range(draw(st.integers(1, 3)))
+            ]
+            messages.append(Assistant((Text(draw(texts)), *calls), "calls"))
+            messages.extend(ToolResult(call.id, "look", draw(texts) or "-") for call in calls)
+            if draw(st.booleans()):
+                messages.append(user("mind the gap", author="steering"))
+        messages.append(Assistant((Text(f"answer {turn} {draw(texts)}"),)))
+    return messages[: draw(st.sampled_from([len(messages), len(messages) - 1]))]
+
+
+def total(messages: Sequence[Message]) -> int:
+    return sum(map(size_tokens, messages))
+
+
+def shortened(messages: Sequence[Message], wish: Wish, summariser: Summariser) -> Shortened | None:
+    return asyncio.run(BuiltinCompactor(summariser).compact(messages, wish))
+
+
+@given(
+    messages=conversations(),
+    threshold=st.integers(200, 4_000),
+    fails=st.booleans(),
+    keep_last=st.none() | st.integers(0, 3),
+    focus=st.sampled_from(["", "the lake"]),
+)
+def test_whatever_was_said(
+    messages: list[Message], threshold: int, fails: bool, keep_last: int | None, focus: str
+) -> None:
+    is_idle = not transcript_problems(messages)
+    wish = Wish(total(messages), threshold, focus, keep_last)
+    made = shortened(messages, wish, Summariser(fails=fails))
+    if made is None:
+        return
+    assert not transcript_problems(made.messages, is_idle=is_idle)
+    asked = [message for message in messages if isinstance(message, User) and message.author == "person"]
+    kept = [message.text for message in made.messages if isinstance(message, User)]
+    assert asked[-1].text in kept
+    if not is_idle or messages[-1] not in made.messages:
+        assert isinstance(made.messages[-1], type(messages[-1]))
+    if made.summary_by != "nobody":
+        assert found_in(made.messages)
+        assert (made.summary_by == "host") == fails
+
+
+@given(messages=conversations(), threshold=st.integers(200, 1_000))
+def test_a_summary_is_kept_up_to_date_and_never_doubled(messages: list[Message], threshold: int) -> None:
+    summariser = Summariser()
+    first = shortened(messages, Wish(10**6, threshold, focus="x"), summariser)
+    if first is None:
+        return
+    later = [*first.messages, user("and now?"), Assistant((Text("this"),)), user("more"), Assistant((Text("ok"),))]
+    if transcript_problems(later):
+        return
+    second = shortened(later, Wish(10**6, threshold, focus="x", keep_last=1), summariser)
+    assert second is not None
+    carriers = [one for one in second.messages if isinstance(one, User) and found_in([one])]
+    assert len(carriers) == 1
+    assert "<earlier-summary>\nGoal: go on" in summariser.asked[-1]
