@@ -263,7 +263,7 @@ def test_what_was_typed_before_the_question_is_no_answer(
 
 
 def test_slash_commands_are_obeyed(open_terminal: Callable[..., Terminal], server: ModelServer) -> None:
-    server.say("one", '"A fine talk."')
+    server.say("one", '"A fine talk."', "two", "three")
     terminal = open_terminal()
     terminal.see("custom:test-model · session ")
     for typed, answer in [
@@ -273,6 +273,12 @@ def test_slash_commands_are_obeyed(open_terminal: Callable[..., Terminal], serve
         ("hello", "one"),
         ("/title", "This conversation is called A fine talk."),
         ("/title my talk", "This conversation is called my talk."),
+        ("/compress", "There is nothing that could be left out."),
+        ("/undo", "Taken back: hello"),
+        ("/undo", "There is nothing to take back."),
+        ("/retry", "There is nothing to take back."),
+        ("hello again", "two"),
+        ("/retry", "three"),
         ("/status", "model custom:test-model"),
         ("/nonsense", "There is no command /nonsense; /help lists them."),
         ("/new", "A new conversation."),

@@ -121,6 +121,16 @@ class Conversation:
         self._gate = _gate(self._options)
         self._live = self._session(None)
 
+    def undo(self) -> str | None:
+        return self._runner.run(self._live.undo())
+
+    def ask(self, text: str) -> None:
+        self._turn(text)
+
+    def compress(self, focus: str, keep_last: int | None) -> bool:
+        view = view_for(self._options.format)
+        return self._runner.run(self._live.compact(view.show, focus=focus, keep_last=keep_last))
+
     def rename(self, title: str) -> None:
         sessions = self._app.store.sessions
         if self._runner.run(sessions.get(self._live.id)) is None:

@@ -17,7 +17,7 @@ from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable
 from talaria.compose import open_store
 from talaria.model.compaction import Compacted
-from talaria.model.entries import MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted
+from talaria.model.entries import MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
 from talaria.model.errors import BadInput
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
@@ -195,6 +195,8 @@ def _as_text(recorded: Recorded) -> str:
             return _message_as_text(message)
         case Noted(text):
             return f"[{text}]"
+        case Undone():
+            return "[The turn before this was taken back.]"
         case Compacted():
             return "[Made shorter for the model; everything is still here.]"
         case RouteChanged(_, _, model, reason):

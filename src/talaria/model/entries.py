@@ -39,13 +39,19 @@ class RouteChanged(msgspec.Struct, frozen=True, tag="route_changed"):
     reason: str
 
 
+class Undone(msgspec.Struct, frozen=True, tag="undone"):
+    """A turn, the last one then, is taken back: the model does not read it any more. What its tools did stays done."""
+
+    turn: TurnId
+
+
 class Noted(msgspec.Struct, frozen=True, tag="note"):
     """Something a reader of the journal should know; the model does not see it."""
 
     text: str
 
 
-Entry = MessageAdded | TurnStarted | TurnEnded | RouteChanged | Compacted | Noted
+Entry = MessageAdded | TurnStarted | TurnEnded | RouteChanged | Compacted | Undone | Noted
 
 
 class Recorded(msgspec.Struct, frozen=True):

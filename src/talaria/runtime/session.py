@@ -18,7 +18,7 @@ from talaria.agent.turn import Turn
 from talaria.agent.walk import Walk
 from talaria.context.base import Compactor, Wish
 from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded, TurnStarted
+from talaria.model.entries import MessageAdded, TurnStarted, Undone
 from talaria.model.errors import BadArguments, Fenced, SessionBusy, StoreUnavailable
 from talaria.model.events import Event, TurnBegan
 from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id, pid_of
@@ -32,7 +32,7 @@ from talaria.runtime.recorder import Observer, Recorder
 from talaria.runtime.setup import Setup, spill_folder
 from talaria.runtime.spending import PatientSpending
 from talaria.runtime.turn import Report, TurnRunner
-from talaria.runtime.view import View
+from talaria.runtime.view import View, takes_back
 from talaria.store.base import BrokenRuleError, Held, NewSession, Session, Store, Write
 from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash, Scope
@@ -138,6 +138,31 @@ class LiveSession:
             threshold = turn.walk.endpoint.compact_at or tokens
             return await shorten(turn, Wish(tokens, threshold, focus, keep_last), recorder)
 
+    async def undo(self) -> str | None:
+        """Take the last turn back; the person's words in it, or None if there is no turn left."""
+        if self._row is None:
+            return None
+        async with self._seized() as epoch:
+            recorder = self._recorder(epoch, ignore)
+            if self._view.open_turn is not None:
+                await self._give_up(self._view.open_turn, recorder)
+            turn = self._view.last_turn
+            if turn is None:
+                return None
+            asked = await self._asked_in(turn)
+            await recorder.record(Undone(turn))
+            await self._look_anew()
+            return asked
+
+    async def _asked_in(self, turn: TurnId) -> str:
+        """What the person said at the beginning of a turn."""
+        entries = [recorded.entry for recorded in await self._store.journal.entries(self.id)]
+        start = next(
+            index for index, entry in enumerate(entries) if isinstance(entry, TurnStarted) and entry.turn == turn
+        )
+        said = (entry.message for entry in entries[start:] if isinstance(entry, MessageAdded))
+        return next((message.text for message in said if isinstance(message, User)), "")
+
     def steer(self, text: str) -> bool:
         """Put a note before the model at the next round of the running turn; False if none is running."""
         return self._running is not None and self._running.turn.steer(text)
@@ -212,8 +237,17 @@ class LiveSession:
             self._row = await self._begin()
         if self._epoch is None:
             self._epoch = await self._seize()
-        self._view.extend(await self._store.journal.entries(self.id, self._view.last_seq))
+        news = await self._store.journal.entries(self.id, self._view.last_seq)
+        if self._view.last_seq == 0:
+            self._view = View(news)
+        elif takes_back(news):
+            await self._look_anew()
+        else:
+            self._view.extend(news)
         return self._epoch
+
+    async def _look_anew(self) -> None:
+        self._view = View(await self._store.journal.entries(self.id))
 
     async def _begin(self) -> Session:
         try:

@@ -1,6 +1,6 @@
 """What a session's journal amounts to: the messages the model reads and the state of the open turn, if one is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from talaria.context.thrashing import Compactions
 from talaria.model.compaction import Compacted, expanded
@@ -13,6 +13,7 @@ from talaria.model.entries import (
     TurnEnded,
     TurnOutcome,
     TurnStarted,
+    Undone,
 )
 from talaria.model.ids import TurnId
 from talaria.model.messages import Assistant, Message
@@ -21,13 +22,16 @@ from talaria.providers.history import History
 
 
 class View:
-    """Grows entry by entry, from the disk at first and then with each record."""
+    """Grows entry by entry, from the disk at first and then with each record. A turn that is taken back ends it: what
+    is left is told by a new view."""
 
-    def __init__(self, entries: Iterable[Recorded] = ()) -> None:
+    def __init__(self, entries: Sequence[Recorded] = ()) -> None:
         self.history = History()
         self.last_seq = 0
         self.last_at = 0.0
         self.open_turn: TurnId | None = None
+        self.last_turn: TurnId | None = None
+        """The last that was not taken back."""
         self.last_outcome: TurnOutcome | None = None
         """How the last ended turn ended."""
         self.rounds = 0
@@ -35,7 +39,8 @@ class View:
         self.usage = NO_USAGE
         """Of all answers in the open turn."""
         self.compactions = Compactions()
-        self.extend(entries)
+        self.extend(standing(entries))
+        self.last_seq = entries[-1].seq if entries else 0
 
     def extend(self, entries: Iterable[Recorded]) -> None:
         for recorded in entries:
@@ -50,23 +55,40 @@ class View:
                 self.history.append(message)
                 self._note(message)
             case TurnStarted(turn):
-                self.open_turn = turn
+                self.open_turn = self.last_turn = turn
                 self.rounds = 0
                 self.usage = NO_USAGE
             case TurnEnded():
                 self.open_turn = None
                 self.last_outcome = entry.outcome
             case Compacted():
-                self._compact(entry, at)
-            case Noted() | RouteChanged():
+                self.history.rebuild(expanded(list(self.history), entry))
+                self.compactions.add(entry, at)
+            case Noted() | RouteChanged() | Undone():
                 pass
-
-    def _compact(self, entry: Compacted, at: float) -> None:
-        self.history.rebuild(expanded(list(self.history), entry))
-        self.compactions.add(entry, at)
 
     def _note(self, message: Message) -> None:
         if isinstance(message, Assistant):
             self.rounds += bool(message.calls)
             self.usage += message.usage or NO_USAGE
             self.compactions.read(message.usage or NO_USAGE)
+
+
+def takes_back(entries: Iterable[Recorded]) -> bool:
+    return any(isinstance(recorded.entry, Undone) for recorded in entries)
+
+
+def standing(entries: Iterable[Recorded]) -> list[Recorded]:
+    """Without the turns that were taken back."""
+    kept: list[Recorded] = []
+    starts: dict[TurnId, int] = {}
+    for recorded in entries:
+        match recorded.entry:
+            case TurnStarted(turn):
+                starts[turn] = len(kept)
+                kept.append(recorded)
+            case Undone(turn) if turn in starts:
+                del kept[starts.pop(turn) :]
+            case _:
+                kept.append(recorded)
+    return kept

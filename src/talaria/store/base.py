@@ -203,7 +203,7 @@ class Sessions(Protocol):
         ...
 
     async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
-        """A copy up to the last ended turn, under a new id."""
+        """A copy under a new id, without a turn that is open."""
         ...
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from talaria.compose import Application, Settings, open_application
 from talaria.config.load import decode
-from talaria.context.summary import OPENING
 from talaria.model.compaction import Compacted
 from talaria.model.entries import Entry, MessageAdded
 from talaria.model.events import Event, Notice
@@ -40,6 +39,7 @@ class Model:
         self.largest = 0
         self.summaries = 0
         self.fails_to_summarise = False
+        self.read: list[list[dict[str, Any]]] = []
 
     def __call__(self, request: RecordedRequest) -> Answer:
         tokens = int(len(request.body) / CHARS_PER_TOKEN)
@@ -51,6 +51,7 @@ class Model:
             self.summaries += 1
             return Failure(400) if self.fails_to_summarise else Reply("Goal: see the world.", usage=usage)
         assert chat_problems(request.json) == []
+        self.read.append(request.json["messages"])
         self.rounds += 1
         if self.rounds % 3:
             return Reply(
@@ -140,5 +141,45 @@ async def test_an_overflow_that_nobody_foresaw_is_healed_by_making_room(app: App
     assert transcript_problems([e.message for e in await journal(app) if isinstance(e, MessageAdded)]) == []
 
 
-def test_the_summary_is_recognisable() -> None:
-    assert OPENING.startswith("[SUMMARY")
+async def seen_by(app: Application, model: Model, text: str) -> list[str]:
+    """What the model reads when the conversation goes on in another process."""
+    live = app.session(await app.store.sessions.get(SESSION), cwd=app.settings.home, origin="terminal")
+    await live.ask(user(text))
+    return [str(message["content"]) for message in model.read[-1]]
+
+
+async def test_a_turn_is_taken_back_also_across_a_compaction(app: Application, model: Model) -> None:
+    live = app.session(id=SESSION, cwd=app.settings.home, origin="terminal")
+    for turn in range(6):
+        await live.ask(user(f"What is behind hill {turn}?"))
+    before = [entry for entry in await journal(app) if isinstance(entry, Compacted)]
+    while len([entry for entry in await journal(app) if isinstance(entry, Compacted)]) == len(before):
+        await live.ask(user("What is behind the last hill?"))
+    assert await live.undo() == "What is behind the last hill?"
+    seen = await seen_by(app, model, "Where was I?")
+    count = sum("behind the last hill" in text for text in seen)
+    assert await live.undo() == "Where was I?"
+    assert await live.undo() in ("What is behind the last hill?", "What is behind hill 5?")
+    fewer = sum("behind the last hill" in text for text in await seen_by(app, model, "And now?"))
+    assert fewer == max(count - 1, 0)
+
+
+async def test_everything_can_be_taken_back_and_the_conversation_begins_again(app: Application, model: Model) -> None:
+    live = app.session(id=SESSION, cwd=app.settings.home, origin="terminal")
+    assert await live.undo() is None
+    await live.ask(user("One."))
+    await live.ask(user("Two."))
+    assert [await live.undo(), await live.undo(), await live.undo()] == ["Two.", "One.", None]
+    seen = await seen_by(app, model, "Three.")
+    assert [text for text in seen if "One." in text or "Two." in text] == []
+    assert transcript_problems([e.message for e in await journal(app) if isinstance(e, MessageAdded)]) == []
+
+
+async def test_a_copy_of_a_conversation_does_not_bring_back_what_was_taken_back(app: Application, model: Model) -> None:
+    live = app.session(id=SESSION, cwd=app.settings.home, origin="terminal")
+    await live.ask(user("One."))
+    await live.ask(user("Two."))
+    await live.undo()
+    row = await app.store.sessions.fork(SESSION, SessionId("copy"))
+    await app.session(row, cwd=app.settings.home, origin="terminal").ask(user("Three."))
+    assert not [message for message in model.read[-1] if "Two." in str(message["content"])]

@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.compaction import Compacted
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted
+from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
 from talaria.model.errors import Fenced
 from talaria.model.ids import CallId, Epoch, InboxId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolResult
@@ -120,7 +120,7 @@ def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
 
 def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None:
     match write:
-        case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Noted():
+        case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Undone() | Noted():
             _append(tables, session, write, now)
         case CallIntended(turn, call):
             _intend(tables, session, CallRow(turn, call, "intent", now, None))
@@ -215,7 +215,7 @@ def _after(session: Session, entry: Entry, now: float) -> Session:
             return msgspec.structs.replace(
                 session, message_count=session.message_count + 1, preview=session.preview or preview(entry)
             )
-        case RouteChanged() | Compacted() | Noted():
+        case RouteChanged() | Compacted() | Undone() | Noted():
             return session
         case _:
             assert_never(entry)

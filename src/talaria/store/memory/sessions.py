@@ -6,9 +6,9 @@ from dataclasses import replace
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded, TurnEnded
+from talaria.model.entries import Entry, MessageAdded, TurnStarted
 from talaria.model.errors import BadInput, SessionBusy, UnknownSession
-from talaria.model.ids import SessionId
+from talaria.model.ids import SessionId, TurnId
 from talaria.store.base import BrokenRuleError, NewSession, Session
 from talaria.store.excerpts import preview
 from talaria.store.memory.tables import Memory, SessionRow, Tables
@@ -87,10 +87,15 @@ def _insert(tables: Tables, row: SessionRow) -> None:
     tables.sessions[row.session.id] = row
 
 
+def _starts(entry: Entry, turn: TurnId | None) -> bool:
+    return isinstance(entry, TurnStarted) and entry.turn == turn
+
+
 def _copy(tables: Tables, row: SessionRow, new: SessionId, title: str | None, now: float) -> SessionRow:
-    """The journal up to the last ended turn: an open one stays behind with its calls."""
-    ends = [place for place, recorded in enumerate(row.entries, 1) if isinstance(recorded.entry, TurnEnded)]
-    entries = row.entries[: ends[-1] if ends else 0]
+    """The journal without the turn that is open: that one stays behind with its calls."""
+    opened = row.session.open_turn
+    starts = [place for place, one in enumerate(row.entries) if _starts(one.entry, opened)]
+    entries = row.entries[: starts[-1] if starts else None]
     session = msgspec.structs.replace(
         row.session,
         id=new,

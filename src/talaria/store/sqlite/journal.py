@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.compaction import Compacted
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted
+from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
 from talaria.model.errors import Fenced, UnknownSession
 from talaria.model.ids import CallId, Epoch, InboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolCall, ToolResult
@@ -187,7 +187,7 @@ def _check_epoch(db: Connection, session: SessionId, epoch: Epoch) -> None:
 
 def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None:
     match write:
-        case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Noted():
+        case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Undone() | Noted():
             _append(db, session, write, now)
         case CallIntended(turn, call):
             db.execute(

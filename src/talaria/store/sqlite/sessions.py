@@ -132,7 +132,7 @@ class Sessions:
 
 
 def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
-    """The journal up to the last ended turn: an open one stays behind with its calls."""
+    """The journal without the turn that is open: that one stays behind with its calls."""
     db.execute(
         "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at,"
         " usage) SELECT ?, source, model, cwd, system_prompt, tools, ?, id, ?, ?, usage"
@@ -141,8 +141,8 @@ def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None,
     )
     db.execute(
         "INSERT INTO entries (session, seq, at, body) SELECT ?1, seq, at, body FROM entries WHERE session = ?2"
-        " AND seq <= coalesce((SELECT max(seq) FROM entries WHERE session = ?2 AND body ->> 'type' = 'turn_ended'), 0)"
-        " ORDER BY seq",
+        " AND seq < coalesce((SELECT max(seq) FROM entries WHERE session = ?2 AND body ->> 'type' = 'turn_started'"
+        " AND body ->> 'turn' = (SELECT open_turn FROM sessions WHERE id = ?2)), 9e18) ORDER BY seq",
         (new, session),
     )
     db.execute(
