@@ -170,7 +170,7 @@ async def open_application(
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
-        toolbox = Toolbox(_builtin() if tools is None else tools)
+        toolbox = Toolbox(_builtin(store) if tools is None else tools)
         yield Application(
             settings,
             store,
@@ -192,10 +192,11 @@ async def _leave(store: Store, owner: OwnerId) -> None:
         log.warning("owner %s not signed off: %s", owner, fault)
 
 
-def _builtin() -> Iterable[Tool]:
+def _builtin(store: Store) -> Iterable[Tool]:
     from talaria.tools.builtin import BUILTIN  # noqa: PLC0415  (an embedding program may bring only its own)
+    from talaria.tools.builtin.recall import recall_tools  # noqa: PLC0415
 
-    return BUILTIN
+    return (*BUILTIN, *recall_tools(store.journal, store.search))
 
 
 def _planned(choice: Choice, settings: Settings) -> routes.Planned:

@@ -1,0 +1,224 @@
+"""Looking back: into this conversation, also where it was made shorter for the model, and into other conversations."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated
+
+from talaria.model.entries import MessageAdded, Recorded, TurnStarted, Undone
+from talaria.model.errors import BadArguments, ToolFailed
+from talaria.model.ids import SessionId, TurnId
+from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User
+from talaria.store.base import Hit, Journal, Search
+from talaria.store.excerpts import wanted
+from talaria.tools.base import READS, Run, Tool
+from talaria.tools.function import tool
+from talaria.waiting import in_thread
+
+USUAL_LIMIT = 10
+MAX_LIMIT = 20
+EXCERPT_CHARS = 300
+PAGE_BYTES = 16_000
+MAX_NAME_CHARS = 40
+MAX_TITLE_CHARS = 80
+
+_RECALL = "recall"
+_LIMIT = f"How many at most; never more than {MAX_LIMIT}."
+
+
+def recall_tools(journal: Journal, search: Search) -> tuple[Tool, ...]:
+    @tool(name=_RECALL, after_crash="repeat", effect=READS)
+    async def recall(
+        run: Run,
+        query: Annotated[str, "Words that a message must all contain, in any order; empty: every message."] = "",
+        before: Annotated[int, "Only messages with a number below this; 0: up to the newest."] = 0,
+        limit: Annotated[int, _LIMIT] = USUAL_LIMIT,
+        message: Annotated[int, "The number of one message, to read it whole; the query does not count then."] = 0,
+        offset: Annotated[int, "Where in that message to begin, in characters."] = 0,
+    ) -> str:
+        """Look back in this conversation, also at what was left out of it to make room: old messages and tool output.
+
+        Answers excerpts, newest first, each behind its message's number; with `message`, that message page by page.
+        """
+        entries = await journal.entries(run.scope.session)
+        if message:
+            return await in_thread(lambda: _page(entries, message, max(0, offset)))
+        return await in_thread(lambda: _list(entries, wanted(query), before, _bounded(limit)))
+
+    @tool(after_crash="repeat", effect=READS)
+    async def session_search(
+        query: Annotated[str, "Words that a message must all contain."],
+        run: Run,
+        limit: Annotated[int, _LIMIT] = USUAL_LIMIT,
+    ) -> str:
+        """Find messages in other conversations than this one, newest first."""
+        if not wanted(query):
+            raise BadArguments("The query of session_search has no words.")
+        most = _bounded(limit)
+        hits = await _elsewhere(search, query, most + 1, run.scope.session)
+        if not hits:
+            return "[no other conversation has a message with all these words]"
+        more = "[there are more; narrow the search]\n" if len(hits) > most else ""
+        found = "\n\n".join(map(_hit, hits[:most]))
+        return f"{found}\n\n{more}[a person opens a conversation with `talaria -r ID`]"
+
+    return recall, session_search
+
+
+def _bounded(limit: int) -> int:
+    return min(max(1, limit), MAX_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A message as it is shown and searched."""
+
+    number: int
+    at: float
+    who: str
+    text: str
+
+    def heading(self, *facts: str) -> str:
+        return " · ".join((f"#{self.number}", self.who, _when(self.at), *facts))
+
+
+def _list(entries: Sequence[Recorded], words: Sequence[str], before: int, limit: int) -> str:
+    folded = [_folded(word) for word in words]
+    found = ((said, at) for said in _newest_first(entries, before) if (at := _first_hit(said.text, folded)) is not None)
+    shown = list(islice(found, limit))
+    if not shown:
+        return f"[no message here{f' before #{before}' if before > 0 else ''}{' has all these words' if words else ''}]"
+    notes = ["[read one whole with message=NUMBER]"]
+    if next(found, None):
+        notes.append(f"[there are older ones; continue with before={shown[-1][0].number}]")
+    return "\n\n".join([*(_excerpt(said, at) for said, at in shown), "\n".join(notes)])
+
+
+def _newest_first(entries: Sequence[Recorded], before: int) -> Iterator[_Said]:
+    """Without answers of `recall` itself: they only repeat what others said."""
+    taken_back = _taken_back(entries)
+    for recorded in reversed(entries):
+        if 0 < before <= recorded.seq:
+            continue
+        match recorded.entry:
+            case MessageAdded(ToolResult(name=name)) if name == _RECALL:
+                continue
+            case MessageAdded(message) if text := _text(message):
+                who = _who(message, is_taken_back=recorded.seq in taken_back)
+                yield _Said(recorded.seq, recorded.at, who, text)
+            case _:
+                continue
+
+
+def _taken_back(entries: Sequence[Recorded]) -> set[int]:
+    """The numbers of all that belongs to turns which were taken back."""
+    starts: dict[TurnId, int] = {}
+    gone: set[int] = set()
+    for recorded in entries:
+        match recorded.entry:
+            case TurnStarted(turn):
+                starts[turn] = recorded.seq
+            case Undone(turn) if turn in starts:
+                gone.update(range(starts[turn], recorded.seq))
+            case _:
+                continue
+    return gone
+
+
+def _first_hit(text: str, words: Sequence[str]) -> int | None:
+    """Where the first of `words` stands, if all of them do."""
+    folded = _folded(text)
+    places = [folded.find(word) for word in words]
+    return None if -1 in places else min(places, default=0)
+
+
+def _folded(text: str) -> str:
+    """Without case, and as long as before: of all signs only this one grows."""
+    return text.replace("\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "I").lower()
+
+
+def _excerpt(said: _Said, at: int) -> str:
+    length = len(said.text)
+    start = max(0, min(at - EXCERPT_CHARS // 3, length - EXCERPT_CHARS))
+    end = start + EXCERPT_CHARS
+    piece = " ".join(said.text[start:end].split())
+    facts = [f"{length:,} characters, excerpt from offset={start}"] if length > EXCERPT_CHARS else []
+    return f"{said.heading(*facts)}\n{'…' if start else ''}{piece}{'…' if end < length else ''}"
+
+
+def _page(entries: Sequence[Recorded], number: int, offset: int) -> str:
+    said = _numbered(entries, number)
+    length = len(said.text)
+    page = _first_bytes(said.text[offset : offset + PAGE_BYTES])
+    end = offset + len(page)
+    if not page:
+        return f"{said.heading()}\n{f'[it ends at offset={length}]' if length else '[nothing to show]'}"
+    if len(page) == length:
+        return f"{said.heading()}\n{page}"
+    more = f"\n[continue with message={number}, offset={end}]" if end < length else ""
+    return f"{said.heading(f'characters {offset:,} to {end:,} of {length:,}')}\n{page}{more}"
+
+
+def _numbered(entries: Sequence[Recorded], number: int) -> _Said:
+    for recorded in entries:
+        if recorded.seq == number and isinstance(recorded.entry, MessageAdded):
+            message = recorded.entry.message
+            who = _who(message, is_taken_back=number in _taken_back(entries))
+            return _Said(number, recorded.at, who, _text(message))
+    raise ToolFailed(f"This conversation has no message #{number}; find the numbers with a query.")
+
+
+def _first_bytes(text: str) -> str:
+    """As much of it as fits, sign by sign the same."""
+    return text.encode("utf-8", "replace")[:PAGE_BYTES].decode("utf-8", "ignore")
+
+
+def _who(message: Message, *, is_taken_back: bool) -> str:
+    match message:
+        case User():
+            who = "host" if message.author == "host" else "person"
+        case Assistant():
+            who = "assistant"
+        case ToolResult():
+            who = f"{'error' if message.is_error else 'output'} of {message.name[:MAX_NAME_CHARS]}"
+    return f"{who} (in a turn that the person took back)" if is_taken_back else who
+
+
+def _text(message: Message) -> str:
+    if isinstance(message, ToolResult):
+        return message.text
+    return "\n".join(filter(None, map(_part, message.parts)))
+
+
+def _part(part: object) -> str:
+    """Nothing of thinking and of what the host added; nor of calls of `recall`, which would find themselves."""
+    match part:
+        case Text(text):
+            return text
+        case Image(media_type):
+            return f"[image: {media_type}]"
+        case ToolCall(_, name, arguments) if name != _RECALL:
+            return f"[call of {name}: {arguments}]"
+        case _:
+            return ""
+
+
+async def _elsewhere(search: Search, query: str, count: int, here: SessionId) -> list[Hit]:
+    """Asks for more until enough are left without this conversation's own."""
+    asked = count
+    while True:
+        hits = await search.search(query, asked)
+        others = [hit for hit in hits if hit.session != here]
+        if len(others) >= count or len(hits) < asked:
+            return others[:count]
+        asked *= 4
+
+
+def _hit(hit: Hit) -> str:
+    title = " ".join((hit.title or "(untitled)").split())[:MAX_TITLE_CHARS]
+    return f"{hit.session} · {title} · {_when(hit.at)} · {hit.role}\n{hit.snippet}"
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
