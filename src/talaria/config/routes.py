@@ -1,6 +1,6 @@
 """Which models stand in for which: routes from the settings. Pure, as `selection` is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from talaria.providers.route import Route
 class Planned(msgspec.Struct, frozen=True):
     route: Route
     left_out: tuple[str, ...] = ()
-    """Why each fallback that cannot be used is none, as sentences."""
+    """Why each fallback and each auxiliary model that cannot be used is none, as sentences."""
 
 
 def plan(primary: Endpoint, config: Config, environment: Mapping[str, str]) -> Planned:
@@ -26,16 +26,35 @@ def plan(primary: Endpoint, config: Config, environment: Mapping[str, str]) -> P
             found.append(_endpoint(entry, primary.provider, config, environment))
         except MissingCredential as missing:
             left_out.append(f"The fallback {entry.provider} is left out: {missing}")
-    return Planned(Route(primary, tuple(found)), tuple(left_out))
+    main = Route(primary, tuple(found))
+    return Planned(main, (*left_out, *_missing_helpers(main, config, environment)))
+
+
+def _missing_helpers(main: Route, config: Config, environment: Mapping[str, str]) -> Iterator[str]:
+    helpers = config.auxiliary
+    for named in dict.fromkeys((helpers.default, helpers.title, helpers.summary, helpers.judge)):
+        if named is None:
+            continue
+        try:
+            _helper(named, main, config, environment)
+        except MissingCredential as missing:
+            yield f"The auxiliary model {named} is left out: {missing}"
 
 
 def auxiliary(named: str | None, main: Route, config: Config, environment: Mapping[str, str]) -> Route:
-    """`named` first, the main route behind it."""
+    """`named` first, the main route behind it; that alone if `named` has no key."""
     if named is None:
         return main
+    try:
+        return Route(_helper(named, main, config, environment), main.endpoints)
+    except MissingCredential:
+        return main
+
+
+def _helper(named: str, main: Route, config: Config, environment: Mapping[str, str]) -> Endpoint:
     provider, model = split(named, config)
     entry = Fallback(provider=provider or main.primary.provider, model=model)
-    return Route(_endpoint(entry, main.primary.provider, config, environment), main.endpoints)
+    return _endpoint(entry, main.primary.provider, config, environment)
 
 
 def _entries(config: Config) -> Sequence[Fallback]:

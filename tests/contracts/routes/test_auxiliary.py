@@ -76,9 +76,20 @@ async def test_what_it_costs_is_counted_and_capped_but_the_conversation_does_not
 
 
 async def test_a_misspelt_model_is_told(world: "OpenWorld", primary: ModelServer, fallback: ModelServer) -> None:
-    async with world(**settings(primary, fallback, auxiliary={"title": "smal:s"})) as here:
-        with pytest.raises(BadConfig, match="did you mean 'small'"):
-            here.app.auxiliary("title")
+    with pytest.raises(BadConfig, match="did you mean 'small'"):
+        async with world(**settings(primary, fallback, auxiliary={"title": "smal:s"})):
+            pass
+
+
+async def test_a_model_without_its_key_is_told_and_the_conversations_model_takes_over(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**settings(primary, fallback, auxiliary={"summary": "groq:x"})) as here:
+        assert len(here.app.left_out) == 1
+        assert "GROQ_API_KEY" in here.app.left_out[0]
+        primary.say("hello", "short")
+        assert (await here.ask()).text == "hello"
+        assert await asked(here) == "short"
 
 
 @pytest.mark.parametrize(
