@@ -121,6 +121,11 @@ def _judge(status: int, detail: _Detail, *, is_large: bool) -> tuple[FailureKind
 
 
 def _judge_request(said: str, *, may_hide_overflow: bool) -> tuple[FailureKind, Repair | None]:
+    """Some vendors answer 400 to a bad key or an unpaid bill, too."""
+    if wording.says_bad_key(said):
+        return "auth", None
+    if wording.says_billing(said):
+        return "billing", None
     if wording.says_policy(said):
         return "content_policy_blocked", None
     if wording.says_model_missing(said):
@@ -153,7 +158,7 @@ def _too_many(said: str) -> FailureKind:
         return "long_context_tier"
     if wording.says_upstream(said):
         return "upstream_rate_limit"
-    if wording.says_billing(said):
+    if wording.says_billing(said) and not wording.names_a_wait(said):
         return "billing"
     return "overloaded" if wording.says_overload(said) else "rate_limit"
 
@@ -254,13 +259,20 @@ def _quoted(status: int, detail: _Detail) -> str:
 
 def _read(body: bytes) -> _Detail:
     try:
-        decoded = msgspec.json.decode(body, type=_Body, strict=False)
+        decoded = _as_body(msgspec.json.decode(body, type=_Body | list[_Body], strict=False))
     except UNREADABLE:
         text = body.decode("utf-8", "replace")
         return _Detail() if text.lstrip().startswith("<") else _Detail(message=text)
     if isinstance(decoded.error, _Detail):
         return decoded.error
     return _Detail(message=decoded.error or decoded.message or decoded.detail)
+
+
+def _as_body(decoded: _Body | list[_Body]) -> _Body:
+    """Google wraps its errors in a list."""
+    if isinstance(decoded, _Body):
+        return decoded
+    return decoded[0] if decoded else _Body()
 
 
 def _detail(error: bytes) -> _Detail:

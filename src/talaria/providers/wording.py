@@ -15,13 +15,17 @@ _BILLING = (
     *("billing", "credit", "payment", "insufficient_quota", "insufficient quota", "insufficient balance"),
     *("exceeded your current quota", "not enough balance", "top up", "arrears"),
 )
+_BAD_KEY = re.compile(
+    r"(?:invalid|incorrect|expired|unauthorized) (?:api[ _]?key|x-api-key)|api[ _]?key (?:not valid|expired)"
+)
+_WAIT = re.compile(r"(?:try again|retry) (?:in|after) \d")
 _TRY_AGAIN = ("try again", "usage limit", "resets at", "reset at")
 _OVERLOAD = ("overload", "capacity", "server is busy", "engine is busy", "temporarily unavailable")
 _UPSTREAM = ("upstream", "provider returned error", "error from provider")
 _PRIVACY = ("data policy", "privacy", "guardrail restrictions")
 _MODEL_MISSING = re.compile(
     r"model.{0,60}(?:not found|not exist|is not supported|is not available|not a valid)"
-    r"|(?:unknown|invalid|no such|unsupported) model|model_not_found|not_found_error|no endpoints found"
+    r"|(?:unknown|invalid|no such|unsupported|a valid) model|model_not_found|not_found_error|no endpoints found"
 )
 _POLICY = (
     *("content policy", "content_policy", "content filter", "content_filter", "usage policies", "usage policy"),
@@ -57,6 +61,15 @@ def says_overflow(said: str) -> bool:
 
 def says_billing(said: str) -> bool:
     return _any(_BILLING, said)
+
+
+def says_bad_key(said: str) -> bool:
+    return _BAD_KEY.search(said) is not None
+
+
+def names_a_wait(said: str) -> bool:
+    """It will pass by itself: no bill has to be paid."""
+    return _WAIT.search(said) is not None
 
 
 def says_try_again(said: str) -> bool:
