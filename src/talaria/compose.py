@@ -12,7 +12,7 @@ from talaria.config import paths, routes
 from talaria.config.load import load
 from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import environment as read_environment
-from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming, local_servers
+from talaria.config.selection import DEMO, Choice, choose, endpoint, local_servers
 from talaria.context.base import Compactor
 from talaria.context.compactor import BuiltinCompactor
 from talaria.model.clock import Clock, SystemClock
@@ -97,7 +97,6 @@ class Application:
             max_attempts=config.agent.api_max_retries,
             effort=config.model.reasoning_effort,
             instructions=instructions,
-            is_streaming=is_streaming(self.route.primary.provider, config),
         )
         session = row.id if row else id or new_session_id(self.clock.now())
         return LiveSession(

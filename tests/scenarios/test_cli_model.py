@@ -376,9 +376,16 @@ def test_what_the_endpoint_cannot_take_is_left_out_as_in_a_chat(talaria: Talaria
 
 def test_what_the_endpoint_still_cannot_take_is_told(talaria: Talaria, server: ModelServer) -> None:
     refusal = Failure(400, {"error": {"message": "Use 'max_completion_tokens' instead."}})
-    server.say(refusal, refusal)
+    server.say(refusal, refusal, refusal, refusal)
     ended = talaria("model", "try")
-    assert (ended.returncode, len(server.requests)) == (3, 2)
+    assert ended.returncode == 3
+    assert "max_completion_tokens" in ended.stderr
+
+
+def test_who_refuses_one_token_is_asked_for_a_few(talaria: Talaria, server: ModelServer) -> None:
+    server.say(Failure(400, {"error": {"message": "max_tokens: expected a value >= 16"}}), one_token())
+    assert talaria("model", "try").returncode == 0
+    assert [request.json["max_tokens"] for request in server.requests] == [1, 16]
 
 
 # set

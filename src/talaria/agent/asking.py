@@ -25,7 +25,8 @@ async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
     """Raises `LimitReached` before a call, `ProviderFailure` when no attempt at any endpoint brought an answer."""
     while True:
         try:
-            answer = await _attempt(turn, request, sink)
+            with turn.budget.counting_failures_as_wait():
+                answer = await _attempt(turn, request, sink)
         except ProviderFailure as failure:
             turn.budget.check()  # out of time says more than the failure that came of it
             await heal(turn, failure, sink)
@@ -42,7 +43,12 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
     walk, endpoint = turn.walk, turn.walk.endpoint
     await make_room(turn, sink)
     request = await turn.budget.reserve(endpoint, request)
-    request = msgspec.structs.replace(request, key=await walk.key(), repairs=walk.repairs)
+    request = msgspec.structs.replace(
+        request,
+        key=await walk.key(),
+        repairs=walk.repairs,
+        is_streaming=request.is_streaming and endpoint.is_streaming,
+    )
     turn.warn_when_full(request, endpoint, sink)
     try:
         answer = await _streamed(turn, request, sink)
@@ -53,7 +59,7 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
         if failure is None:
             raise
         raise failure from fault
-    turn.budget.charge(answer, endpoint)
+    turn.budget.charge(answer, endpoint, request)
     if not answer.text and not answer.calls:
         raise _nothing_said(answer, request, endpoint)
     return answer

@@ -8,13 +8,15 @@ import msgspec
 
 from talaria.agent.limits import USUAL_OUTPUT, Call, Cap, Limits, cost_usd, fitted
 from talaria.model.clock import Clock
-from talaria.model.errors import LimitReached
+from talaria.model.errors import LimitReached, ProviderFailure
 from talaria.model.ids import HoldId, OwnerId, SessionId
 from talaria.model.messages import Assistant
 from talaria.model.usage import NO_USAGE, Usage
 from talaria.providers.base import Endpoint, Request
+from talaria.providers.history import size_tokens
 from talaria.providers.size import prompt_tokens
 from talaria.store.base import Amount, Released, Spending, Spent, Totals
+from talaria.waiting import completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +40,23 @@ class Budget:
         self._began = clock.monotonic()
         self._waited_s = 0.0
         self._unrecorded: list[Spent] = []
-        self._hold: HoldId | None = None
+        self._holds: list[HoldId] = []
 
     async def reserve(self, endpoint: Endpoint, request: Request) -> Request:
         """The request as far as it may be paid for. Raises `LimitReached` when that is not far enough."""
         self.check()
-        output = min(endpoint.max_output or USUAL_OUTPUT, request.max_output or USUAL_OUTPUT)
-        wanted = Call(prompt_tokens(request), output, endpoint.prices)
+        limits = [limit for limit in (endpoint.max_output, request.max_output) if limit is not None]
+        wanted = Call(prompt_tokens(request), min(limits, default=USUAL_OUTPUT), endpoint.prices)
         call = fitted(wanted, self._limits.turn, Amount(self.usage.total, self._cost_usd), "this turn")
         if self._limits.are_shared:
             call = await self._held(call)
-        shortened = call.output if call.output < output else request.max_output
-        return msgspec.structs.replace(request, max_output=shortened, seconds=self._seconds_left)
+        told = call.output if self._limits.are_set else request.max_output
+        return msgspec.structs.replace(request, max_output=told, seconds=self._seconds_left)
 
     async def _held(self, call: Call) -> Call:
         """The part of it that all caps have room for, set aside in one transaction: nobody else can take it."""
         account = self._account
-        writes = self.take_writes()
-        if writes:
-            await account.spending.add(account.session, writes)
+        await self.release()
         held: list[Call] = []
 
         def decide(totals: Totals) -> Amount:
@@ -66,8 +66,23 @@ class Budget:
             held.append(fits)
             return fits.amount
 
-        self._hold = await account.spending.hold(account.session, account.person, account.owner, decide)
+        self._holds.append(await account.spending.hold(account.session, account.person, account.owner, decide))
         return held[-1]
+
+    async def release(self) -> None:
+        """What was set aside for a call that failed is free again, and what it used is written down."""
+        if self._limits.are_shared:
+            await self.book()
+
+    async def book(self) -> None:
+        """Write down at once what no record of a turn will."""
+        if self.writes:
+            await completed(self._book())
+
+    async def _book(self) -> None:
+        writes = self.writes
+        await self._account.spending.add(self._account.session, writes)
+        self.settle(writes)
 
     def _shared_caps(self, totals: Totals) -> Sequence[tuple[Cap, Amount, str]]:
         limits = self._limits
@@ -82,20 +97,22 @@ class Budget:
         self.usage += usage
         self._cost_usd += cost_usd(usage, endpoint.prices) or 0.0
 
-    def charge(self, answer: Assistant, endpoint: Endpoint) -> None:
-        usage = answer.usage or NO_USAGE
+    def charge(self, answer: Assistant, endpoint: Endpoint, request: Request) -> None:
+        """An endpoint that does not count is believed to have read and written what we see."""
+        usage = answer.usage or Usage(prompt_tokens(request), size_tokens(answer))
         self.carry(usage, endpoint)
         cost = cost_usd(usage, endpoint.prices)
         self._unrecorded.append(Spent(endpoint.label, self._account.person, self._account.purpose, usage, cost))
 
-    def take_writes(self) -> Sequence[Spent | Released]:
-        """What was spent since the last record, for the next one."""
-        writes: list[Spent | Released] = [*self._unrecorded]
-        if self._hold is not None:
-            writes.append(Released(self._hold))
-        self._unrecorded.clear()
-        self._hold = None
-        return writes
+    @property
+    def writes(self) -> Sequence[Spent | Released]:
+        """What was spent since the last record, for the next one; whoever records it calls `settle` afterwards."""
+        return (*self._unrecorded, *(Released(hold) for hold in self._holds))
+
+    def settle(self, writes: Sequence[object]) -> None:
+        """These are durable now."""
+        self._unrecorded = [spent for spent in self._unrecorded if spent not in writes]
+        self._holds = [hold for hold in self._holds if Released(hold) not in writes]
 
     def check(self) -> None:
         """Raises `LimitReached` when the turn's time is over."""
@@ -112,6 +129,16 @@ class Budget:
             yield
         finally:
             self._waited_s += self._clock.monotonic() - began
+
+    @contextmanager
+    def counting_failures_as_wait(self) -> Generator[None]:
+        """An endpoint that hangs for minutes before it fails has been waited for."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        except ProviderFailure:
+            self._waited_s += self._clock.monotonic() - began
+            raise
 
     async def wait(self, seconds: float) -> None:
         """For a failure to pass."""

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 async def heal(turn: Turn, failure: ProviderFailure, sink: Sink) -> None:
     """So that the next attempt can be made. Raises `failure` when there is nothing left to do."""
     turn.walk.failed()
+    await turn.budget.release()
     while True:
         standing = turn.walk.standing(turn.budget.seconds_for_waiting)
         decision = decide(failure, standing, random.random())  # noqa: S311  (jitter)
@@ -48,11 +49,13 @@ async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, s
     match decision:
         case Mend(repair):
             walk.mend(repair)
+            walk.forgive()
         case Compact():
             has_helped = await make_room(turn, sink, has_overflowed=True)
             walk.shortened(has_helped=has_helped)
             return has_helped
         case RefreshKey():
+            walk.forgive()
             return await _helped(walk.refresh_key())
         case RotateKey():
             sink.emit(Notice(f"{failure} Trying another key."))

@@ -11,7 +11,7 @@ from talaria.store.base import Amount
 
 MIN_OUTPUT = 256
 """An answer shorter than this is not worth its prompt."""
-USUAL_OUTPUT = 32_000
+USUAL_OUTPUT = 8_192
 """What an endpoint may write that does not say how much."""
 
 
@@ -35,6 +35,11 @@ class Limits(msgspec.Struct, frozen=True):
     day: Cap = Cap()
     person: Cap = Cap()
     """Of one person in one day."""
+
+    @property
+    def are_set(self) -> bool:
+        """Some cap holds: no answer may be longer than what was set aside for it."""
+        return bool(self.turn) or self.are_shared
 
     @property
     def are_shared(self) -> bool:

@@ -31,7 +31,7 @@ async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int 
         answer = await ask(turn, turn.view(), sink)
         if not answer.calls and turn.conclude():
             return answer
-        await sink.record(MessageAdded(answer), *turn.budget.take_writes(), *intents(turn, answer))  # survives a crash
+        await sink.record(MessageAdded(answer), *turn.budget.writes, *intents(turn, answer))  # survives a crash
         await run_calls(answer, turn, tools, sink)
         if turn.breaker.has_tripped:
             break

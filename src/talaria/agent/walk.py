@@ -86,6 +86,11 @@ class Walk:
         self._stay.failures += 1
         self._stay.failures_of_key += 1
 
+    def forgive(self) -> None:
+        """The last failure was answered by a change of the request: it was no attempt."""
+        self._stay.failures -= 1
+        self._stay.failures_of_key -= 1
+
     def standing(self, seconds_left: float | None) -> Standing:
         """Where the failures so far leave the turn."""
         stay, pool = self._stay, self.upstream.keys(self.endpoint)

@@ -21,6 +21,8 @@ from talaria.store.base import Spent
 TRIALS = SessionId("model-try")
 """Under this they are counted; no conversation has such an id."""
 _PERSON = "local"
+A_FEW_TOKENS = 16
+"""Some endpoints refuse less, whichever wire they speak."""
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -54,13 +56,23 @@ async def run(endpoint: Endpoint, settings: Settings) -> Trial:
             max_output=1,
         )
         began = clock.monotonic()
-        answer = await _mended(provider, request)
+        answer = await _short_answer(provider, request)
         seconds = clock.monotonic() - began
         cost = cost_usd(answer.usage or NO_USAGE, endpoint.prices)
         await store.spending.add(TRIALS, [Spent(endpoint.label, _PERSON, "try", answer.usage or NO_USAGE, cost)])
     if not answer.parts and answer.stop != "length":  # one token may well be spent on thinking
         raise _nothing_said(answer, endpoint)
     return Trial(endpoint.label, seconds, answer.usage, cost)
+
+
+async def _short_answer(provider: Provider, request: Request) -> Assistant:
+    """One token, or a few where that is refused."""
+    try:
+        return await _mended(provider, request)
+    except RequestRejected as refusal:
+        if refusal.kind != "format_error":
+            raise
+    return await _mended(provider, msgspec.structs.replace(request, max_output=A_FEW_TOKENS))
 
 
 async def _mended(provider: Provider, request: Request) -> Assistant:

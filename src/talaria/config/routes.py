@@ -81,7 +81,8 @@ def _endpoint(entry: Fallback, main_provider: str, config: Config, environment: 
         wire=None if is_elsewhere else main.wire,
         api_key=entry.api_key if is_elsewhere else entry.api_key or main.api_key,
     )
-    known: Mapping[str, str] = (
-        {} if is_elsewhere and entry.provider == "custom" else environment
-    )  # no key for a stranger
-    return endpoint(Choice(entry.provider, entry.model), config, known, general)
+    found = endpoint(Choice(entry.provider, entry.model), config, environment, general)
+    if not is_elsewhere:
+        return found
+    keys = (entry.api_key,) if entry.api_key else ()  # the provider's own are for its own address
+    return msgspec.structs.replace(found, keys=keys, key_command=None)

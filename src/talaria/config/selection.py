@@ -79,7 +79,7 @@ def split(named: str, config: Config) -> tuple[str | None, str]:
 
 def _provider_at_hand(config: Config, environment: Mapping[str, str]) -> str | None:
     for name, own in config.providers.items():
-        if own.api_key:
+        if own.api_key or own.api_keys or own.key_command:
             return name
     for facts in catalog().values():
         if not facts.is_local and facts.name != "custom" and any(environment.get(key) for key in facts.keys):
@@ -131,6 +131,7 @@ def endpoint(
         prices=prices,
         timeouts=(own.timeouts or TimeoutsConfig()).over(LOCAL_TIMEOUTS if facts.is_local else Timeouts()),
         caching=own.prompt_caching or _caching(facts, wire, base_url, model),
+        is_streaming=is_streaming(choice.provider, config),
         is_aggregator=facts.is_aggregator or _is_aggregator(base_url),
     )
 

@@ -52,6 +52,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     prices: Prices | None = None
     timeouts: Timeouts = Timeouts()
     caching: Caching = "off"
+    is_streaming: bool = True
+    """Whether answers are asked for word by word."""
     is_aggregator: bool = False
     """It passes requests on to others: new connections to it do not heal theirs."""
 

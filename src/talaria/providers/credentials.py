@@ -46,7 +46,7 @@ class KeyPool:
         if self._mint is not None and self._minted is None:
             async with self._minting:
                 if self._minted is None:
-                    self._adopt(await self._mint())
+                    await self._make(self._mint)
         if not self._keys:
             return NO_SECRET
         awake = [key for key in self._keys if not self._rest_s(key, model) and key not in but]
@@ -63,6 +63,8 @@ class KeyPool:
         """A key that failed is not used for a while, if there is another one."""
         if key not in self._states:
             return  # it was replaced meanwhile
+        if failure.kind == "upstream_rate_limit":
+            return  # not the key's fault
         scope = model if failure.kind == "rate_limit" else ""
         self._states[key].resting_until[scope] = self._clock.monotonic() + _rest_s(failure.kind, failure.retry_after_s)
 
@@ -77,6 +79,14 @@ class KeyPool:
             if self._minted == key:  # else somebody was quicker
                 self._adopt(await self._mint())
         return self._minted != key
+
+    async def _make(self, mint: Mint) -> None:
+        """One that cannot be made does not matter while there are others."""
+        try:
+            self._adopt(await mint())
+        except ProviderFailure:
+            if not self._keys:
+                raise
 
     def _adopt(self, made: Secret) -> None:
         """In the place of the one that was made before: in front."""
@@ -116,4 +126,4 @@ def _rest_s(kind: FailureKind, retry_after_s: float | None) -> float:
     """As long as the endpoint says; without a word, by the reason."""
     if kind == "auth":
         return AFTER_REJECTION_S
-    return min(retry_after_s, AFTER_ANYTHING_ELSE_S) if retry_after_s else AFTER_ANYTHING_ELSE_S
+    return AFTER_ANYTHING_ELSE_S if retry_after_s is None else min(max(0.0, retry_after_s), AFTER_ANYTHING_ELSE_S)

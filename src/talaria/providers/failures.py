@@ -80,7 +80,9 @@ def in_stream(label: str, error: bytes) -> ProviderFailure:
     detail = _detail(error)
     said = _said(detail)
     kind, repair = _judge(_implied_status(detail), detail, is_large=False)
-    return _failure(label, kind, f"in the middle of an answer{f': {said}' if said else ''}", repair=repair)
+    wait_s = retry_after_s({}, _full_text(detail), 0.0)
+    told = f"in the middle of an answer{f': {said}' if said else ''}"
+    return _failure(label, kind, told, wait_s=wait_s, repair=repair)
 
 
 def raised(label: str, fault: Exception) -> ProviderFailure | None:
@@ -124,8 +126,10 @@ def _judge_request(said: str, *, may_hide_overflow: bool) -> tuple[FailureKind, 
     """Some vendors answer 400 to a bad key or an unpaid bill, too."""
     if wording.says_bad_key(said):
         return "auth", None
-    if wording.says_billing(said):
+    if wording.says_unpaid(said):
         return "billing", None
+    if "tool_use_failed" in said:
+        return "invalid_answer", None  # the model's call was bad, not ours
     if wording.says_policy(said):
         return "content_policy_blocked", None
     if wording.says_model_missing(said):
@@ -218,6 +222,7 @@ _SENTENCES: dict[FailureKind, str] = {
     "overloaded": "{label} is in trouble ({said}).",
     "server_error": "{label} is in trouble ({said}).",
     "timeout": "{label} took too long ({said}).",
+    "invalid_answer": "{label} could not finish its answer ({said}).",
     "context_overflow": "This conversation is too long for {label} ({said}). Begin a new one, or use a model with a "
     "larger window.",
     "suspected_overflow": "{label} refused the request ({said}); this conversation may be too long for it.",
@@ -229,6 +234,7 @@ _SENTENCES: dict[FailureKind, str] = {
     "unknown": f"{{label}} failed ({{said}}). {_MISSPELT}",
 }
 _CLASSES: dict[FailureKind, type[ProviderFailure]] = {
+    "invalid_answer": Disconnected,
     "auth": KeyRejected,
     "forbidden": KeyRejected,
     "billing": KeyRejected,

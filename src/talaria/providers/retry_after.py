@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _IN_WORDS = re.compile(r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)\b")
+_IN_SECONDS = re.compile(r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) seconds?")
 
 
 def retry_after_s(headers: Mapping[str, str], said: str, now: float) -> float | None:
@@ -16,8 +17,9 @@ def retry_after_s(headers: Mapping[str, str], said: str, now: float) -> float | 
     if exact_ms is not None:
         return max(0.0, exact_ms / 1000)
     header = headers.get("retry-after", "").strip()
-    words = _IN_WORDS.search(said)
-    found = (_number(header), _duration(header), _until(header, headers, now), _duration(words[1]) if words else None)
+    words, seconds = _IN_WORDS.search(said), _IN_SECONDS.search(said)
+    in_words = _duration(words[1]) if words else _number(seconds[1]) if seconds else None
+    found = (_number(header), _duration(header), _until(header, headers, now), in_words)
     return next((max(0.0, seconds) for seconds in found if seconds is not None), None)
 
 

@@ -5,18 +5,21 @@ import re
 from talaria.model.errors import Repair
 
 _OVERFLOW = re.compile(
-    r"context.?length|context.?window|context.?size|maximum context|prompt.{0,20} too long|input.{0,20} too long"
+    r"context.?(?:length|window|size|limit)|maximum context|prompt.{0,20} too long|input.{0,20} too long"
     r"|prompt length is|token count.{0,40} exceeds|exceeds the (?:maximum number of tokens|limit of \d+)"
     r"|model token limit|token limit exceeded|too many (?:input )?tokens|reduce the length of the messages"
     r"|greater than the context|range of input length"
 )
-_OUTPUT_LIMIT = re.compile(r"max_(?:completion_|output_)?tokens")
+_TOO_MUCH_OUTPUT = re.compile(r"max_(?:completion_|output_)?tokens\W.{0,60}too (?:large|high|big)")
 _BILLING = (
     *("billing", "credit", "payment", "insufficient_quota", "insufficient quota", "insufficient balance"),
-    *("exceeded your current quota", "not enough balance", "top up", "arrears"),
+    *("exceeded your current quota", "not enough balance", "top up", "arrears", "key limit exceeded"),
 )
 _BAD_KEY = re.compile(
     r"(?:invalid|incorrect|expired|unauthorized) (?:api[ _]?key|x-api-key)|api[ _]?key (?:not valid|expired)"
+)
+_UNPAID = re.compile(
+    r"credit balance|insufficient (?:credit|quota|balance|funds)|purchase (?:more )?credits|out of credits"
 )
 _WAIT = re.compile(r"(?:try again|retry) (?:in|after) \d")
 _TRY_AGAIN = ("try again", "usage limit", "resets at", "reset at")
@@ -34,13 +37,16 @@ _POLICY = (
 _VALIDATION = ("invalid_request", "invalid request", "validation error", "unsupported parameter", "bad request")
 _VAGUE = frozenset({"", "error", "bad request", "invalid request", "invalid_request_error", "400", "400 bad request"})
 
-_THINKING = re.compile(r"signature|thinking block|encrypted.?content|reasoning.{0,40}(?:verif|decrypt|not found)")
-_IMAGES = re.compile(r"image|media_type|vision|multimodal|content.{0,30}(?:must be|expected).{0,10}string")
+_THINKING = re.compile(
+    r"signature|thinking block|encrypted.?content.{0,80}(?:verif|decrypt)|reasoning.{0,40}(?:verif|decrypt|not found)"
+    r"|'rs_\w+'"
+)
+_IMAGES = re.compile(r"image|media_type|\bvision\b|multimodal|content.{0,30}(?:must be|expected).{0,10}string")
 _SCHEMAS = re.compile(r"grammar|json.?schema|input_schema|invalid schema|schema.{0,60}(?:unsupported|not supported)")
 _EXTRAS = re.compile(
     r"unsupported|not supported|unrecognized|unknown (?:parameter|field|name|argument)|unexpected keyword"
     r"|extra inputs|extra fields|not permitted|additional properties|invalid parameter"
-    r"|thinking\.|reasoning|cache_control|stream_options|tool_choice"
+    r"|does not support thinking|thinking\.|reasoning|cache_control|stream_options|tool_choice"
 )
 _LIMIT_NAME = re.compile(r"max_completion_tokens")
 _REPAIRS: tuple[tuple[re.Pattern[str], Repair], ...] = (
@@ -54,13 +60,16 @@ _REPAIRS: tuple[tuple[re.Pattern[str], Repair], ...] = (
 
 def says_overflow(said: str) -> bool:
     """The conversation does not fit; an output limit that is too high is another matter."""
-    if _OVERFLOW.search(said) is None:
-        return False
-    return _OUTPUT_LIMIT.search(said) is None or "context" in said
+    return _OVERFLOW.search(said) is not None and _TOO_MUCH_OUTPUT.search(said) is None
 
 
 def says_billing(said: str) -> bool:
     return _any(_BILLING, said)
+
+
+def says_unpaid(said: str) -> bool:
+    """Whole phrases only: a refused request may be about anything, also about credit cards."""
+    return _UNPAID.search(said) is not None
 
 
 def says_bad_key(said: str) -> bool:

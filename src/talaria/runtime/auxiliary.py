@@ -13,6 +13,7 @@ from talaria.agent.turn import Turn
 from talaria.agent.walk import Walk
 from talaria.context.summary import SYSTEM
 from talaria.model.clock import Clock
+from talaria.model.errors import StoreUnavailable
 from talaria.model.events import Event
 from talaria.model.ids import OwnerId, SessionId, new_turn_id
 from talaria.model.messages import Assistant, user
@@ -70,9 +71,14 @@ class Auxiliary:
         try:
             return await ask(turn, request, _Aside(self.purpose))
         finally:
-            writes = budget.take_writes()
-            if writes:
-                await self.spending.add(session, writes)
+            await self._booked(budget)
+
+    async def _booked(self, budget: Budget) -> None:
+        """An answer is not thrown away because its cost could not be written down."""
+        try:
+            await budget.book()
+        except StoreUnavailable as fault:
+            log.warning("%s not booked: %s", self.purpose, fault)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,15 @@ class Recorder:
         self._observer = observer
         self._shown: list[str] = []
         self._hurried = asyncio.Event()
+        self._settle: Callable[[Sequence[Write]], None] = lambda _: None
 
     async def record(self, *writes: Write) -> None:
         """Durable when it returns, also when it returns by cancellation. Raises `Fenced`, `StoreUnavailable`."""
         await completed(self.patiently(lambda: self._write(writes)))
+
+    def when_durable(self, settle: Callable[[Sequence[Write]], None]) -> None:
+        """Call this with the writes of each record, once they survive a crash, also if the record was cancelled."""
+        self._settle = settle
 
     def hurry(self) -> None:
         """Do not wait for the store to heal any more: somebody wants to stop."""
@@ -72,12 +77,15 @@ class Recorder:
         for write in writes:
             if isinstance(write, Entry):
                 self._view.add(write, self._clock.now())
+        self._settle(writes)
 
     async def _pause(self, seconds: float) -> None:
         waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._hurried.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def emit(self, event: Event) -> None:
         match event:

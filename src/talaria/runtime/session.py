@@ -291,7 +291,8 @@ class LiveSession:
         assert self._row is not None  # noqa: S101  (made before any turn)
         setup = self._setup
         spending = PatientSpending(self._store.spending, recorder)
-        account = Account(spending, self.id, self._owner, setup.person)
+        budget = Budget(setup.limits, Account(spending, self.id, self._owner, setup.person), self._clock)
+        recorder.when_durable(budget.settle)
         return Turn(
             id,
             session=self.id,
@@ -299,7 +300,7 @@ class LiveSession:
             tools=_decode_specs(self._row.tools),
             history=self._view.history,
             walk=Walk(setup.route, self._upstream, setup.max_attempts),
-            budget=Budget(setup.limits, account, self._clock),
+            budget=budget,
             clock=self._clock,
             compactor=self._compactor,
             compactions=self._view.compactions,

@@ -52,7 +52,7 @@ class TurnRunner:
         try:
             answer = await work()
             ended = TurnEnded(self._turn.id, "completed", self._turn.budget.usage)
-            await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.take_writes())
+            await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.writes)
         except asyncio.CancelledError:
             return await self.interrupted()
         except (Fenced, StoreUnavailable) as fault:
@@ -87,7 +87,7 @@ class TurnRunner:
         rows = await self._journal.calls(self._session, self._turn.id)
         await self._recorder.record(
             *closing(self._turn.id, outcome, history=history, rows=rows, usage=budget.usage, shown=shown, error=error),
-            *budget.take_writes(),
+            *budget.writes,
         )
 
     def _last_text(self) -> str:

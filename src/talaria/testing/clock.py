@@ -12,7 +12,7 @@ class ManualClock:
     def __init__(self, at: float = 1_800_000_000.0, *, auto: bool = False) -> None:
         self._now = at
         self._monotonic = 1_000.0
-        self._auto = auto
+        self.auto = auto
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
         self.slept: list[float] = []
         """The duration of every sleep, in the order they began."""
@@ -33,9 +33,9 @@ class ManualClock:
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
-        if self._auto:
+        if self.auto:
             self.advance(max(seconds, 0))
-        if self._auto or seconds <= 0:
+        if self.auto or seconds <= 0:
             await asyncio.sleep(0)
             return
         await self._reach(seconds)

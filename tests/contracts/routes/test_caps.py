@@ -63,6 +63,43 @@ async def test_a_cap_on_money_shortens_the_answer_that_it_cannot_pay_whole(
     assert 1_500 < asked_output(primary)[0] < 2_000
 
 
+@pytest.mark.parametrize("max_tokens", [64_000, None])
+async def test_no_answer_may_be_longer_than_what_was_set_aside(
+    world: "OpenWorld", primary: ModelServer, max_tokens: int | None
+) -> None:
+    given = settings(primary, turn={"tokens": 40_000})
+    given["providers"]["work"]["models"]["m"] = {"max_tokens": max_tokens} if max_tokens else {}
+    async with world(**given) as here:
+        primary.say("fine")
+        assert (await here.ask()).text == "fine"
+    assert asked_output(primary)[0] < 40_000
+
+
+async def test_an_answer_that_nobody_counted_is_counted_by_its_length(world: "OpenWorld", primary: ModelServer) -> None:
+    async with world(**settings(primary)) as here:
+        primary.say(Reply("word " * 200, usage=None))
+        await here.ask()
+        (row,) = await here.app.store.spending.usage("model")
+        assert 200 < row.usage.output < 500
+        assert row.cost_usd > 0
+
+
+async def test_what_a_failed_call_had_set_aside_is_free_while_it_waits(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    async with world(**settings(primary, day={"tokens": 5_000})) as here:
+        primary.say(Failure(429, headers={"retry-after": "100"}), said(100), said(100))
+        waiting = asyncio.Event()
+        here.clock.auto = False
+        first = asyncio.create_task(
+            here.live.ask(user("go"), lambda event: waiting.set() if isinstance(event, Notice) else None)
+        )
+        await waiting.wait()
+        assert (await elsewhere(here)).text == "fine"
+        here.clock.advance(101)
+        assert (await first).text == "fine"
+
+
 async def test_a_call_that_cannot_be_paid_is_not_made(world: "OpenWorld", primary: ModelServer) -> None:
     async with world(**settings(primary, turn={"cost_usd": 0.001})) as here:
         report = await here.ask()

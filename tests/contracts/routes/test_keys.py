@@ -132,3 +132,20 @@ async def test_keys_never_travel_to_another_provider(world: "OpenWorld", fallbac
         ) as here:
             await here.ask()
     assert shown(fallback) == ["", ""]
+
+
+async def test_what_a_key_command_leaves_running_does_not_keep_us_waiting(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    providers = {"work": {"base_url": primary.base_url, "key_command": "sleep 100 & echo sk-made"}}
+    primary.say("fine")
+    async with world(model={"default": "work:m"}, providers=providers) as here:
+        assert (await here.ask()).text == "fine"
+    assert shown(primary) == ["sk-made"]
+
+
+async def test_when_no_key_can_be_made_those_at_hand_are_tried(world: "OpenWorld", primary: ModelServer) -> None:
+    primary.say("fine")
+    async with world(model={"default": "work:m"}, providers=work_at(primary, key_command="exit 1")) as here:
+        assert (await here.ask()).text == "fine"
+    assert shown(primary) == ["sk-one"]

@@ -251,7 +251,7 @@ async def test_silence_of_the_primary_is_recovered_from_with_fresh_connections(
         asking = asyncio.create_task(here.ask())
         for number in (1, 2, 3):
             await asyncio.to_thread(primary.wait_for_requests, number)
-            here.clock.advance(301)
+            here.clock.advance(181)
         report = await asking
         assert (report.text, report.model, here.switches) == ("recovered", "custom:big", [])
         assert len(here.clock.slept) == 3

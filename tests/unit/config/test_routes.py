@@ -62,6 +62,28 @@ def test_a_stranger_gets_no_key_from_the_environment() -> None:
     assert planned(config(model={"default": "groq:a"}, fallback_providers=entry))[1].keys == ()
 
 
+def test_a_provider_at_another_address_gets_only_the_key_that_is_written_beside_it() -> None:
+    providers = {"openai": {"api_keys": ["sk-real", "sk-real-2"], "key_command": "echo sk-made"}}
+    entries = [
+        {"provider": "openai", "model": "a", "base_url": "https://elsewhere/v1", "api_key": "sk-elsewhere"},
+        {"provider": "openrouter", "model": "b", "base_url": "https://elsewhere/v1"},
+    ]
+    found = planned(config(model={"default": "groq:a"}, providers=providers, fallback_providers=entries))
+    assert [(one.keys, one.key_command) for one in found[1:]] == [((Secret("sk-elsewhere"),), None), ((), None)]
+
+
+def test_a_provider_with_several_keys_or_a_command_is_chosen_by_itself() -> None:
+    for own in ({"api_keys": ["a", "b"]}, {"key_command": "echo a"}):
+        settings = config(providers={"house": {"base_url": "http://house/v1", "default_model": "m", **own}})
+        assert planned(settings, {})[0].label == "house:m"
+
+
+def test_whether_answers_are_streamed_is_a_matter_of_each_endpoint() -> None:
+    providers = {"groq": {"streaming": False}}
+    found = planned(config(model={"default": "openai:a"}, providers=providers, fallback_providers="groq:b"))
+    assert [one.is_streaming for one in found] == [True, False]
+
+
 def test_the_same_model_at_the_same_address_is_tried_once() -> None:
     settings = config(model={"default": "groq:a"}, fallback_providers=["groq:a", "openai:b", "openai:b"])
     assert [one.label for one in planned(settings)] == ["groq:a", "openai:b"]
