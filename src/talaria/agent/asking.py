@@ -12,7 +12,7 @@ from talaria.agent.turn import Turn
 from talaria.model.errors import Disconnected, ProviderFailure, RequestRejected
 from talaria.model.events import Notice, RoundEnded
 from talaria.model.ids import CallId, new_call_id
-from talaria.model.messages import Assistant, AssistantPart, ToolCall
+from talaria.model.messages import Assistant, AssistantPart, Text, ToolCall
 from talaria.providers import failures
 from talaria.providers.base import Endpoint, Request
 from talaria.providers.size import prompt_tokens
@@ -66,12 +66,20 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
 
 
 async def _streamed(turn: Turn, request: Request, sink: Sink) -> Assistant:
-    async with aclosing(turn.walk.provider.stream(request)) as items:
-        async for item in items:
-            if isinstance(item, Assistant):
-                return item
-            sink.emit(item)
-    raise Disconnected(f"{turn.walk.endpoint.label} ended its answer without completing it.")
+    endpoint = turn.walk.endpoint
+    written: list[str] = []
+    try:
+        async with aclosing(turn.walk.provider.stream(request)) as items:
+            async for item in items:
+                if isinstance(item, Assistant):
+                    return item
+                written.append(item.text)
+                sink.emit(item)
+    except BaseException:  # failed or interrupted: what was written is paid for all the same
+        if written:
+            turn.budget.charge(Assistant((Text("".join(written)),)), endpoint, request)
+        raise
+    raise Disconnected(f"{endpoint.label} ended its answer without completing it.")
 
 
 def _nothing_said(answer: Assistant, request: Request, endpoint: Endpoint) -> ProviderFailure:

@@ -59,10 +59,22 @@ class _Detail(msgspec.Struct):
         return "" if is_odd or self.code is None else str(self.code), self.type or ""
 
 
+class _Complaint(msgspec.Struct):
+    """Of a validator, which also quotes what it was given: that may hold any words."""
+
+    msg: str = ""
+
+
 class _Body(msgspec.Struct):
     error: _Detail | str | None = None
     message: str = ""
-    detail: str = ""
+    detail: str | list[_Complaint] = ""
+
+    @property
+    def said(self) -> str:
+        if isinstance(self.detail, str):
+            return self.message or self.detail
+        return self.message or "; ".join(complaint.msg for complaint in self.detail)
 
 
 def refused(
@@ -271,7 +283,7 @@ def _read(body: bytes) -> _Detail:
         return _Detail() if text.lstrip().startswith("<") else _Detail(message=text)
     if isinstance(decoded.error, _Detail):
         return decoded.error
-    return _Detail(message=decoded.error or decoded.message or decoded.detail)
+    return _Detail(message=decoded.error or decoded.said)
 
 
 def _as_body(decoded: _Body | list[_Body]) -> _Body:

@@ -15,7 +15,8 @@ from talaria.runtime.turn import Report
 from talaria.store.base import Amount, Spending, Totals
 from talaria.testing.proxies import StoreProxy
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, Usage
+from talaria.testing.servers.replies import Failure, Faults, Reply, Usage, call
+from talaria.tools.function import tool
 
 if TYPE_CHECKING:
     from tests.contracts.routes.conftest import OpenWorld, World
@@ -82,6 +83,31 @@ async def test_an_answer_that_nobody_counted_is_counted_by_its_length(world: "Op
         (row,) = await here.app.store.spending.usage("model")
         assert 200 < row.usage.output < 500
         assert row.cost_usd > 0
+
+
+async def test_what_was_written_before_an_answer_broke_off_is_counted(world: "OpenWorld", primary: ModelServer) -> None:
+    async with world(**settings(primary)) as here:
+        broken = Reply("word " * 200, faults=Faults(cut_before_end=True, chunk_delay_s=0.002))
+        primary.say(broken, said(10))
+        assert (await here.ask()).text == "fine"
+        (row,) = await here.app.store.spending.usage("model")
+        assert row.calls == 2
+        assert row.usage.output > 50
+
+
+async def test_the_cost_of_a_turn_adds_up_over_its_rounds(world: "OpenWorld", primary: ModelServer) -> None:
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "nothing"
+
+    async with world(tools=[look], **settings(primary, turn={"cost_usd": 0.5})) as here:
+        rounds = [Reply(calls=(call("look", id=f"c{n}"),), usage=Usage(input=100, output=1_500)) for n in range(9)]
+        primary.say(*rounds)
+        report = await here.ask()
+        assert isinstance(report.error, LimitReached)
+        assert "this turn has cost $0." in str(report.error)
+        assert len(primary.requests) <= 4
 
 
 async def test_what_a_failed_call_had_set_aside_is_free_while_it_waits(

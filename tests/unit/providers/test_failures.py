@@ -43,6 +43,11 @@ def kind_of(status: int, body: bytes = b"", *, is_large: bool = False) -> Failur
         (400, said("max_tokens is too large: 40000. maximum context length is 32768 tokens"), "format_error"),
         (400, said("Failed to call a function", code="tool_use_failed"), "invalid_answer"),
         (403, said("Key limit exceeded (monthly limit)"), "billing"),
+        (
+            422,
+            b'{"detail": [{"msg": "Field required", "loc": ["body"], "input": "the context window and the payment"}]}',
+            "format_error",
+        ),
         (408, b"", "timeout"),
         (413, b"", "payload_too_large"),
         (429, said("Rate limit reached for requests"), "rate_limit"),
