@@ -46,10 +46,14 @@ async def test_the_primary_is_a_value_with_all_that_is_needed_to_call_it(
         recorded = here.app.route.primary
         assert (recorded.model, recorded.provider, recorded.base_url) == ("big", "custom", primary.base_url)
         assert (recorded.wire, recorded.keys, recorded.window) == ("openai_chat", (Secret("sk-1"),), 9_000)
-        primary.say(LIMITED)
+        primary.say(LIMITED, "back again")
         fallback.say("from the fallback")
         assert (await here.ask()).text == "from the fallback"
-        assert here.app.route.primary == recorded
+        here.clock.advance(61)
+        assert (await here.ask()).text == "back again"
+    request = primary.requests[1]
+    assert (request.path, request.json["model"]) == ("/v1/chat/completions", "big")
+    assert request.headers["authorization"] == "Bearer sk-1"
 
 
 @pytest.mark.clause("R-02")

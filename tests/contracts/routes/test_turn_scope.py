@@ -290,3 +290,27 @@ async def test_what_was_shown_of_an_answer_that_never_ends_stays_with_the_failur
         assert report.text
         assert "Half an answer".startswith(report.text)
         assert shown_at_the_end(here) == report.text
+
+
+async def test_each_round_of_a_turn_has_all_its_attempts(world: "OpenWorld", primary: ModelServer) -> None:
+    @tool
+    async def act() -> str:
+        """Do something."""
+        return "done"
+
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    async with world(tools=[act], model=settings) as here:
+        down = Failure(503)
+        primary.say(down, down, Reply(calls=(call("act"),)), down, down, "all done")
+        assert (await here.ask()).text == "all done"
+
+
+async def test_what_one_conversation_must_go_without_another_need_not(world: "OpenWorld", primary: ModelServer) -> None:
+    """Unlike a parameter that an endpoint cannot take, a thought that it does not take back is a matter of the day."""
+    settings = {"provider": "anthropic", "default": "claude-x", "base_url": primary.base_url, "api_key": "k"}
+    refusal = Failure(400, {"error": {"message": "Invalid `signature` in `thinking` block"}})
+    async with world(model=settings) as here:
+        primary.say(Reply("one", thinking="hm"), refusal, "two", "three")
+        for text in ("one", "two", "three"):
+            assert (await here.ask()).text == text
+    assert [b"sealed" in r.body or b"hm" in r.body for r in primary.requests] == [False, True, False, True]

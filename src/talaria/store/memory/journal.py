@@ -32,7 +32,7 @@ from talaria.store.base import (
     Write,
 )
 from talaria.store.excerpts import preview
-from talaria.store.memory import spending
+from talaria.store.memory.spending import apply as apply_spending
 from talaria.store.memory.tables import InboxRow, Memory, SessionRow, Tables
 
 
@@ -135,7 +135,7 @@ def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None
         case Outgoing():
             _post(tables, session, write)
         case Spent() | Released():
-            spending.apply(tables, session, write, now)
+            apply_spending(tables, session, write, now)
         case _:
             assert_never(write)
 
