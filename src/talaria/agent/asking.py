@@ -33,7 +33,9 @@ async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
         else:
             turn.walk.succeeded()
             if answer.stop == "length" and not answer.calls:
-                sink.emit(Notice("The answer was cut off at the model's output limit (model.max_tokens)."))
+                sink.emit(
+                    Notice("The answer was cut off at its output limit (model.max_tokens, or what `limits` leave).")
+                )
             answer = with_own_ids(answer, turn.history.call_ids)
             sink.emit(RoundEnded(answer))
             return answer
@@ -61,7 +63,7 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
         raise failure from fault
     turn.budget.charge(answer, endpoint, request)
     if not answer.text and not answer.calls:
-        raise _nothing_said(answer, request, endpoint)
+        raise nothing_said(answer, request, endpoint)
     return answer
 
 
@@ -82,7 +84,7 @@ async def _streamed(turn: Turn, request: Request, sink: Sink) -> Assistant:
     raise Disconnected(f"{endpoint.label} ended its answer without completing it.")
 
 
-def _nothing_said(answer: Assistant, request: Request, endpoint: Endpoint) -> ProviderFailure:
+def nothing_said(answer: Assistant, request: Request, endpoint: Endpoint) -> ProviderFailure:
     label = endpoint.label
     match answer.stop:
         case "refused":

@@ -4,6 +4,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from talaria.agent.asking import nothing_said
 from talaria.agent.limits import cost_usd
 from talaria.compose import Connections, Settings, local_choice, open_store
 from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming
@@ -61,7 +62,7 @@ async def run(endpoint: Endpoint, settings: Settings) -> Trial:
         cost = cost_usd(answer.usage or NO_USAGE, endpoint.prices)
         await store.spending.add(TRIALS, [Spent(endpoint.label, _PERSON, "try", answer.usage or NO_USAGE, cost)])
     if not answer.parts and answer.stop != "length":  # one token may well be spent on thinking
-        raise _nothing_said(answer, endpoint)
+        raise nothing_said(answer, request, endpoint)
     return Trial(endpoint.label, seconds, answer.usage, cost)
 
 
@@ -93,9 +94,3 @@ async def _answer(provider: Provider, request: Request) -> Assistant:
             if isinstance(item, Assistant):
                 return item
     raise Disconnected(f"{provider.endpoint.label} ended its answer without completing it.")
-
-
-def _nothing_said(answer: Assistant, endpoint: Endpoint) -> ProviderFailure:
-    if answer.stop == "refused":
-        return RequestRejected(f"{endpoint.label} refused to answer.", kind="content_policy_blocked")
-    return Disconnected(f"{endpoint.label} sent an empty answer.", kind="invalid_answer")
