@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -13,8 +13,9 @@ from talaria.config.load import load
 from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import environment as read_environment
 from talaria.config.selection import DEMO, Choice, choose, endpoint, local_servers
-from talaria.context.base import Compactor
+from talaria.context.base import Keeper
 from talaria.context.compactor import BuiltinCompactor
+from talaria.context.keeper import BuiltinKeeper
 from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
 from talaria.model.errors import TalariaError
@@ -25,6 +26,8 @@ from talaria.providers.demo import DemoProvider
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
+from talaria.runtime.builtin_commands import BUILTIN
+from talaria.runtime.commands import Commands
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
 from talaria.store.base import Session, Store
@@ -34,6 +37,7 @@ from talaria.tools.base import Tool
 from talaria.tools.registry import Toolbox
 
 if TYPE_CHECKING:
+    from talaria.extensions import Extensions
     from talaria.net.client import HttpClient
 
 log = logging.getLogger(__name__)
@@ -73,7 +77,10 @@ class Application:
     is_stand_in: bool = False
     """The model is the demo, because nothing else was found or asked for."""
     left_out: tuple[str, ...] = ()
-    """Why some fallbacks cannot be used."""
+    """Why some fallbacks and plugins cannot be used."""
+    commands: Commands = field(default_factory=lambda: Commands(BUILTIN))
+    """Slash commands, those of plugins among them."""
+    extensions: "Extensions | None" = None
 
     def session(
         self,
@@ -85,6 +92,8 @@ class Application:
         gate: Gate | None = None,
         max_rounds: int | None = None,
         instructions: str = "",
+        platform: str = "cli",
+        conversation: str = "",
     ) -> LiveSession:
         """A conversation: that of `row`, or a new one (under `id`, if given)."""
         config = self.settings.config
@@ -93,12 +102,15 @@ class Application:
             cwd=Path(row.cwd) if row else cwd,
             home=self.settings.home,
             origin=origin,
+            platform=platform,
+            conversation=conversation,
             limits=limits(config, max_rounds),
             max_attempts=config.agent.api_max_retries,
             effort=config.model.reasoning_effort,
             instructions=instructions,
         )
         session = row.id if row else id or new_session_id(self.clock.now())
+        extensions = self.extensions
         return LiveSession(
             session,
             row=row,
@@ -109,16 +121,24 @@ class Application:
             toolbox=self.toolbox,
             gate=gate or OpenGate(),
             clock=self.clock,
-            compactor=self._compactor(session, setup.person) if config.compression.enabled else None,
+            keeper=self._keeper(session, setup.person),
+            hooks=extensions.hooks() if extensions else None,
         )
 
-    def _compactor(self, session: SessionId, person: str) -> Compactor:
-        return BuiltinCompactor(SessionSummariser(self.auxiliary("summary"), session, person))
+    def _keeper(self, session: SessionId, person: str) -> Keeper | None:
+        is_automatic = self.settings.config.compression.enabled
+        builtin = BuiltinKeeper(BuiltinCompactor(SessionSummariser(self.auxiliary("summary"), session, person)))
+        chosen = self.extensions.keeper(builtin, is_automatic=is_automatic) if self.extensions else None
+        return chosen or (builtin if is_automatic else None)
 
     def auxiliary(self, purpose: Purpose) -> Auxiliary:
         """For small work beside a conversation. Raises as the settings of its model deserve it."""
+        return self.plugin_auxiliary(purpose, None)
+
+    def plugin_auxiliary(self, purpose: str, chosen: str | None) -> Auxiliary:
+        """For any purpose; `chosen` is the model that a plugin wants."""
         config = self.settings.config
-        named: str | None = getattr(config.auxiliary, purpose) or config.auxiliary.default
+        named: str | None = chosen or getattr(config.auxiliary, purpose, None) or config.auxiliary.default
         return Auxiliary(
             purpose,
             routes.auxiliary(named, self.route, config, self.settings.environment),
@@ -161,6 +181,12 @@ async def open_application(
     """Everything wired together, open until the context ends. `model` is what the person asked for, if anything."""
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
+        commands = Commands(BUILTIN)
+        extensions = None
+        if settings.config.wants_plugins:
+            extensions = await stack.enter_async_context(_extensions(settings, clock, commands))
+            config = extensions.with_providers(settings.config, settings.environment)
+            settings = replace(settings, config=config)
         choice = choose(settings.config, settings.environment, model) or await local_choice(settings, clock)
         planned = _planned(choice or Choice(DEMO), settings)
         connections = await stack.enter_async_context(Connections(settings.home, clock))
@@ -170,7 +196,10 @@ async def open_application(
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
         toolbox = Toolbox(_builtin(store) if tools is None else tools)
-        yield Application(
+        if extensions is not None:
+            extensions.settle(frozenset(toolbox.names))
+            toolbox = toolbox.without(extensions.brought.overrides)
+        app = Application(
             settings,
             store,
             owner,
@@ -179,8 +208,19 @@ async def open_application(
             toolbox,
             clock,
             is_stand_in=choice is None,
-            left_out=planned.left_out,
+            left_out=(*planned.left_out, *(extensions.notices if extensions else ())),
+            commands=commands,
+            extensions=extensions,
         )
+        if extensions is not None:
+            extensions.services.auxiliary = app.plugin_auxiliary
+        yield app
+
+
+def _extensions(settings: Settings, clock: Clock, commands: Commands) -> AbstractAsyncContextManager["Extensions"]:
+    from talaria.extensions import open_extensions  # noqa: PLC0415  (who has no plugins does not pay for them)
+
+    return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
 
 
 async def _leave(store: Store, owner: OwnerId) -> None:
@@ -189,6 +229,14 @@ async def _leave(store: Store, owner: OwnerId) -> None:
         await store.owners.leave(owner)
     except TalariaError as fault:
         log.warning("owner %s not signed off: %s", owner, fault)
+
+
+def builtin_names() -> frozenset[str]:
+    """Of the tools that every conversation has."""
+    from talaria.tools.builtin import BUILTIN as TOOLS  # noqa: PLC0415
+    from talaria.tools.builtin.recall import NAMES  # noqa: PLC0415
+
+    return frozenset({*(tool.spec.name for tool in TOOLS), *NAMES})
 
 
 def _builtin(store: Store) -> Iterable[Tool]:

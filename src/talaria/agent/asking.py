@@ -28,6 +28,7 @@ async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
             with turn.budget.counting_failures_as_wait():
                 answer = await _attempt(turn, request, sink)
         except ProviderFailure as failure:
+            await turn.hooks.request_failed(turn.facts, turn.walk.endpoint, failure)
             turn.budget.check()  # out of time says more than the failure that came of it
             await heal(turn, failure, sink)
         else:
@@ -52,6 +53,8 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
         is_streaming=request.is_streaming and endpoint.is_streaming,
     )
     turn.warn_when_full(request, endpoint, sink)
+    await turn.hooks.before_request(turn.facts, endpoint, len(turn.history))
+    began = turn.clock.monotonic()
     try:
         answer = await _streamed(turn, request, sink)
     except ProviderFailure:
@@ -62,6 +65,9 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
             raise
         raise failure from fault
     turn.budget.charge(answer, endpoint, request)
+    await turn.hooks.after_request(turn.facts, endpoint, answer.usage, turn.clock.monotonic() - began)
+    if turn.keeper is not None:
+        await turn.keeper.answered(answer.usage)
     if not answer.text and not answer.calls:
         raise nothing_said(answer, request, endpoint)
     return answer

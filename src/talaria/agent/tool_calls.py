@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from talaria.agent.hooks import Block, Doubt
 from talaria.agent.interrupted import Close, Ended, Run, RunAgain, Verdict, unknown
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
 from talaria.model.entries import MessageAdded
-from talaria.model.errors import BadArguments, ModelCorrectable
+from talaria.model.errors import BadArguments, Denied, ModelCorrectable
 from talaria.model.events import ToolBegan, ToolEnded
 from talaria.model.ids import CallId
 from talaria.model.messages import Assistant, ToolCall, ToolResult
@@ -117,7 +118,7 @@ class _Batch:
     async def _run(self, item: _Item, prepared: Prepared) -> None:
         call, clock = item.call, self._turn.clock
         try:
-            await self._tools.admit(prepared)
+            await self._admit(prepared)
         except ModelCorrectable as refusal:
             await self._settle(unknown(call).result if item.has_started else _refused(call, refusal))
             return
@@ -130,8 +131,27 @@ class _Batch:
         except asyncio.CancelledError:
             await self._settle(unknown(call).result)
             raise
+        seconds = clock.monotonic() - began
+        result = await self._heard(call, result, seconds)
         await self._settle(result)
-        self._sink.emit(ToolEnded(result, clock.monotonic() - began))
+        self._sink.emit(ToolEnded(result, seconds))
+
+    async def _admit(self, prepared: Prepared) -> None:
+        """Raises `ModelCorrectable`."""
+        match await self._turn.hooks.before_call(self._turn.facts, prepared.call):
+            case Block(message):
+                raise Denied(message)
+            case Doubt(message):
+                await self._tools.insist(prepared, message)
+            case None:
+                await self._tools.admit(prepared)
+
+    async def _heard(self, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
+        try:
+            return await self._turn.hooks.after_call(self._turn.facts, call, result, seconds)
+        except asyncio.CancelledError:
+            await self._settle(result)
+            raise
 
     async def _settle(self, result: ToolResult, *, is_durable: bool = False) -> None:
         """Make the outcome durable at once; append its message when all earlier ones stand. Not to be torn."""

@@ -7,9 +7,10 @@ import msgspec
 
 from talaria.agent.breaker import Breaker
 from talaria.agent.budget import Budget
+from talaria.agent.hooks import Facts, Hooks, NoHooks
 from talaria.agent.sink import Sink
 from talaria.agent.walk import Walk
-from talaria.context.base import Compactor
+from talaria.context.base import Keeper
 from talaria.context.thrashing import Compactions
 from talaria.model.clock import Clock
 from talaria.model.events import Notice
@@ -33,7 +34,9 @@ class Turn:
         walk: Walk,
         budget: Budget,
         clock: Clock,
-        compactor: Compactor | None = None,
+        keeper: Keeper | None = None,
+        hooks: Hooks | None = None,
+        facts: Facts | None = None,
         compactions: Compactions | None = None,
         max_rounds: int = 1,
         effort: Effort | None = None,
@@ -43,7 +46,9 @@ class Turn:
         self.walk = walk
         self.budget = budget
         self.max_rounds = max_rounds
-        self.compactor = compactor
+        self.keeper = keeper
+        self.hooks = hooks or NoHooks()
+        self.facts = facts or Facts(session, session, "", "", walk.endpoint.label, id)
         self.compactions = compactions or Compactions()
         self.breaker = Breaker()
         self.history = history

@@ -24,16 +24,21 @@ class AskingGate:
         self._allows_all = False
 
     async def admit(self, call: ToolCall, invocation: Invocation) -> None:
-        question = invocation.question
-        if question is None:
-            return
+        if invocation.question is not None:
+            await self._ask(call, invocation.question)
+
+    async def insist(self, call: ToolCall, invocation: Invocation, doubt: str) -> None:
+        question = invocation.question or f"{call.name} {call.arguments}"
+        await self._ask(call, f"{question}\n  {doubt}", is_insisting=True)
+
+    async def _ask(self, call: ToolCall, question: str, *, is_insisting: bool = False) -> None:
         async with self._asking:
-            if self._allows_all:  # perhaps said while this call waited
+            if self._allows_all and not is_insisting:  # perhaps said while this call waited
                 return
             answer = await _ask(f"\n{visible(question)}\n  [y]es, [a]ll in this chat, [N]o: ")
             while answer not in YES | ALL | NO:
                 answer = await _ask("  Please answer y, a or n: ")
-            self._allows_all = answer in ALL
+            self._allows_all = self._allows_all or answer in ALL
         if answer not in YES | ALL:
             raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.")
 

@@ -16,6 +16,8 @@ _MODULES = {
     "sessions": "talaria.cli.sessions",
     "usage": "talaria.cli.usage",
     "config": "talaria.cli.config",
+    "import": "talaria.cli.importing",
+    "plugins": "talaria.cli.plugins",
     "doctor": "talaria.cli.doctor",
 }
 _SUMMARIES = {
@@ -24,21 +26,47 @@ _SUMMARIES = {
     "sessions": "List, show, search, export and change conversations.",
     "usage": "What model calls have used and cost.",
     "config": "Read and change settings.",
+    "import": "Bring along what another program keeps.",
+    "plugins": "List, install, enable and choose plugins.",
     "doctor": "Check that everything is in order.",
 }
 
 
 class LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(_MODULES)
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_MODULES, *_of_plugins(ctx)]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = _MODULES.get(cmd_name)
-        return importlib.import_module(module).command if module else None
+        if module is not None:
+            return importlib.import_module(module).command
+        named = _of_plugins(ctx)
+        if cmd_name not in named:
+            return None
+        from talaria.cli import plugin_commands  # noqa: PLC0415  (loads what plugins need)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        return plugin_commands.command(cmd_name, named[cmd_name])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_SUMMARIES.items()))
+        named = _of_plugins(ctx)
+        if named:
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl(list(named.items()))
+
+
+def _of_plugins(ctx: click.Context) -> dict[str, str]:
+    """With their help. What is ours is not theirs to name."""
+    from talaria.config import paths  # noqa: PLC0415
+
+    file = paths.consents_file(paths.home(ctx.find_root().obj))
+    if not file.exists():
+        return {}
+    from talaria.plugins import consent  # noqa: PLC0415
+
+    agreed = consent.read(file).values()
+    return {name: told for one in agreed for name, told in one.cli.items() if name not in _MODULES}
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

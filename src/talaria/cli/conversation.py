@@ -1,36 +1,35 @@
-"""A conversation at the terminal: opens the session, runs its turns, and lets Ctrl-C stop one."""
+"""A conversation at the terminal: opens the session, heeds line after line, and goes over to another one."""
 
 import asyncio
-import signal
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
 from talaria import __version__
 from talaria.cli import exits
 from talaria.cli.ask_person import AskingGate
+from talaria.cli.foreground import Foreground
 from talaria.cli.lines import lines
 from talaria.cli.notices import complain, say
-from talaria.cli.render import Format, print_failure, view_for
-from talaria.cli.slash import obey
+from talaria.cli.render import Format, print_failure
 from talaria.cli.usage import summary
 from talaria.compose import Application, Settings, open_application
 from talaria.model.entries import MessageAdded
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
-from talaria.model.messages import Assistant, User, user
-from talaria.runtime.recorder import Observer
+from talaria.model.ids import SessionId, new_session_id
+from talaria.model.messages import Message, User, user
+from talaria.runtime.builtin_commands import recalled
+from talaria.runtime.chat import Ask, Leave, Outcome, Say
+from talaria.runtime.commands import help_text, obey
 from talaria.runtime.session import LiveSession
 from talaria.runtime.titles import title_for
-from talaria.runtime.turn import Report
+from talaria.runtime.view import standing
 from talaria.store.base import Session, Sessions
-
-RECALLED_CHARS = 300
-
-Work = Callable[[Observer], Coroutine[Any, Any, Report | None]]
+from talaria.waiting import completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,11 @@ def open_conversation(settings: Settings, options: Options) -> "Generator[Conver
         stack = AsyncExitStack()
         try:
             app = runner.run(stack.enter_async_context(open_application(settings, model=options.model)))
-            yield Conversation(app, options, runner, runner.run(_chosen_row(app.store.sessions, options)))
+            conversation = Conversation(app, options, runner, runner.run(_chosen_row(app.store.sessions, options)))
+            try:
+                yield conversation
+            finally:
+                conversation.close()
         finally:
             runner.run(stack.aclose())
 
@@ -70,92 +73,182 @@ async def _chosen_row(sessions: Sessions, options: Options) -> Session | None:
     return row
 
 
-def _short(folder: str) -> str:
-    """As people write it."""
-    home = str(Path.home())
-    return f"~{folder.removeprefix(home)}" if folder == home or folder.startswith(f"{home}/") else folder
-
-
 def _gate(options: Options) -> AskingGate | None:
     return AskingGate() if options.is_interactive and not options.yolo else None
 
 
+def _told(context: dict[str, Any]) -> Iterator[str]:
+    """Of an engine that a plugin has brought."""
+    if "engine" in context:
+        yield f"context engine {context['engine']}"
+    if context.get("threshold_tokens"):
+        yield f"{context.get('last_prompt_tokens', 0):,} of {context['threshold_tokens']:,} tokens before it compacts"
+
+
 class Conversation:
+    """Also the `Chat` that slash commands act on."""
+
     def __init__(self, app: Application, options: Options, runner: asyncio.Runner, row: Session | None) -> None:
         """`row` is that of the conversation to go on with; None begins one."""
         self._app = app
         self._options = options
         self._runner = runner
+        self._foreground = Foreground(runner, options.format)
+        self._commands = app.commands
+        self._injected: deque[str] = deque()
         self._row = row
         self._gate = _gate(options)
         self._live = self._session(row)
+
+        if app.extensions is not None:
+            app.extensions.services.inject_into = self._inject
+
+    def close(self) -> None:
+        self._runner.run(self._live.close())
+
+    def _inject(self, content: str, role: str) -> bool:
+        """By a plugin, from any thread: a note in the turn that runs, or else a message when it is our turn again."""
+        text = content if role == "user" else f"[{role}] {content}"
+        if not self._live.steer(text):
+            self._injected.append(text)
+        return True
 
     def once(self, message: User) -> int:
         """One question: an interrupted turn of the session is closed, others are only mentioned."""
         self._mention_model()
         self._mention_interrupted()
-        return self._show(lambda show: self._live.ask(message, show))
+        return self._ask(message)
 
     def converse(self) -> int:
         """Turn after turn until the input ends; the code of the last one that failed."""
-        is_interactive = self._options.is_interactive
         self._greet()
         code = self._finish_interrupted()
-        for line in lines(is_interactive=is_interactive):
-            if not line.startswith("/"):
-                code = self._turn(line) or code
-            elif not obey(line, self):
+        for line in lines(is_interactive=self._options.is_interactive):
+            ended = self._heed(line)
+            if ended is None:
                 break
-        return exits.DONE if is_interactive else code
+            code = ended or self._heed_injected() or code
+        return exits.DONE if self._options.is_interactive else code
 
     @property
-    def status(self) -> str:
-        return f"Session {self._live.id} · model {self._app.route.primary.label}"
+    def session(self) -> SessionId:
+        return self._live.id
 
-    def usage(self) -> str:
-        return self._runner.run(summary(self._app.store.spending, self._live.id, self._app.clock.now()))
+    @property
+    def model(self) -> str:
+        return self._app.route.primary.label
 
-    def begin_anew(self) -> None:
-        """Also what was allowed once for all is asked again."""
-        self._row = None
-        self._gate = _gate(self._options)
-        self._live = self._session(None)
+    async def help(self) -> str:
+        return help_text(self._commands, "terminal")
 
-    def undo(self) -> str | None:
-        return self._runner.run(self._live.undo())
+    async def status(self) -> str:
+        facts = [f"Session {self.session}", f"model {self.model}", *_told(await self._live.context_status())]
+        return " · ".join(facts)
 
-    def ask(self, text: str) -> None:
-        self._turn(text)
+    async def usage(self) -> str:
+        return await summary(self._app.store.spending, self.session, self._app.clock.now())
 
-    def compress(self, focus: str, keep_last: int | None) -> bool:
-        view = view_for(self._options.format)
-        return self._runner.run(self._live.compact(view.show, focus=focus, keep_last=keep_last))
+    async def begin_anew(self) -> None:
+        await self._switch_to(None, "new")
 
-    def rename(self, title: str) -> None:
-        sessions = self._app.store.sessions
-        if self._runner.run(sessions.get(self._live.id)) is None:
-            raise BadInput("Say something first: a conversation without a message is not kept.")
-        self._runner.run(sessions.rename(self._live.id, title))
+    async def resume(self, name: str) -> None:
+        row = await self._app.store.sessions.find(name)
+        if row.id == self.session:
+            raise BadInput("This is that conversation already.")
+        await self._switch_to(row, "resume")
 
-    def proposed_title(self) -> str:
+    async def branch(self, title: str) -> None:
+        row, copy = await self._kept(), new_session_id(self._app.clock.now())
+        await self._switch_to(await self._app.store.sessions.fork(row.id, copy, title or None), "branch")
+
+    async def sessions(self, limit: int) -> Sequence[Session]:
+        return await self._app.store.sessions.list(limit)
+
+    async def recall(self) -> str:
+        return recalled(await self._kept(), await self._messages())
+
+    async def undo(self) -> str | None:
+        return await completed(self._live.undo())  # Ctrl-C must not come between the record and the view of it
+
+    async def compress(self, focus: str, keep_last: int | None) -> bool:
+        return await self._live.compact(self._foreground.observer(), focus=focus, keep_last=keep_last)
+
+    async def rename(self, title: str) -> None:
+        row = await self._kept()
+        await self._app.store.sessions.rename(row.id, title)
+
+    async def proposed_title(self) -> str:
         """By the model that is set for titles."""
-        entries = self._runner.run(self._app.store.journal.entries(self._live.id))
-        messages = [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
-        return self._runner.run(title_for(self._live.id, messages, self._app.auxiliary("title")))
+        return await title_for(self.session, await self._messages(), self._app.auxiliary("title"))
+
+    async def _switch_to(self, row: Session | None, reason: Literal["new", "resume", "branch"]) -> None:
+        """The only way to another conversation. What was allowed once for all is asked again there."""
+        left = self._live
+        self._row = row
+        self._gate = _gate(self._options)
+        self._live = self._session(row)
+        await left.hand_over(self._live, carry_over=reason == "branch")
+
+    async def _kept(self) -> Session:
+        row = await self._app.store.sessions.get(self.session)
+        if row is None:
+            raise BadInput("Say something first: a conversation without a message is not kept.")
+        return row
+
+    async def _messages(self) -> list[Message]:
+        entries = standing(await self._app.store.journal.entries(self.session))
+        return [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
 
     def _session(self, row: Session | None) -> LiveSession:
         return self._app.session(
             row, cwd=Path.cwd(), origin="terminal", gate=self._gate, max_rounds=self._options.max_turns
         )
 
-    def _turn(self, line: str) -> int:
+    def _heed_injected(self) -> int:
+        code = exits.DONE
+        while self._injected:
+            message = user(self._injected.popleft())
+            code = self._attempt(lambda message=message: self._ask(message)) or code
+        return code
+
+    def _heed(self, line: str) -> int | None:
+        """The exit code of what a line brought about; None to leave."""
+        row = self._row
         try:
-            return self._show(lambda show: self._live.ask(user(line), show))
-        except TalariaError as error:  # the message was not taken (busy elsewhere, store away): the chat goes on
+            outcome = self._foreground.run(self._obeyed(line), self._live.interrupt)
+        except asyncio.CancelledError:
+            say("Interrupted.")
+            return exits.INTERRUPTED
+        except TalariaError as error:
+            complain(str(error))
+            return exits.DONE
+        match outcome:
+            case Ask(text):
+                return self._attempt(lambda: self._ask(user(text)))
+            case Leave():
+                return None
+            case Say(text):
+                say(text)
+            case None:
+                pass
+        return exits.DONE if self._row is row else self._attempt(self._finish_interrupted)
+
+    async def _obeyed(self, line: str) -> Outcome:
+        with self._live.serving():
+            return await obey(line, self, self._commands, "terminal")
+
+    def _attempt(self, turn: Callable[[], int]) -> int:
+        """A turn that is not taken (busy elsewhere, store away) does not end the chat."""
+        try:
+            return turn()
+        except TalariaError as error:
             if self._options.format != "text":
                 print_failure(error)
             complain(str(error))
             return exits.code_for(error)
+
+    def _ask(self, message: User) -> int:
+        return self._foreground.show(lambda show: self._live.ask(message, show), self._live.interrupt)
 
     def _finish_interrupted(self) -> int:
         """What a crash or a kill left open in the conversation that is gone on with."""
@@ -163,60 +256,15 @@ class Conversation:
             return exits.DONE
         if self._row.open_turn is not None:
             say("The last turn was interrupted; finishing it.")
-        return self._show(self._live.resume)
-
-    def _show(self, work: Work) -> int:
-        view = view_for(self._options.format)
-        try:
-            report = self._runner.run(self._interruptible(work(view.show)))
-        except asyncio.CancelledError:
-            say("Interrupted.")
-            return exits.INTERRUPTED
-        if report is None:
-            return exits.DONE
-        view.finish(report)
-        if report.error is not None:
-            complain(str(report.error))
-        if report.outcome == "completed":
-            return exits.DONE
-        if report.error is not None:
-            return exits.code_for(report.error)
-        say("Interrupted.")
-        return exits.INTERRUPTED
-
-    async def _interruptible(self, work: Coroutine[Any, Any, Report | None]) -> Report | None:
-        """The first Ctrl-C stops the turn, which still ends well on the disk; a second one leaves at once."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-        def stop() -> None:
-            loop.remove_signal_handler(signal.SIGINT)
-            if not self._live.interrupt() and task is not None:  # the turn has not begun: nothing is taken yet
-                task.cancel()
-
-        loop.add_signal_handler(signal.SIGINT, stop)
-        try:
-            return await work
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+        return self._foreground.show(self._live.resume, self._live.interrupt)
 
     def _greet(self) -> None:
         self._mention_model()
         if self._options.is_interactive:
-            label = self._app.route.primary.label
-            say(f"Talaria {__version__} · {label} · session {self._live.id} · /help")
-            self._recall()
+            say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
+            if self._row is not None:
+                say(self._runner.run(self.recall()))
         self._mention_interrupted()
-
-    def _recall(self) -> None:
-        """Where the conversation stood, for one who comes back to it."""
-        if self._row is None:
-            return
-        entries = self._runner.run(self._app.store.journal.entries(self._row.id))
-        said = [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
-        say(f"{self._row.title or '(untitled)'} · {self._row.message_count} messages · in {_short(self._row.cwd)}")
-        for message in [one for one in said if isinstance(one, User | Assistant) and one.text][-2:]:
-            mark = "› " if isinstance(message, User) else "  "
-            say(mark + shorten(message.text, RECALLED_CHARS, placeholder=" …"))
 
     def _mention_model(self) -> None:
         if self._app.is_stand_in:

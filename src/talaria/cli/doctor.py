@@ -53,6 +53,8 @@ def _examine(home: Path) -> Iterator[Finding]:
     yield _examined("store", lambda: _store(home))
     if settings is not None:
         yield _examined("model", lambda: _model(settings))
+    if settings is not None and settings.config.wants_plugins:
+        yield from _plugins(settings)
 
 
 def _home(home: Path) -> Finding:
@@ -77,6 +79,19 @@ async def _store(home: Path) -> Finding:
         return Finding("store", "fail", f"{paths.database_file(home)} is damaged: {problems}; restore a backup")
     note = f"; {len(waiting)} interrupted conversation(s) wait" if waiting else ""
     return Finding("store", "ok", f"SQLite {store.sqlite_version}{note}")
+
+
+def _plugins(settings: Settings) -> Iterator[Finding]:
+    """Loaded as a conversation would load them."""
+    from talaria.cli.plugins import looked  # noqa: PLC0415  (who has none does not wait for it)
+
+    try:
+        loaded, problems = looked(settings, lambda some: ([one.key for one in some.host.loaded], some.problems()))
+    except TalariaError as error:
+        yield Finding("plugins", "fail", str(error))
+        return
+    yield Finding("plugins", "ok", f"loaded: {', '.join(loaded) or 'none'}")
+    yield from (Finding(f"plugin {key}" if key else "plugins", "warn", problem) for key, problem in problems)
 
 
 async def _model(settings: Settings) -> Finding:

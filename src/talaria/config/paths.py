@@ -27,6 +27,11 @@ def secrets_file(home: Path) -> Path:
     return home / ".env"
 
 
+def consents_file(home: Path) -> Path:
+    """What plugins the person has agreed to."""
+    return home / "plugins.json"
+
+
 def database_file(home: Path) -> Path:
     return home / "state.db"
 

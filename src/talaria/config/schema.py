@@ -9,6 +9,8 @@ from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
 from talaria.providers.base import Caching, Effort, Prices, Rotation, WireName
 
+BUILTIN_ENGINE = "compressor"
+
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[float, msgspec.Meta(gt=0)]
 Price = Annotated[float, msgspec.Meta(ge=0)]
@@ -135,6 +137,31 @@ class AuxiliaryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     judge: str | None = None
 
 
+class ContextConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a conversation is kept within its model's window. An engine may have settings of its own here."""
+
+    engine: str = BUILTIN_ENGINE
+    """`compressor` is built in; plugins bring others."""
+
+
+class MemoryConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered across conversations. A provider may have settings of its own here."""
+
+    provider: str | None = None
+    """Of a plugin."""
+
+
+class PluginsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    enabled: tuple[str, ...] = ()
+    """By name. Nothing else is loaded."""
+    disabled: tuple[str, ...] = ()
+    """Not even if they are enabled."""
+    project: bool = False
+    """Whether those in `.talaria/plugins` of the working directory may be enabled, too."""
+    entries: dict[str, dict[str, Any]] = {}
+    """Settings of plugins, by name."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     model: ModelConfig = ModelConfig()
     fallback_providers: str | Fallback | tuple[str | Fallback, ...] = ()
@@ -144,6 +171,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     limits: LimitsConfig = LimitsConfig()
     compression: CompressionConfig = CompressionConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+    context: ContextConfig = ContextConfig()
+    memory: MemoryConfig = MemoryConfig()
+    plugins: PluginsConfig = PluginsConfig()
+
+    @property
+    def wants_plugins(self) -> bool:
+        return bool(self.plugins.enabled or self.memory.provider or self.context.engine != BUILTIN_ENGINE)
 
 
 def decode_secret(type: type, value: Any) -> Any:

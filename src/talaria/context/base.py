@@ -1,12 +1,19 @@
-"""The port of this area: a `Compactor` says what a conversation becomes when its model's window fills."""
+"""The ports of this area: a `Keeper` keeps a conversation within its model's window; a `Compactor` says what it becomes
+when that fills."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
 from talaria.model.compaction import SummaryAuthor
+from talaria.model.ids import SessionId
 from talaria.model.messages import Message
+from talaria.model.usage import Usage
+from talaria.providers.base import Endpoint
+from talaria.providers.history import History
+from talaria.tools.base import Tool
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -24,6 +31,12 @@ class Wish(msgspec.Struct, frozen=True):
     """What there is time for."""
     may_ask: bool = True
     """False: a model failed at this a short while ago; go without."""
+    is_asked_for: bool = False
+    """By the person, now."""
+    memory: str = ""
+    """What a memory provider wants to be kept."""
+    has_overflowed: bool = False
+    """The model did not take the conversation as it is: somebody must make it shorter."""
 
 
 class Shortened(msgspec.Struct, frozen=True):
@@ -38,3 +51,58 @@ class Compactor(Protocol):
     async def compact(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
         """None: there is nothing that could be left out."""
         ...
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The conversation that is kept."""
+
+    session: SessionId
+    conversation: str
+    """Its key, which stays when the session's id does not."""
+    platform: str
+    home: Path
+    endpoint: Endpoint
+    """Where its turns begin."""
+
+
+class Keeper(Protocol):
+    """Of one live session. Nothing in it ends a turn."""
+
+    async def open(self, place: Place) -> Sequence[Tool]:
+        """Before the first turn; the tools that the model may reach the rest of the conversation with."""
+        ...
+
+    def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
+        """`tell` reaches the person."""
+        ...
+
+    async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
+        """Whether the conversation shall be shorter before `endpoint` is asked.
+
+        `is_blocked`: that did not help lately.
+        """
+        ...
+
+    async def compact(self, messages: Sequence[Message], wish: Wish) -> Shortened | None: ...
+
+    async def stands(self) -> None:
+        """The compaction is in the journal."""
+        ...
+
+    async def answered(self, usage: Usage | None) -> None:
+        """The model answered, and counted this."""
+        ...
+
+    async def move(self, place: Place, previous: Sequence[Message], *, carry_over: bool = False) -> None:
+        """Leave the conversation, whose messages were `previous`, for another; `carry_over`: it goes on there."""
+        ...
+
+    async def reset(self) -> None:
+        """Forget what was counted."""
+        ...
+
+    async def close(self, messages: Sequence[Message]) -> None:
+        """The conversation is left."""
+        ...
+
+    async def status(self) -> dict[str, Any]: ...

@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.model.messages import Assistant, Message, ToolResult, User
 
-SummaryAuthor = Literal["model", "host", "nobody"]
+SummaryAuthor = Literal["model", "host", "nobody", "engine"]
 
 
 class Kept(msgspec.Struct, frozen=True, tag="kept"):

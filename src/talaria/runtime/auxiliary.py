@@ -2,6 +2,7 @@
 cost. It walks a route of its own, whose last resort is the conversation's."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +17,7 @@ from talaria.model.clock import Clock
 from talaria.model.errors import StoreUnavailable
 from talaria.model.events import Event
 from talaria.model.ids import OwnerId, SessionId, new_turn_id
-from talaria.model.messages import Assistant, user
+from talaria.model.messages import Assistant, Message, user
 from talaria.providers.history import History
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
@@ -44,7 +45,7 @@ class Auxiliary:
 
     async def ask(
         self,
-        text: str,
+        asked: str | Sequence[Message],
         *,
         system: str,
         session: SessionId,
@@ -62,7 +63,7 @@ class Auxiliary:
             session=session,
             system=system,
             tools=(),
-            history=History([user(text)]),
+            history=History([user(asked)] if isinstance(asked, str) else asked),
             walk=Walk(self.route, self.upstream, self.max_attempts),
             budget=budget,
             clock=self.clock,

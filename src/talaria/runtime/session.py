@@ -2,31 +2,33 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from talaria.agent import interrupted
 from talaria.agent.budget import Account, Budget
+from talaria.agent.hooks import Equipment, Facts, Hooks, NoHooks
 from talaria.agent.loop import run_turn
 from talaria.agent.room import shorten
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
 from talaria.agent.walk import Walk
-from talaria.context.base import Compactor, Wish
+from talaria.context.base import Keeper, Place, Wish
 from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, TurnStarted, Undone
 from talaria.model.errors import BadArguments, Fenced, SessionBusy, StoreUnavailable
-from talaria.model.events import Event, TurnBegan
+from talaria.model.events import Event, Notice, TurnBegan
 from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id, pid_of
-from talaria.model.messages import Assistant, Context, ToolCall, User
+from talaria.model.messages import Assistant, Context, Message, ToolCall, User
 from talaria.model.tools import ToolSpec
 from talaria.providers.size import prompt_tokens
 from talaria.providers.upstream import Upstream
-from talaria.runtime import prompt
+from talaria.runtime import current, prompt
 from talaria.runtime.closing import closing
 from talaria.runtime.recorder import Observer, Recorder
 from talaria.runtime.setup import Setup, spill_folder
@@ -71,6 +73,10 @@ async def _ended(task: "asyncio.Task[Report]", runner: TurnRunner) -> Report:
     return await runner.interrupted() if task.cancelled() else task.result()
 
 
+def _teller(recorder: Recorder) -> Callable[[str], None]:
+    return lambda text: recorder.emit(Notice(text))
+
+
 class LiveSession:
     def __init__(
         self,
@@ -84,7 +90,8 @@ class LiveSession:
         toolbox: Toolbox,
         gate: Gate,
         clock: Clock,
-        compactor: Compactor | None = None,
+        keeper: Keeper | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         """`row` is None for a conversation that has not begun: it is written with the first message."""
         self.id = id
@@ -96,7 +103,10 @@ class LiveSession:
         self._toolbox = toolbox
         self._gate = gate
         self._clock = clock
-        self._compactor = compactor
+        self._keeper = keeper
+        self._hooks = hooks or NoHooks()
+        self._equipment: Equipment | None = None
+        self._added: tuple[ToolSpec, ...] = ()
         self._view = View()
         self._epoch: Epoch | None = None
         self._is_busy = False
@@ -112,8 +122,14 @@ class LiveSession:
             if self._view.open_turn is not None:
                 await self._give_up(self._view.open_turn, recorder)
             turn = self._new_turn(new_turn_id(), recorder)
-            opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message)))
-            return await self._run(turn, recorder, self._answer, opening)
+            tell = _teller(recorder)
+            added = await self._hooks.before_turn(turn.facts, message.text, tuple(self._view.history), tell)
+            opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message, added)))
+            report = await self._run(turn, recorder, self._answer, opening)
+            await self._hooks.after_turn(
+                turn.facts, message.text, report.text, tuple(self._view.history), report.outcome
+            )
+            return report
 
     async def resume(self, observer: Observer = ignore) -> Report | None:
         """Finish the turn that a crash left open; None if there is none."""
@@ -136,7 +152,7 @@ class LiveSession:
             turn = self._new_turn(new_turn_id(), recorder)
             tokens = prompt_tokens(turn.view())
             threshold = turn.walk.endpoint.compact_at or tokens
-            return await shorten(turn, Wish(tokens, threshold, focus, keep_last), recorder)
+            return await shorten(turn, Wish(tokens, threshold, focus, keep_last, is_asked_for=True), recorder)
 
     async def undo(self) -> str | None:
         """Take the last turn back; the person's words in it, or None if there is no turn left."""
@@ -152,6 +168,8 @@ class LiveSession:
             asked = await self._asked_in(turn)
             await recorder.record(Undone(turn))
             await self._look_anew()
+            if self._keeper is not None:
+                await self._keeper.reset()  # what was counted is not there any more
             return asked
 
     async def _asked_in(self, turn: TurnId) -> str:
@@ -162,6 +180,30 @@ class LiveSession:
         )
         said = (entry.message for entry in entries[start:] if isinstance(entry, MessageAdded))
         return next((message.text for message in said if isinstance(message, User)), "")
+
+    async def hand_over(self, successor: "LiveSession", *, carry_over: bool = False) -> None:
+        """Leave this conversation for another: what keeps the context ends here and begins there.
+
+        `carry_over`: it is the same conversation that goes on.
+        """
+        await self._hooks.session_left(self._facts(), tuple(self._view.history), successor.id)
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await successor.take_over(keeper, tuple(self._view.history), carry_over=carry_over)
+
+    async def take_over(self, keeper: Keeper, previous: Sequence[Message], *, carry_over: bool) -> None:
+        self._keeper = keeper
+        await keeper.move(self._place(), previous, carry_over=carry_over)
+
+    async def close(self) -> None:
+        """The conversation is left; it can be opened again."""
+        await self._hooks.session_left(self._facts(), tuple(self._view.history), None)
+        if self._keeper is not None:
+            await self._keeper.close(tuple(self._view.history))
+
+    async def context_status(self) -> dict[str, Any]:
+        """What is known of how full the model's window is."""
+        return {} if self._keeper is None else await self._keeper.status()
 
     def steer(self, text: str) -> bool:
         """Put a note before the model at the next round of the running turn; False if none is running."""
@@ -224,15 +266,31 @@ class LiveSession:
             raise SessionBusy(f"Session {self.id} is still working on the last message.")
         self._is_busy = True
         try:
-            yield await completed(self._hold())
+            with self.serving():
+                yield await completed(self._hold())
         finally:
             try:
                 await completed(self._let_go())
             finally:
                 self._is_busy = False
 
+    @contextmanager
+    def serving(self) -> Generator[None]:
+        """So that code which is called meanwhile knows for whom."""
+        setup = self._setup
+        conversation = setup.conversation or self.id
+        token = current.serving.set(
+            current.Serving(self.id, conversation, setup.platform, setup.person, self._executor())
+        )
+        try:
+            yield
+        finally:
+            current.serving.reset(token)
+
     async def _hold(self) -> Epoch:
         """What it takes is kept here at once: a cancelled caller must not lose an epoch or a row."""
+        if self._equipment is None:
+            self._equipment = await self._equip()
         if self._row is None:
             self._row = await self._begin()
         if self._epoch is None:
@@ -245,6 +303,24 @@ class LiveSession:
         else:
             self._view.extend(news)
         return self._epoch
+
+    async def _equip(self) -> Equipment:
+        """With the tools of what keeps the context, and of those beside the loop."""
+        equipment = await self._hooks.equip(self._facts())
+        of_keeper = () if self._keeper is None else await self._keeper.open(self._place())
+        own = self._toolbox.names
+        self._toolbox = self._toolbox.joined((*equipment.tools, *of_keeper))
+        self._added = self._toolbox.without(own).specs
+        return equipment
+
+    def _facts(self, turn: TurnId | None = None) -> Facts:
+        setup = self._setup
+        conversation = setup.conversation or self.id
+        return Facts(self.id, conversation, setup.platform, setup.person, setup.route.primary.label, turn)
+
+    def _place(self) -> Place:
+        setup = self._setup
+        return Place(self.id, setup.conversation or self.id, setup.platform, setup.home, setup.route.primary)
 
     async def _look_anew(self) -> None:
         self._view = View(await self._store.journal.entries(self.id))
@@ -283,7 +359,7 @@ class LiveSession:
             source=self._setup.origin,
             model=self._setup.route.primary.label,
             cwd=str(self._setup.cwd),
-            system_prompt=prompt.build(self._setup),
+            system_prompt=prompt.build(self._setup, self._equipment.prompt if self._equipment else ""),
             tools=_encode_specs(self._toolbox.specs).decode(),
         )
 
@@ -293,21 +369,31 @@ class LiveSession:
         spending = PatientSpending(self._store.spending, recorder)
         budget = Budget(setup.limits, Account(spending, self.id, self._owner, setup.person), self._clock)
         recorder.when_durable(budget.settle)
+        if self._keeper is not None:
+            self._keeper.begin_turn(self._view.history, _teller(recorder))
         return Turn(
             id,
             session=self.id,
             system=self._row.system_prompt,
-            tools=_decode_specs(self._row.tools),
+            tools=self._specs(self._row),
             history=self._view.history,
             walk=Walk(setup.route, self._upstream, setup.max_attempts),
             budget=budget,
             clock=self._clock,
-            compactor=self._compactor,
+            keeper=self._keeper,
+            hooks=self._hooks,
+            facts=self._facts(id),
             compactions=self._view.compactions,
             max_rounds=setup.limits.max_rounds,
             effort=setup.effort,
             is_streaming=setup.is_streaming,
         )
+
+    def _specs(self, row: Session) -> tuple[ToolSpec, ...]:
+        """As they were when the conversation began, byte for byte; and what plugins have brought since."""
+        kept = _decode_specs(row.tools)
+        known = {spec.name for spec in kept}
+        return (*kept, *(spec for spec in self._added if spec.name not in known))
 
     def _recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
         return Recorder(self._store.journal, self.id, epoch, self._view, self._clock, observer)
@@ -322,9 +408,10 @@ class LiveSession:
         except BadArguments:
             return "once"
 
-    def _in_context(self, message: User) -> User:
+    def _in_context(self, message: User, added: Sequence[str]) -> User:
         """With the date in front whenever it is news to the model; the prompt itself never changes."""
         today = datetime.fromtimestamp(self._clock.now()).astimezone()
-        if today.date() == datetime.fromtimestamp(self._view.last_at).astimezone().date():
-            return message
-        return msgspec.structs.replace(message, parts=(Context(f"[Today is {today:%A, %Y-%m-%d}.]"), *message.parts))
+        is_news = today.date() != datetime.fromtimestamp(self._view.last_at).astimezone().date()
+        front = (Context(f"[Today is {today:%A, %Y-%m-%d}.]"),) if is_news else ()
+        behind = tuple(Context(text) for text in added)
+        return msgspec.structs.replace(message, parts=(*front, *message.parts, *behind))

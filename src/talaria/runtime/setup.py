@@ -22,6 +22,10 @@ class Setup(msgspec.Struct, frozen=True):
     cwd: Path
     home: Path
     origin: TurnOrigin = "terminal"
+    platform: str = "cli"
+    """Where the person is, as plugins know it."""
+    conversation: str = ""
+    """The key under which a chat finds its conversation; empty: the session's id is that."""
     person: str = "local"
     """Who asks, and whose spending is counted together."""
     limits: Limits = Limits()

@@ -10,9 +10,9 @@ import msgspec
 from talaria.agent.turn import Turn
 from talaria.model.entries import MessageAdded, TurnEnded, TurnOutcome
 from talaria.model.errors import Fenced, StoreUnavailable, TalariaError
-from talaria.model.events import TurnDone
+from talaria.model.events import AnswerRestarted, TextDelta, TurnDone
 from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant
+from talaria.model.messages import Assistant, Text
 from talaria.model.usage import Usage
 from talaria.runtime.closing import closing
 from talaria.runtime.recorder import Recorder
@@ -50,7 +50,7 @@ class TurnRunner:
     async def run(self, work: Callable[[], Awaitable[Assistant]]) -> Report:
         """`work` brings the final answer. Cancelling this is the person's interruption: it ends in a report, too."""
         try:
-            answer = await work()
+            answer = await self._revised(await work())
             ended = TurnEnded(self._turn.id, "completed", self._turn.budget.usage)
             await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.writes)
         except asyncio.CancelledError:
@@ -64,6 +64,16 @@ class TurnRunner:
             await self._close("failed", fault)
             raise
         return self._report("completed", answer.text)
+
+    async def _revised(self, answer: Assistant) -> Assistant:
+        """As those beside the loop want it to read; shown again, if that is not what was shown."""
+        text = await self._turn.hooks.revised(self._turn.facts, answer.text)
+        if text == answer.text:
+            return answer
+        self._recorder.emit(AnswerRestarted("A plugin changed the answer."))
+        self._recorder.emit(TextDelta(text))
+        others = tuple(part for part in answer.parts if not isinstance(part, Text))
+        return msgspec.structs.replace(answer, parts=(*others, Text(text)))
 
     async def interrupted(self) -> Report:
         if self._view.open_turn is None:  # it came while the turn's end was being committed

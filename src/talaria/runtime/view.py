@@ -39,6 +39,8 @@ class View:
         self.usage = NO_USAGE
         """Of all answers in the open turn."""
         self.compactions = Compactions()
+        self._beside = 0
+        """Tokens of what is sent besides the messages, as far as the last compaction tells."""
         self.extend(standing(entries))
         self.last_seq = entries[-1].seq if entries else 0
 
@@ -52,8 +54,8 @@ class View:
         self.last_at = at
         match entry:
             case MessageAdded(message):
-                self.history.append(message)
                 self._note(message)
+                self.history.append(message)
             case TurnStarted(turn):
                 self.open_turn = self.last_turn = turn
                 self.rounds = 0
@@ -62,6 +64,7 @@ class View:
                 self.open_turn = None
                 self.last_outcome = entry.outcome
             case Compacted():
+                self._beside = max(0, entry.tokens - self.history.tokens(0))
                 self.history.rebuild(expanded(list(self.history), entry))
                 self.compactions.add(entry, at)
             case Noted() | RouteChanged() | Undone():
@@ -70,8 +73,9 @@ class View:
     def _note(self, message: Message) -> None:
         if isinstance(message, Assistant):
             self.rounds += bool(message.calls)
-            self.usage += message.usage or NO_USAGE
-            self.compactions.read(message.usage or NO_USAGE)
+            usage = message.usage or NO_USAGE
+            self.usage += usage
+            self.compactions.read(usage.prompt or self.history.tokens(0) + self._beside)
 
 
 def takes_back(entries: Iterable[Recorded]) -> bool:

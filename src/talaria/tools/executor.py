@@ -47,6 +47,10 @@ class Executor:
         """Raises `Denied`."""
         await self._gate.admit(prepared.call, prepared.invocation)
 
+    async def insist(self, prepared: Prepared, doubt: str) -> None:
+        """Only if a person says so, now. Raises `Denied`."""
+        await self._gate.insist(prepared.call, prepared.invocation, doubt)
+
     async def run(self, prepared: Prepared) -> ToolResult:
         """Always an outcome; only cancellation passes through."""
         call = prepared.call

@@ -1,6 +1,7 @@
 """The tools of a session, by name."""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from talaria.model.errors import BadArguments, BadConfig
 from talaria.model.tools import ToolSpec
@@ -14,6 +15,18 @@ class Toolbox:
             if tool.spec.name in self._tools:
                 raise BadConfig(f"Two tools are called {tool.spec.name!r}; rename one of them.")
             self._tools[tool.spec.name] = tool
+
+    def joined(self, tools: Iterable[Tool]) -> "Toolbox":
+        """With these, too; one whose name is taken is left out."""
+        fitting = [tool for tool in tools if tool.spec.name not in self._tools]
+        return Toolbox([*self._tools.values(), *{tool.spec.name: tool for tool in fitting}.values()])
+
+    def without(self, names: AbstractSet[str]) -> "Toolbox":
+        return Toolbox(tool for name, tool in self._tools.items() if name not in names)
+
+    @property
+    def names(self) -> AbstractSet[str]:
+        return self._tools.keys()
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:

@@ -71,7 +71,8 @@ def test_every_setting_is_read(file: Path) -> None:
             "zzz: 1",
             (
                 "there is no setting 'zzz'; "
-                "it may be one of: model, fallback_providers, providers, agent, limits, compression, auxiliary."
+                "it may be one of: model, fallback_providers, providers, agent, limits, compression, auxiliary, "
+                "context, memory, plugins."
             ),
         ),
         ("model: {defualt: x}", "there is no setting 'model.defualt'; did you mean 'default'?"),

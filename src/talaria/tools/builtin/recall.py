@@ -24,6 +24,7 @@ MAX_NAME_CHARS = 40
 MAX_TITLE_CHARS = 80
 
 _RECALL = "recall"
+NAMES = (_RECALL, "session_search")
 _LIMIT = f"How many at most; never more than {MAX_LIMIT}."
 
 

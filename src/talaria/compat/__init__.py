@@ -1,0 +1,1 @@
+"""What was made for other programs, and can be used with Talaria."""

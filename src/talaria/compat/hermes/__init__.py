@@ -1,0 +1,1 @@
+"""The names that plugins for Hermes import, present while such a plugin is loaded."""

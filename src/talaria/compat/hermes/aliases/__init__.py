@@ -1,0 +1,1 @@
+"""One module per name that plugins import; `finder.py` has the list."""

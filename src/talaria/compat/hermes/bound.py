@@ -1,0 +1,42 @@
+"""The application that the aliases speak for. Plugins import names, and names are global: so there is one at a time."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from talaria.plugins.bridge import Bridge
+from talaria.plugins.host import PluginHost
+from talaria.plugins.llm import Ask
+from talaria.plugins.models import ProviderProfile
+from talaria.runtime.commands import Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    home: Path
+    environment: Mapping[str, str]
+    """`.env` and the process's own."""
+    host: PluginHost
+    bridge: Bridge
+    ask: Ask
+    commands: Commands
+    add_provider: Callable[[ProviderProfile], None]
+
+
+_applications: list[Bound] = []
+
+
+def bind(application: Bound) -> None:
+    _applications.append(application)
+
+
+def release(application: Bound) -> None:
+    if application in _applications:
+        _applications.remove(application)
+
+
+def bound() -> Bound:
+    """The one opened last. Raises `RuntimeError` where none is."""
+    if not _applications:
+        raise RuntimeError("Talaria is not running: this part of a plugin works in a conversation only.")
+    return _applications[-1]

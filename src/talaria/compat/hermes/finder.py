@@ -1,0 +1,88 @@
+"""Finds the alias modules: stands first, answers to exact names only, and goes when the last user goes.
+
+So a `tools/` folder in the working directory, or an installed Hermes, does not win; and whatever else is called so, is
+found as before, once we are gone.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_ALIASES = "talaria.compat.hermes.aliases"
+PACKAGES = ("agent", "gateway", "hermes_cli", "plugins", "tools")
+"""Empty but for their modules."""
+MODULES = {
+    "agent.auxiliary_client": "agent_auxiliary_client",
+    "agent.context_engine": "agent_context_engine",
+    "agent.memory_provider": "agent_memory_provider",
+    "agent.redact": "agent_redact",
+    "agent.usage_pricing": "agent_usage_pricing",
+    "gateway.session_context": "gateway_session_context",
+    "hermes_cli.commands": "hermes_cli_commands",
+    "hermes_cli.config": "hermes_cli_config",
+    "hermes_cli.plugins": "hermes_cli_plugins",
+    "hermes_constants": "hermes_constants",
+    "plugins.context_engine": "plugins_context_engine",
+    "providers": "providers",
+    "tools.registry": "tools_registry",
+}
+
+
+class AliasFinder(MetaPathFinder, Loader):
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if fullname in PACKAGES:
+            return ModuleSpec(fullname, self, is_package=True)
+        return ModuleSpec(fullname, self) if fullname in MODULES else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:  # noqa: ARG002
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ in PACKAGES:
+            return
+        real = importlib.import_module(f"{_ALIASES}.{MODULES[module.__name__]}")
+        shown = {name: value for name, value in vars(real).items() if not name.startswith("__")}
+        vars(module).update(shown, __doc__=real.__doc__)
+
+
+_finder = AliasFinder()
+_hidden: dict[str, ModuleType] = {}
+"""What was called so before."""
+_users = 0
+
+
+def install() -> None:
+    """Until as many `remove`."""
+    global _users  # noqa: PLW0603  (import machinery is global)
+    _users += 1
+    if _finder in sys.meta_path:
+        return
+    for name in _names_in_use():
+        _hidden[name] = sys.modules.pop(name)
+    sys.meta_path.insert(0, _finder)
+
+
+def remove() -> None:
+    global _users  # noqa: PLW0603
+    _users -= 1
+    if _users > 0 or _finder not in sys.meta_path:
+        return
+    sys.meta_path.remove(_finder)
+    for name in _names_in_use():
+        del sys.modules[name]
+    sys.modules.update(_hidden)
+    _hidden.clear()
+
+
+def _names_in_use() -> list[str]:
+    """Ours, and all below the packages that we stand for."""
+    tops = {name.partition(".")[0] for name in (*PACKAGES, *MODULES)}
+    return [name for name in sys.modules if name.partition(".")[0] in tops]

@@ -1,0 +1,39 @@
+"""Usage as engines and plugins read it: the names of old, and the buckets that do not overlap."""
+
+from dataclasses import asdict, dataclass
+
+from talaria.model.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalUsage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    @property
+    def completion_tokens(self) -> int:
+        return self.output_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.output_tokens
+
+
+def canonical(usage: Usage) -> CanonicalUsage:
+    return CanonicalUsage(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
+
+
+def as_dict(usage: CanonicalUsage) -> dict[str, int]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+        **asdict(usage),
+    }

@@ -1,0 +1,97 @@
+"""The interface of context engines that plugins bring: the one that engines for Hermes are written against.
+
+Messages are dictionaries as OpenAI's chat API has them, without the system prompt. All of it is synchronous; the host
+(`host.py`) calls it in threads, one call at a time per instance.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from typing import Any
+
+
+class ContextEngine(ABC):
+    last_prompt_tokens: int = 0
+    """-1 right behind a compaction: how long the prompt is now, nobody has counted yet."""
+    last_completion_tokens: int = 0
+    last_total_tokens: int = 0
+    threshold_tokens: int = 0
+    context_length: int = 0
+    compression_count: int = 0
+    threshold_percent: float = 0.75
+    protect_first_n: int = 3
+    protect_last_n: int = 6
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What `context.engine` must say to choose it."""
+
+    @abstractmethod
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        """After every answer of the model; `{}` if the first one behind a compaction was not counted."""
+
+    @abstractmethod
+    def should_compress(self, prompt_tokens: int | None = None) -> bool: ...
+
+    @abstractmethod
+    def compress(
+        self,
+        messages: list[dict[str, Any]],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        force: bool = False,
+        memory_context: str = "",
+    ) -> list[dict[str, Any]]:
+        """What the model shall read from now on. Older engines may have fewer parameters."""
+
+    def should_compress_preflight(self, messages: list[dict[str, Any]]) -> bool:  # noqa: ARG002
+        """At the beginning of each turn; a good moment to take in what is new."""
+        return False
+
+    def should_defer_preflight_to_real_usage(self, rough_tokens: int) -> bool:  # noqa: ARG002
+        """True: an estimate is no reason to compress; wait until a model has counted."""
+        return False
+
+    def has_content_to_compress(self, messages: list[dict[str, Any]]) -> bool:  # noqa: ARG002
+        return True
+
+    def on_session_start(self, session_id: str, **facts: Any) -> None:  # noqa: B027
+        """A conversation begins, goes on, or was compacted (`boundary_reason`)."""
+
+    def on_session_end(self, session_id: str, messages: list[dict[str, Any]]) -> None:  # noqa: B027
+        """A conversation is left, or is about to be compacted."""
+
+    def on_session_reset(self) -> None:
+        self.last_prompt_tokens = 0
+        self.last_completion_tokens = 0
+        self.last_total_tokens = 0
+        self.compression_count = 0
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return []
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **facts: Any) -> str:  # noqa: ARG002
+        return json.dumps({"error": f"This engine has no tool called {name}."})
+
+    def get_status(self) -> dict[str, Any]:
+        prompt = max(self.last_prompt_tokens, 0)
+        return {
+            "last_prompt_tokens": prompt,
+            "threshold_tokens": self.threshold_tokens,
+            "context_length": self.context_length,
+            "usage_percent": min(100.0, 100 * prompt / self.context_length) if self.context_length else 0,
+            "compression_count": self.compression_count,
+        }
+
+    def update_model(
+        self,
+        model: str,  # noqa: ARG002
+        context_length: int,
+        base_url: str = "",  # noqa: ARG002
+        api_key: str = "",  # noqa: ARG002
+        provider: str = "",  # noqa: ARG002
+        api_mode: str = "",  # noqa: ARG002
+    ) -> None:
+        """Another model answers from now on, or the first one is known."""
+        self.context_length = context_length
+        self.threshold_tokens = int(context_length * self.threshold_percent)

@@ -1,0 +1,1 @@
+"""What is remembered across conversations: the interface of providers, and their host."""

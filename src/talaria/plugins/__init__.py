@@ -1,0 +1,1 @@
+"""Code that others bring: found, agreed to, loaded, and kept from harming the rest."""

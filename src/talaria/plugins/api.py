@@ -1,0 +1,161 @@
+"""What a plugin's `register(ctx)` is given. It collects; nothing takes effect before `register` has returned."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from talaria.context.engine import ContextEngine
+from talaria.memory.provider import MemoryProvider
+from talaria.plugins.manifest import Manifest
+from talaria.plugins.registered import PluginCli, PluginCommand, PluginSkill, PluginTool, Registered
+from talaria.tools.schema_tool import BadSchema, spec_of
+
+_SKILL_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_TASK_KEY = re.compile(r"[a-z][a-z0-9_]*")
+NOT_YET = (
+    "register_platform",
+    "register_slack_action_handler",
+    "register_image_gen_provider",
+    "register_video_gen_provider",
+    "register_web_search_provider",
+    "register_browser_provider",
+    "register_tts_provider",
+    "register_transcription_provider",
+    "register_secret_source",
+    "register_dashboard_auth_provider",
+    "register_middleware",
+)
+"""What plugins may ask for that has no effect here. It is said, and the rest of the plugin works."""
+
+
+class Services(Protocol):
+    """What a plugin may ask of the running application."""
+
+    @property
+    def profile_name(self) -> str: ...
+    def llm(self, plugin: str) -> Any: ...
+    def dispatch(self, tool: str, arguments: dict[str, Any]) -> str: ...
+    def inject(self, content: str, role: str) -> bool: ...
+    def setting(self, plugin: str, key: str, default: Any) -> Any: ...
+
+
+class PluginContext:
+    def __init__(self, key: str, manifest: Manifest, services: Services) -> None:
+        self.manifest = manifest
+        self.registered = Registered()
+        self._key = key
+        self._services = services
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name in NOT_YET:
+            return lambda *args, **keywords: self._refuse(f"{name} has no effect here yet")  # noqa: ARG005
+        raise AttributeError(name)
+
+    @property
+    def llm(self) -> Any:
+        return self._services.llm(self._key)
+
+    @property
+    def profile_name(self) -> str:
+        return self._services.profile_name
+
+    def get_config(self, key: str, default: Any = None) -> Any:
+        """Of its own settings, `plugins.entries.<key>`."""
+        return self._services.setting(self._key, key, default)
+
+    def dispatch_tool(self, tool_name: str, args: dict[str, Any] | None = None, **_: Any) -> str:
+        return self._services.dispatch(tool_name, dict(args or {}))
+
+    def inject_message(self, content: str, role: str = "user") -> bool:
+        return self._services.inject(content, role)
+
+    def register_tool(
+        self,
+        name: str,
+        toolset: str = "",
+        schema: Mapping[str, Any] | None = None,
+        handler: Callable[..., Any] | None = None,
+        check_fn: Callable[[], object] | None = None,
+        requires_env: object = None,  # noqa: ARG002
+        is_async: bool = False,  # noqa: ARG002  (told from what the handler returns)
+        description: str = "",
+        emoji: str = "",  # noqa: ARG002
+        override: bool = False,
+    ) -> None:
+        if not callable(handler):
+            self._refuse(f"tool {name} has no handler")
+            return
+        try:
+            spec = spec_of({"description": description, **(schema or {}), "name": name})
+        except (BadSchema, TypeError) as problem:
+            self._refuse(f"tool {name!r}: {problem}")
+            return
+        self.registered.tools.append(PluginTool(spec, handler, toolset, check_fn, override))
+
+    def register_hook(self, hook_name: str, callback: Callable[..., Any]) -> None:
+        if callable(callback):
+            self.registered.hooks.append((hook_name, callback))
+        else:
+            self._refuse(f"hook {hook_name} is not callable")
+
+    def register_command(
+        self, name: str, handler: Callable[[str], Any], description: str = "", args_hint: str = ""
+    ) -> None:
+        if callable(handler):
+            self.registered.commands.append(PluginCommand(str(name), handler, description or "", args_hint or ""))
+        else:
+            self._refuse(f"command {name} has no handler")
+
+    def register_cli_command(
+        self,
+        name: str,
+        help: str = "",  # noqa: A002
+        setup_fn: Callable[[Any], object] | None = None,
+        handler_fn: Callable[[Any], object] | None = None,
+        description: str = "",
+    ) -> None:
+        self.registered.cli.append(PluginCli(str(name), help or description, setup_fn or _no_setup, handler_fn))
+
+    def register_skill(self, name: str, path: str | Path, description: str = "") -> None:
+        file = Path(path)
+        if file.is_dir():
+            file = file / "SKILL.md"
+        if not _SKILL_NAME.fullmatch(name) or not file.is_file():
+            self._refuse(f"skill {name!r} has no usable name, or no file at {file}")
+            return
+        self.registered.skills.append(PluginSkill(f"{self.manifest.name}:{name}", file, description))
+
+    def register_context_engine(self, engine: object) -> None:
+        if not isinstance(engine, ContextEngine):
+            self._refuse("its context engine is not a ContextEngine")
+        elif self.registered.engine is not None:
+            self._refuse("it has more than one context engine; the first counts")
+        else:
+            self.registered.engine = engine
+
+    def register_memory_provider(self, provider: object) -> None:
+        if not isinstance(provider, MemoryProvider):
+            self._refuse("its memory provider is not a MemoryProvider")
+        elif self.registered.memory is not None:
+            self._refuse("it has more than one memory provider; the first counts")
+        else:
+            self.registered.memory = provider
+
+    def register_auxiliary_task(
+        self, key: str, *, display_name: str = "", description: str = "", defaults: Mapping[str, Any] | None = None
+    ) -> None:
+        if not _TASK_KEY.fullmatch(key) or key in self.registered.tasks or key in ("title", "summary", "judge"):
+            raise ValueError(f"{key!r} cannot be the key of an auxiliary task")
+        self.registered.tasks[key] = {
+            "display_name": display_name,
+            "description": description,
+            "defaults": dict(defaults or {}),
+        }
+
+    def _refuse(self, problem: str) -> None:
+        self.registered.problems.append(problem)
+
+
+def _no_setup(_: Any) -> None:
+    return None

@@ -1,0 +1,46 @@
+"""From plugin code, which is synchronous and in a thread, back into the application's event loop."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import TimeoutError as TooLate
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Bridge:
+    """Stands while the application is open. The work knows for which conversation its caller runs."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        self._loop = None
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float | None = None) -> T:
+        """Raises what the work raises, `TimeoutError`, or `RuntimeError` where there is nothing to wait for."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            raise RuntimeError("Talaria has no conversation open here.")
+        if _running() is loop:
+            raise RuntimeError("This would wait for itself: call it from a thread, or await its async form.")
+        future = asyncio.run_coroutine_threadsafe(work(), loop)
+        try:
+            return future.result(seconds)
+        except TooLate:
+            future.cancel()
+            raise
+
+    async def join(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float | None = None) -> T:
+        """As `run`, for a caller that has an event loop of its own."""
+        return await asyncio.to_thread(self.run, work, seconds)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,115 @@
+"""A plugin's `plugin.yaml`: what it says of itself, read without importing it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+import yaml
+
+Kind = Literal["standalone", "backend", "exclusive", "platform", "model-provider"]
+NAMES = ("plugin.yaml", "plugin.yml")
+MAX_BYTES = 256 * 1024
+GUESS_CHARS = 8192
+
+
+class BadManifest(Exception):
+    """`str()` of it says what is wrong, behind the plugin's name."""
+
+
+class EnvironmentNeed(msgspec.Struct, frozen=True):
+    """A variable that a plugin reads."""
+
+    name: str
+    description: str = ""
+    url: str = ""
+    is_secret: bool = True
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    name: str
+    version: str = ""
+    description: str = ""
+    author: str = ""
+    kind: Kind = "standalone"
+    requires_env: tuple[EnvironmentNeed, ...] = ()
+    optional_env: tuple[EnvironmentNeed, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def manifest_file(folder: Path) -> Path | None:
+    return next((folder / name for name in NAMES if (folder / name).is_file()), None)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Raises `BadManifest`. What it does not know it leaves alone: others may."""
+    file = manifest_file(folder)
+    if file is None:
+        return Manifest(folder.name, kind=_guessed(folder))
+    fields = _read(file)
+    kind, warnings = _kind(fields.get("kind"), folder)
+    return Manifest(
+        name=_word(fields, "name") or folder.name,
+        version=_word(fields, "version"),
+        description=_word(fields, "description"),
+        author=_word(fields, "author"),
+        kind=kind,
+        requires_env=tuple(_needs(fields.get("requires_env"))),
+        optional_env=tuple(_needs(fields.get("optional_env"))),
+        warnings=warnings,
+    )
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(MAX_BYTES + 1)
+        document: object = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (safe)
+    except OSError as fault:
+        raise BadManifest(f"{file.name} cannot be read: {fault.strerror}") from fault
+    except (yaml.YAMLError, ValueError, RecursionError) as fault:
+        raise BadManifest(f"{file.name} is not valid YAML") from fault
+    if len(text) > MAX_BYTES:
+        raise BadManifest(f"{file.name} is longer than {MAX_BYTES // 1024} KB")
+    if not isinstance(document, Mapping):
+        raise BadManifest(f"{file.name} holds no `name: value` lines")
+    return cast("Mapping[str, Any]", document)
+
+
+def _word(fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key)
+    return " ".join(str(value).split())[:500] if isinstance(value, str | int | float) else ""
+
+
+def _kind(given: object, folder: Path) -> tuple[Kind, tuple[str, ...]]:
+    if given is None:
+        return _guessed(folder), ()
+    if given in get_args(Kind):
+        return cast("Kind", given), ()
+    return "standalone", (f"its kind {given!r} is not known; it is taken as standalone",)
+
+
+def _guessed(folder: Path) -> Kind:
+    """From the beginning of its code, as plugins that do not say it expect."""
+    try:
+        with (folder / "__init__.py").open(encoding="utf-8", errors="replace") as stream:
+            source = stream.read(GUESS_CHARS)
+    except OSError:
+        return "standalone"
+    if "register_memory_provider" in source or "MemoryProvider" in source:
+        return "exclusive"
+    if "register_provider" in source and "ProviderProfile" in source:
+        return "model-provider"
+    return "standalone"
+
+
+def _needs(given: object) -> Iterator[EnvironmentNeed]:
+    for item in cast("list[object]", given) if isinstance(given, list) else ():
+        if isinstance(item, str):
+            yield EnvironmentNeed(item)
+        elif isinstance(item, Mapping):
+            fields = cast("Mapping[str, Any]", item)
+            name = _word(fields, "name")
+            is_secret = bool(fields.get("secret", fields.get("password", True)))
+            if name:
+                yield EnvironmentNeed(name, _word(fields, "description"), _word(fields, "url"), is_secret)

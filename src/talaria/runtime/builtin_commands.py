@@ -1,0 +1,148 @@
+"""The slash commands that are always there."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from talaria.model.ids import SessionId
+from talaria.model.messages import Assistant, Message, User
+from talaria.runtime.chat import Ask, Chat, Leave, Outcome, Say
+from talaria.runtime.commands import Command
+from talaria.store.base import Session
+
+LATEST = 10
+LISTED = 30
+RECALLED_CHARS = 300
+_NAME_CHARS = 60
+
+
+async def _new(chat: Chat, _: str) -> Outcome:
+    await chat.begin_anew()
+    return Say("A new conversation.")
+
+
+async def _title(chat: Chat, title: str) -> Outcome:
+    title = title or await chat.proposed_title()
+    await chat.rename(title)
+    return Say(f"This conversation is called {title}.")
+
+
+async def _undo(chat: Chat, _: str) -> Outcome:
+    asked = await chat.undo()
+    if asked is None:
+        return Say("There is nothing to take back.")
+    return Say(f"Taken back: {_short(asked)}")
+
+
+async def _retry(chat: Chat, _: str) -> Outcome:
+    asked = await chat.undo()
+    if asked is None:
+        return Say("There is nothing to take back.")
+    return Ask(asked) if asked.strip() else Say("Taken back; there were no words in it to ask again.")
+
+
+async def _compress(chat: Chat, argument: str) -> Outcome:
+    word, _, rest = argument.partition(" ")
+    is_here = word == "here" and rest.strip().isdecimal()
+    focus = "" if is_here else rest.strip() if word == "about" else argument
+    has_become_shorter = await chat.compress(focus, int(rest) if is_here else None)
+    return None if has_become_shorter else Say("There is nothing that could be left out.")
+
+
+async def _resume(chat: Chat, name: str) -> Outcome:
+    if not name:
+        listed = _listing(await chat.sessions(LATEST), chat.session)
+        return Say(f"{listed}\n/resume ID or /resume TITLE goes on with one of them.")
+    await chat.resume(name)
+    return Say(await chat.recall())
+
+
+async def _sessions(chat: Chat, _: str) -> Outcome:
+    return Say(_listing(await chat.sessions(LISTED), chat.session))
+
+
+async def _branch(chat: Chat, title: str) -> Outcome:
+    left = chat.session
+    await chat.branch(title)
+    return Say(f"Going on with a copy, {chat.session}. The one until here stays as it was: /resume {left}")
+
+
+async def _status(chat: Chat, _: str) -> Outcome:
+    return Say(await chat.status())
+
+
+async def _usage(chat: Chat, _: str) -> Outcome:
+    return Say(await chat.usage())
+
+
+async def _model(chat: Chat, _: str) -> Outcome:
+    return Say(f"The model in use is {chat.model}.")
+
+
+async def _help(chat: Chat, _: str) -> Outcome:
+    return Say(await chat.help())
+
+
+async def _quit(_: Chat, __: str) -> Outcome:
+    return Leave()
+
+
+def _listing(rows: Sequence[Session], in_use: SessionId) -> str:
+    return "\n".join(_line(row, in_use) for row in rows) or "There are no conversations yet."
+
+
+def _line(row: Session, in_use: SessionId) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
+    name = _short(row.title or row.preview or "(empty)")
+    mark = " (this one)" if row.id == in_use else " (interrupted)" if row.open_turn else ""
+    return f"{row.id}  {when}  {row.message_count:>4}  {name}{mark}"
+
+
+def recalled(row: Session, messages: Sequence[Message]) -> str:
+    """Where a conversation stands, with its last words, for one who comes back to it."""
+    said = [message for message in messages if isinstance(message, User | Assistant) and message.text]
+    words = (f"{'› ' if isinstance(one, User) else '  '}{_short(one.text, RECALLED_CHARS)}" for one in said[-2:])
+    head = f"{row.title or '(untitled)'} · {row.message_count} messages · in {_folder(row.cwd)}"
+    return "\n".join([head, *words])
+
+
+def _folder(path: str) -> str:
+    """As people write it."""
+    home = str(Path.home())
+    return f"~{path.removeprefix(home)}" if path == home or path.startswith(f"{home}/") else path
+
+
+def _short(text: str, chars: int = _NAME_CHARS) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= chars else f"{flat[: chars - 2]} …"
+
+
+BUILTIN = (
+    Command("new", "begin a new conversation", "conversation", _new, ("reset", "clear")),
+    Command("title", "give this one a name, or let the model find one", "conversation", _title, ("name",), "[NAME]"),
+    Command("undo", "take the last exchange back; what its tools did stays done", "conversation", _undo),
+    Command("retry", "take it back and ask again", "conversation", _retry),
+    Command(
+        "compress",
+        "make it shorter for the model: about X above all, or all but the last N exchanges",
+        "conversation",
+        _compress,
+        ("compact",),
+        "[about X | here N]",
+    ),
+    Command("resume", "go on with another conversation, or list the latest", "conversation", _resume, (), "[ID|TITLE]"),
+    Command("sessions", "list the latest conversations", "conversation", _sessions),
+    Command(
+        "branch",
+        "go on with a copy of this one, which stays as it is",
+        "conversation",
+        _branch,
+        ("fork",),
+        "[TITLE]",
+    ),
+    Command("model", "which model answers", "model", _model),
+    Command("status", "which conversation and model this is", "info", _status),
+    Command("usage", "what it has used and cost, and what today has", "info", _usage),
+    Command("help", "this list", "info", _help, ("commands",)),
+    Command("quit", "leave; Ctrl-D does, too", "leave", _quit, ("exit",), cli_only=True),
+)

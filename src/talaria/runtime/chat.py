@@ -1,0 +1,79 @@
+"""The port of slash commands: the chat they act on, and what they want done."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from talaria.model.ids import SessionId
+from talaria.store.base import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the person."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Run a turn with this message of the person."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Close the chat."""
+
+
+Outcome = Say | Ask | Leave | None
+"""What the surface does about a line. None: nothing more."""
+
+
+class Chat(Protocol):
+    """A person and the conversation in use, as commands see them; each surface brings its own.
+
+    Any method may raise a `TalariaError`, which the surface tells as one sentence.
+    """
+
+    @property
+    def session(self) -> SessionId:
+        """Of the conversation in use, which is on the disk only once something was said."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """`provider:model`."""
+        ...
+
+    async def help(self) -> str: ...
+    async def status(self) -> str: ...
+    async def usage(self) -> str: ...
+    async def begin_anew(self) -> None: ...
+    async def resume(self, name: str) -> None:
+        """Go on with another conversation: by id, by a unique beginning of it, or by title."""
+        ...
+
+    async def branch(self, title: str) -> None:
+        """Go on with a copy; the conversation in use until now stays as it is."""
+        ...
+
+    async def recall(self) -> str:
+        """Where the conversation stands, for one who comes back to it."""
+        ...
+
+    async def sessions(self, limit: int) -> Sequence[Session]:
+        """Those that this person may go on with, latest first."""
+        ...
+
+    async def undo(self) -> str | None:
+        """The person's words in the turn that was taken back; None if there was none."""
+        ...
+
+    async def compress(self, focus: str, keep_last: int | None) -> bool:
+        """False: there was nothing to leave out."""
+        ...
+
+    async def rename(self, title: str) -> None: ...
+    async def proposed_title(self) -> str: ...

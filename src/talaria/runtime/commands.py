@@ -1,0 +1,222 @@
+"""The slash commands of every surface: who answers to which word, and all that is derived from that.
+
+No two commands answer to one word. Pure but for `obey`, which a surface calls with each line.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Literal
+
+from talaria.model.errors import OperatorError
+from talaria.runtime.chat import Ask, Chat, Outcome, Say
+
+Category = Literal["conversation", "model", "info", "plugins", "leave"]
+Surface = Literal["terminal", "platform"]
+Run = Callable[[Chat, str], Awaitable[Outcome]]
+
+MAX_MENU_DESCRIPTION_CHARS = 256
+_FIT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_FIT_FOR_MENU = re.compile(r"[a-z0-9_]{1,32}")
+
+_HEADINGS: dict[Category, str] = {
+    "conversation": "Conversation",
+    "model": "Model",
+    "info": "Information",
+    "plugins": "Plugins",
+    "leave": "Leaving",
+}
+_WIDEST_USE = 20
+_FOOTERS: dict[Surface, str] = {
+    "terminal": "Ctrl-C stops an answer. Anything else is a message; //text sends /text as one.",
+    "platform": "Anything else is a message; //text sends /text as one.",
+}
+
+
+class NameTaken(OperatorError):
+    """Another command answers to this word."""
+
+
+class UnfitName(OperatorError):
+    """Not every keyboard and platform has the signs of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    name: str
+    description: str
+    category: Category
+    run: Run
+    aliases: tuple[str, ...] = ()
+    args_hint: str = ""
+    cli_only: bool = False
+    gateway_only: bool = False
+    owner: str = ""
+    """`plugin:NAME`, `context-engine:NAME`; empty for those that are built in."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    def is_for(self, surface: Surface) -> bool:
+        return not (self.gateway_only if surface == "terminal" else self.cli_only)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A command was given."""
+
+    command: Command
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """No command: words for the model."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """No command answers to this word, or several might; `str()` of it is one clear sentence."""
+
+    word: str
+    candidates: tuple[str, ...]
+    is_ambiguous: bool = False
+
+    def __str__(self) -> str:
+        names = [f"/{name}" for name in self.candidates]
+        if self.is_ambiguous:
+            return f"/{self.word} fits more than one command: {', '.join(names)}."
+        hint = f" did you mean {' or '.join(names)}?" if names else ""
+        return f"There is no command /{self.word};{hint} /help lists them."
+
+
+def normalised(word: str) -> str:
+    """As commands are called: lower case, no slash, hyphens where people also write spaces and underscores."""
+    return _folded(word).strip("/-")
+
+
+def _folded(word: str) -> str:
+    return re.sub(r"[\s_-]+", "-", word.lower())
+
+
+class Commands:
+    def __init__(self, commands: Iterable[Command] = ()) -> None:
+        self._by_word: dict[str, Command] = {}
+        for command in commands:
+            self.add(command)
+
+    def add(self, command: Command) -> None:
+        """All of its words or, if one is taken, none: so nobody promises a word that leads to somebody else.
+
+        Raises `NameTaken`, `UnfitName`.
+        """
+        added = _fit(command)
+        for word in added.words:
+            if word in self._by_word:
+                raise NameTaken(f"{_whose(added)} cannot answer to /{word}: {_whose(self._by_word[word])} does.")
+        self._by_word |= dict.fromkeys(added.words, added)
+
+    def remove(self, owner: str) -> None:
+        """All that this owner has added."""
+        if not owner:
+            raise ValueError("what is built in stays")
+        self._by_word = {word: command for word, command in self._by_word.items() if command.owner != owner}
+
+    def visible(self, surface: Surface) -> tuple[Command, ...]:
+        """In the order in which they were added."""
+        return tuple(one for word, one in self._by_word.items() if word == one.name and one.is_for(surface))
+
+    def find(self, word: str, surface: Surface) -> Command | Unclear:
+        """By one of its words, or by a beginning that fits no other command of this surface."""
+        typed, wanted = word.strip().removeprefix("/"), normalised(word)
+        exact = self._by_word.get(wanted)
+        if exact is not None:
+            return exact if exact.is_for(surface) else Unclear(typed, ())
+        match list(self._beginning(wanted, surface)) if wanted else []:
+            case []:
+                return Unclear(typed, self._near(wanted, surface))
+            case [(_, command)]:
+                return command
+            case several:
+                return Unclear(typed, tuple(candidate for candidate, _ in several), is_ambiguous=True)
+
+    def parse(self, line: str, surface: Surface) -> Given | Message | Unclear:
+        """`//text` is the message `/text`, and a first word with another slash in it is a path."""
+        if not line.startswith("/"):
+            return Message(line)
+        if line.startswith("//"):
+            return Message(line[1:])
+        word, *rest = line.split(maxsplit=1)
+        if "/" in word[1:]:
+            return Message(line)
+        found = self.find(word, surface)
+        return found if isinstance(found, Unclear) else Given(found, rest[0].strip() if rest else "")
+
+    def completions(self, prefix: str) -> list[tuple[str, str]]:
+        """At the terminal: each command that may be meant, under the word that begins so, with its description."""
+        begun = self._beginning(_folded(prefix).lstrip("/"), "terminal")
+        return [(word, command.description) for word, command in begun]
+
+    def menu(self, limit: int) -> list[tuple[str, str]]:
+        """Of a platform: names as Telegram wants them, which `find` understands, with their descriptions."""
+        named = [(one.name.replace("-", "_"), one.description or one.name) for one in self.visible("platform")]
+        fit = [(name, text) for name, text in named if _FIT_FOR_MENU.fullmatch(name)]
+        return [(name, text[:MAX_MENU_DESCRIPTION_CHARS]) for name, text in fit[:limit]]
+
+    def _beginning(self, prefix: str, surface: Surface) -> Iterator[tuple[str, Command]]:
+        for command in self.visible(surface):
+            word = next((word for word in command.words if word.startswith(prefix)), None)
+            if word is not None:
+                yield word, command
+
+    def _near(self, wanted: str, surface: Surface) -> tuple[str, ...]:
+        words = [word for command in self.visible(surface) for word in command.words]
+        return tuple(get_close_matches(wanted, words))
+
+
+async def obey(line: str, chat: Chat, commands: Commands, surface: Surface) -> Outcome:
+    """Do what a line says; words for the model come back as `Ask`. Raises what the command raises."""
+    match commands.parse(line, surface):
+        case Given(command, argument):
+            return await command.run(chat, argument)
+        case Message(text):
+            return Ask(text)
+        case Unclear() as unclear:
+            return Say(str(unclear))
+
+
+def help_text(commands: Commands, surface: Surface) -> str:
+    visible = commands.visible(surface)
+    groups = [
+        "\n".join([f"{heading}:", *(_help_line(one, surface) for one in visible if one.category == category)])
+        for category, heading in _HEADINGS.items()
+        if any(one.category == category for one in visible)
+    ]
+    return "\n\n".join([*groups, _FOOTERS[surface]])
+
+
+def _help_line(command: Command, surface: Surface) -> str:
+    use = f"/{command.name} {command.args_hint}".rstrip()
+    also = f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" if command.aliases else ""
+    told = f"{command.description}{also}".strip()
+    if surface == "platform":  # letters of different widths: columns would not align
+        return f"{use} · {told}" if told else use
+    gap = f"\n{' ' * _WIDEST_USE}" if len(use) >= _WIDEST_USE else " " * (_WIDEST_USE - len(use))
+    return f"{use}{gap}{told}".rstrip()
+
+
+def _fit(command: Command) -> Command:
+    name = normalised(command.name)
+    aliases = tuple(dict.fromkeys(alias for word in command.aliases if (alias := normalised(word)) != name))
+    for word in (name, *aliases):
+        if not _FIT.fullmatch(word):
+            raise UnfitName(f"No command can be called {word!r}: only a to z, digits and hyphens are fit for one.")
+    return replace(command, name=name, aliases=aliases, description=" ".join(command.description.split()))
+
+
+def _whose(command: Command) -> str:
+    return f"/{command.name} of {command.owner}" if command.owner else f"the built-in /{command.name}"

@@ -1,0 +1,19 @@
+"""For which conversation code runs: known to all that a turn calls, in whatever thread that is."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from talaria.model.ids import SessionId
+from talaria.tools.executor import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    session: SessionId
+    conversation: str
+    platform: str
+    person: str
+    tools: Executor
+
+
+serving: ContextVar[Serving | None] = ContextVar("serving", default=None)

@@ -1,0 +1,71 @@
+"""Tools of plugins: described by a JSON schema, run by a handler that takes a dictionary."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from talaria.model.errors import BadArguments
+from talaria.model.tools import ToolSpec
+from talaria.tools.base import EXCLUSIVE, AfterCrash, Effect, Run, Scope
+from talaria.tools.function import DEFAULT_TIMEOUT_S
+
+Handler = Callable[[dict[str, Any], Run], Awaitable[str]]
+
+
+class BadSchema(Exception):
+    """`str()` of it says what is wrong."""
+
+
+def spec_of(schema: object) -> ToolSpec:
+    """From `{"name", "description", "parameters"}`, also where that is wrapped as a function. Raises `BadSchema`."""
+    given = schema.get("function", schema) if isinstance(schema, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(given, Mapping):
+        raise BadSchema("a tool's schema is not a mapping")
+    fields = cast("Mapping[str, Any]", given)
+    name = fields.get("name")
+    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():
+        raise BadSchema(f"a tool is called {name!r}")
+    parameters: Any = fields.get("parameters") or {"type": "object", "properties": {}}
+    try:
+        return ToolSpec(name, str(fields.get("description") or ""), msgspec.Raw(msgspec.json.encode(parameters)))
+    except (TypeError, msgspec.MsgspecError, UnicodeEncodeError) as fault:
+        raise BadSchema(f"the parameters of {name} are no JSON: {fault}") from fault
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaTool:
+    spec: ToolSpec
+    handler: Handler
+    after_crash: AfterCrash = "once"
+    effect: Effect = EXCLUSIVE
+    timeout_s: float | None = DEFAULT_TIMEOUT_S
+
+    def prepare(self, arguments: str, scope: Scope) -> "SchemaInvocation":  # noqa: ARG002
+        try:
+            decoded = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
+            raise BadArguments(f"The arguments of {self.spec.name} are not right: {fault}.") from fault
+        return SchemaInvocation(self, decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInvocation:
+    tool: SchemaTool
+    arguments: dict[str, Any]
+    question: str | None = None
+
+    @property
+    def effect(self) -> Effect:
+        return self.tool.effect
+
+    async def run(self, run: Run) -> str:
+        return await self.tool.handler(self.arguments, run)
+
+
+def as_result(returned: object) -> str:
+    """What a handler returns is JSON text; anything else is made that."""
+    if isinstance(returned, str):
+        return returned
+    return "" if returned is None else msgspec.json.encode(returned, enc_hook=str).decode()

@@ -1,0 +1,161 @@
+"""Applications with context engines: written into a home as plugin folders, enabled, chosen, and watched."""
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from shutil import copytree
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from talaria.compose import Application, Settings, open_application
+from talaria.config.load import decode
+from talaria.model.clock import Clock
+from talaria.model.events import Event, Notice
+from talaria.model.ids import SessionId
+from talaria.model.messages import user
+from talaria.runtime.session import LiveSession
+from talaria.runtime.turn import Report
+from talaria.store.memory import MemoryStore
+from talaria.testing.clock import ManualClock
+from talaria.testing.servers.model_server import ModelServer
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+
+RECORDER = '''
+import json
+import os
+from agent.context_engine import ContextEngine
+
+class Recorder(ContextEngine):
+    """Writes down what it is called with."""
+
+    name = "recorder"
+
+    def _note(self, what, *args, **facts):
+        with open(os.path.join(os.environ["HERMES_HOME"], "calls.jsonl"), "a") as file:
+            file.write(json.dumps([what, list(args), facts, id(self)], default=str) + "\\n")
+
+    def update_from_response(self, usage):
+        self._note("usage", **usage)
+
+    def should_compress(self, prompt_tokens=None):
+        self._note("should", prompt_tokens)
+        return False
+
+    def should_compress_preflight(self, messages):
+        self._note("preflight", [message["role"] for message in messages])
+        return False
+
+    def compress(self, messages, current_tokens=None, focus_topic=None, force=False, memory_context=""):
+        self._note("compress", focus_topic=focus_topic, force=force)
+        kept = messages[-1:] if messages[-1]["role"] == "user" else messages[-2:]
+        return [{"role": "user", "content": "[SUMMARY]"}, *kept]
+
+    def update_model(self, model, context_length, base_url="", api_key="", provider="", api_mode=""):
+        self._note("model", model, context_length, api_key=api_key)
+
+    def on_session_start(self, session_id, **facts):
+        self._note("start", session_id, **facts)
+
+    def on_session_end(self, session_id, messages):
+        self._note("end", session_id, messages=len(messages))
+
+    def on_session_reset(self):
+        self._note("reset")
+
+    def carry_over_new_session_context(self, old, new):
+        self._note("carry", old, new)
+'''
+REGISTER = """
+def register(ctx):
+    ctx.register_context_engine({engine}())
+"""
+
+
+def write_plugin(folder: Path, source: str, *, name: str | None = None, **manifest: str) -> Path:
+    folder.mkdir(parents=True)
+    fields = {"name": name or folder.name, "version": "1", **manifest}
+    (folder / "plugin.yaml").write_text("".join(f"{key}: {value}\n" for key, value in fields.items()))
+    (folder / "__init__.py").write_text(dedent(source))
+    return folder
+
+
+class World:
+    """One application in one home."""
+
+    def __init__(self, app: Application, home: Path) -> None:
+        self.app = app
+        self.home = home
+        self.events: list[Event] = []
+
+    def session(self, id: str = "one", **setup: Any) -> LiveSession:
+        return self.app.session(id=SessionId(id), cwd=self.home, origin="terminal", **setup)
+
+    async def ask(self, live: LiveSession, text: str = "go") -> Report:
+        self.events.clear()
+        return await live.ask(user(text), self.events.append)
+
+    @property
+    def notices(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Notice)]
+
+
+OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def install(home: Path) -> Callable[..., Path]:
+    """A plugin of ours by its name, or one written here: `install("x", SOURCE)`."""
+
+    def install(name: str, source: str | None = None, **manifest: str) -> Path:
+        if source is None:
+            return Path(copytree(PLUGINS / name, home / "plugins" / name))
+        return write_plugin(home / "plugins" / name, source, **manifest)
+
+    return install
+
+
+@pytest.fixture
+def world(home: Path, server: ModelServer) -> OpenWorld:
+    """`world(enabled=[…], engine=…, window=…)`; the rest are settings of config.yaml."""
+
+    @asynccontextmanager
+    async def opened(
+        *,
+        enabled: tuple[str, ...] = (),
+        engine: str = "compressor",
+        window: int = 32_000,
+        environment: dict[str, str] | None = None,
+        clock: Clock | None = None,
+        **config: Any,
+    ) -> AsyncGenerator[World]:
+        settings = {
+            "model": {"default": "test-model", "base_url": server.base_url, "context_length": window},
+            "plugins": {"enabled": list(enabled)},
+            "context": {"engine": engine},
+            **config,
+        }
+        async with open_application(
+            Settings(home, decode(settings, home / "config.yaml"), environment or {}),
+            clock=clock or ManualClock(auto=True),
+            tools=(),
+            open_store=lambda _, clock: MemoryStore(clock),
+        ) as app:
+            yield World(app, home)
+
+    return opened

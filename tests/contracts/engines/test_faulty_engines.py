@@ -1,0 +1,242 @@
+"""An engine that raises, hangs or returns nonsense: the person is told, and the built-in one keeps the conversation."""
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.contracts.engines.conftest import OpenWorld, World
+
+from talaria.model.clock import SystemClock
+from talaria.model.compaction import Compacted
+from talaria.runtime.session import LiveSession
+from talaria.testing.clock import ManualClock
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Failure, Reply, Usage, call
+
+Install = Callable[..., Path]
+
+ENGINE = """
+import json, os, threading
+from agent.context_engine import ContextEngine
+
+GATE = threading.Event()
+
+class Engine(ContextEngine):
+    name = "odd"
+    def update_from_response(self, usage): pass
+    def should_compress(self, prompt_tokens=None): return False
+    def compress(self, messages, current_tokens=None): return messages
+{body}
+
+def register(ctx):
+    ctx.register_context_engine(Engine())
+"""
+
+
+def odd(body: str) -> str:
+    return ENGINE.format(body="\n".join(f"    {line}" for line in body.splitlines()))
+
+
+RAISES = {
+    "should_compress": "def should_compress(self, prompt_tokens=None): raise ValueError('no idea')",
+    "update_from_response": "def update_from_response(self, usage): raise KeyError('prompt')",
+    "should_compress_preflight": "def should_compress_preflight(self, messages): raise OSError('disk')",
+    "on_session_start": "def on_session_start(self, session_id, **facts): raise RuntimeError('late')",
+    "update_model": "def update_model(self, **facts): raise SystemExit(3)",
+    "get_tool_schemas": "def get_tool_schemas(self): raise KeyboardInterrupt()",
+}
+
+
+@pytest.mark.parametrize("method", RAISES)
+async def test_an_engine_that_raises_is_told_of_and_the_turn_goes_on(
+    world: OpenWorld, install: Install, server: ModelServer, method: str
+) -> None:
+    install("odd", odd(RAISES[method]))
+    async with world(enabled=("odd",), engine="odd") as one:
+        live = one.session()
+        server.say("hello")
+        report = await one.ask(live)
+        assert report.text == "hello"
+        told = [notice for notice in one.notices if "Context engine odd raised" in notice]
+        assert len(told) == 1
+        assert told[0].endswith(f"in {method}. Talaria's own takes over for this turn.")
+
+
+ILLEGAL = {
+    "no list": "return None and 1 or 7",
+    "strings": "return ['a']",
+    "a role of its own": "return [{'role': 'narrator', 'content': 'x'}]",
+    "results of no call": "return messages + [{'role': 'tool', 'tool_call_id': 'never', 'content': 'x'}]",
+    "calls without results": "return [m for m in messages if m['role'] != 'tool']",
+    "nothing to answer": "return [{'role': 'user', 'content': 'x'}, {'role': 'assistant', 'content': 'y'}]",
+    "calls of no form": "return messages[:1] + [{'role': 'assistant', 'tool_calls': [{}]}] + messages[-1:]",
+}
+
+
+@pytest.mark.parametrize("what", ILLEGAL)
+async def test_what_no_endpoint_would_take_is_refused_and_the_built_in_compacts(
+    world: OpenWorld, install: Install, server: ModelServer, what: str
+) -> None:
+    body = f"""def should_compress(self, prompt_tokens=None): return prompt_tokens > 6000
+def compress(self, messages, current_tokens=None): {ILLEGAL[what]}"""
+    install("odd", odd(body))
+    async with world(enabled=("odd",), engine="odd", window=8_000) as one:
+        live = one.session()
+        await full(one, live, server)
+        server.say("a summary", "after")
+        report = await one.ask(live, "and now?")
+        assert report.text == "after"
+        assert any("odd" in notice and "Talaria's own takes over for this turn" in notice for notice in one.notices)
+        made = await compactions(one, live)
+        assert [entry.summary_by for entry in made] == ["model"]
+
+
+async def test_of_a_tail_that_is_cut_inside_a_round_the_loose_ends_are_dropped(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    """As engines do that count messages: their results come back without the call."""
+    body = """def should_compress(self, prompt_tokens=None): return prompt_tokens > 6000
+def compress(self, messages, current_tokens=None):
+    cut = [i for i, m in enumerate(messages) if m["role"] == "tool"][3]
+    return [messages[0], {"role": "assistant", "content": "[so far]"}, *messages[cut:]]"""
+    install("odd", odd(body))
+    async with world(enabled=("odd",), engine="odd", window=8_000) as one:
+        live = one.session()
+        await full(one, live, server)
+        server.say("after")
+        report = await one.ask(live, "and now?")
+        assert (report.text, one.notices[0][:20]) == ("after", "The conversation was")
+        assert [entry.summary_by for entry in await compactions(one, live)] == ["engine"]
+
+
+async def test_an_engine_that_hangs_is_left_behind_and_another_is_built(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    body = """count = 0
+def __init__(self):
+    Engine.count += 1
+    self.number = Engine.count
+def should_compress(self, prompt_tokens=None):
+    if self.number == 2:
+        open(os.environ["HERMES_HOME"] + "/hangs", "w").close()
+        GATE.wait(60)
+    return False
+def get_tool_schemas(self): return [{"name": "which", "description": "", "parameters": {"type": "object"}}]
+def handle_tool_call(self, name, args, **facts): return json.dumps({"number": self.number})"""
+    install("odd", odd(body))
+    clock = ManualClock()
+    async with world(enabled=("odd",), engine="odd", clock=clock) as one:
+        live = one.session()
+        server.say("hello")
+        asking = asyncio.create_task(one.ask(live))
+        await until((one.home / "hangs").exists)
+        clock.advance(31)
+        report = await asking
+        assert report.text == "hello"
+        assert "did not return within 30 seconds in should_compress" in one.notices[0]
+        server.say(Reply(calls=(call("which"),)), "done")
+        await one.ask(live)
+        assert one.notices == []
+        assert '{"number": 3}' in server.requests[-1].body.decode().replace('\\"', '"')
+        release()
+
+
+async def test_an_overflow_that_the_engine_does_not_heal_is_healed_by_the_built_in(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("odd", odd(""))
+    async with world(enabled=("odd",), engine="odd", window=8_000) as one:
+        live = one.session()
+        await full(one, live, server)
+        server.say(too_long(), "a summary", "after")
+        report = await one.ask(live, "and now?")
+        assert report.text == "after"
+        assert any("left a conversation as it is" in notice for notice in one.notices)
+
+
+async def test_a_tool_that_breaks_is_a_result_for_the_model(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    body = """def get_tool_schemas(self): return [{"name": "look", "description": "", "parameters": {"type": "object"}}]
+def handle_tool_call(self, name, args, **facts): raise ValueError("no such page")"""
+    install("odd", odd(body))
+    async with world(enabled=("odd",), engine="odd") as one:
+        server.say(Reply(calls=(call("look"),)), "sorry")
+        report = await one.ask(one.session())
+        assert report.text == "sorry"
+        sent = json.loads(server.requests[-1].body)["messages"][-1]
+        assert json.loads(sent["content"]) == {"error": "look raised ValueError: no such page"}
+
+
+async def test_a_call_back_into_the_model_starves_nobody(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    """Many sessions at once, each in an engine that waits for the model: no pool of threads runs dry."""
+    body = """def should_compress_preflight(self, messages):
+    from agent.auxiliary_client import call_llm
+    self.said = call_llm(task="compression", messages=[{"role": "user", "content": "hm"}]).choices[0].message.content
+    return False
+def update_from_response(self, usage):
+    assert self.said == "aside" """
+    install("odd", odd(body))
+    async with world(enabled=("odd",), engine="odd", clock=SystemClock()) as one:
+        server.say(*["aside"] * 40)
+        lives = [one.session(f"s{number}") for number in range(40)]
+        asking = [asyncio.create_task(one.ask(live)) for live in lives]
+        await asyncio.to_thread(server.wait_for_requests, 40, 30)
+        server.say(*["hello"] * 40)
+        reports = await asyncio.wait_for(asyncio.gather(*asking), 60)
+        assert {report.text for report in reports} == {"hello"}
+        assert one.notices == []
+
+
+async def test_small_calls_beside_the_conversation_do_not_reach_the_engine(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    body = """seen = 0
+def update_from_response(self, usage): self.seen += 1
+def get_status(self): return {"last_prompt_tokens": self.seen}"""
+    install("odd", odd(body))
+    async with world(enabled=("odd",), engine="odd") as one:
+        live = one.session()
+        server.say("hello")
+        await one.ask(live)
+        server.say("a title")
+        await one.app.auxiliary("title").ask("name it", system="", session=live.id)
+        assert (await live.context_status())["last_prompt_tokens"] == 1
+
+
+async def full(world: World, live: LiveSession, server: ModelServer) -> None:
+    """A conversation with calls whose prompt the model counts as 7,000 tokens."""
+    for turn in range(6):
+        server.say(Reply("look", calls=(call("nothing", id=f"c{turn}"),)))
+        server.say(Reply(f"answer {turn} " + "word " * 200, usage=Usage(input=5000 if turn < 5 else 7000)))
+        await world.ask(live, f"question {turn} " + "why " * 100)
+
+
+def too_long() -> Failure:
+    said = "This model's maximum context length is 8000 tokens. However, your messages resulted in 9000 tokens."
+    return Failure(400, {"error": {"message": said, "code": "context_length_exceeded"}})
+
+
+async def compactions(world: World, live: LiveSession) -> list[Compacted]:
+    entries = [recorded.entry for recorded in await world.app.store.journal.entries(live.id)]
+    return [entry for entry in entries if isinstance(entry, Compacted)]
+
+
+def release() -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("hermes_plugins.") and isinstance(getattr(module, "GATE", None), threading.Event):
+            module.GATE.set()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if holds():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not come to that")

@@ -1,0 +1,294 @@
+"""Section E of docs/reference/contracts.md: the host of context engines, through the doors that a surface uses."""
+
+import json
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld, World, write_plugin
+
+from talaria.compose import Application
+from talaria.model.ids import SessionId
+from talaria.plugins.choices import engine_choices
+from talaria.runtime.chat import Say
+from talaria.runtime.commands import Given
+from talaria.runtime.session import LiveSession
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Reply, Usage
+
+Install = Callable[..., Path]
+KEY = "agent:main:telegram:dm:42"
+LIFE = ("start", "end", "reset", "carry")
+
+SLIM = (
+    RECORDER
+    + """
+class Slim(Recorder):
+    on_session_end = None
+    carry_over_new_session_context = None
+"""
+)
+
+
+def recorder(engine: str = "Recorder", source: str = RECORDER) -> str:
+    return source + REGISTER.format(engine=engine)
+
+
+def calls(home: Path, *names: str) -> list[tuple[str, list[Any], dict[str, Any]]]:
+    """What the engine was called with, in order."""
+    lines = (home / "calls.jsonl").read_text().splitlines()
+    told = [json.loads(line)[:3] for line in lines]
+    return [(what, args, facts) for what, args, facts in told if not names or what in names]
+
+
+def names(home: Path, *wanted: str) -> Sequence[str]:
+    return [what for what, _, _ in calls(home, *wanted)]
+
+
+async def talked(world: World, server: ModelServer, id: str = "one", **setup: Any) -> LiveSession:
+    live = world.session(id, **setup)
+    server.say("hello")
+    await world.ask(live)
+    return live
+
+
+@pytest.mark.clause("E-01")
+async def test_going_over_to_another_conversation_ends_resets_starts_and_carries_over(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("recorder", recorder())
+    async with world(enabled=("recorder",), engine="recorder") as one:
+        live = await talked(one, server)
+        (one.home / "calls.jsonl").unlink()
+        await live.hand_over(one.session("two"), carry_over=True)
+        assert names(one.home) == ["end", "reset", "start", "carry"]
+        assert calls(one.home, "end")[0] == ("end", ["one"], {"messages": 2})
+        assert calls(one.home, "carry")[0] == ("carry", ["one", "two"], {})
+
+
+@pytest.mark.clause("E-02")
+async def test_the_start_there_has_the_key_of_the_chat_the_old_id_and_the_platform(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("recorder", recorder())
+    chat = {"platform": "telegram", "conversation": KEY}
+    async with world(enabled=("recorder",), engine="recorder") as one:
+        live = await talked(one, server, **chat)
+        await live.hand_over(one.session("two", **chat), carry_over=True)
+        _, args, facts = calls(one.home, "start")[-1]
+        assert args == ["two"]
+        assert (facts["conversation_id"], facts["old_session_id"], facts["platform"]) == (KEY, "one", "telegram")
+
+
+@pytest.mark.clause("E-03")
+async def test_hooks_that_an_engine_lacks_are_skipped(world: OpenWorld, install: Install, server: ModelServer) -> None:
+    install("recorder", recorder("Slim", SLIM))
+    async with world(enabled=("recorder",), engine="recorder") as one:
+        live = await talked(one, server)
+        (one.home / "calls.jsonl").unlink()
+        after = one.session("two")
+        await live.hand_over(after, carry_over=True)
+        assert names(one.home) == ["reset", "start"]
+        assert calls(one.home, "start")[0][1:] == (["two"], calls(one.home, "start")[0][2])
+        assert calls(one.home, "start")[0][2]["old_session_id"] == "one"
+        server.say("still here")
+        await one.ask(after)
+        assert one.notices == []
+
+
+@pytest.mark.clause("E-04")
+async def test_without_carry_over_it_is_end_reset_start(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("recorder", recorder())
+    async with world(enabled=("recorder",), engine="recorder") as one:
+        live = await talked(one, server)
+        (one.home / "calls.jsonl").unlink()
+        await live.hand_over(one.session("two"))
+        assert names(one.home) == ["end", "reset", "start"]
+
+
+@pytest.mark.clause("E-05")
+async def test_a_turn_taken_back_only_resets(world: OpenWorld, install: Install, server: ModelServer) -> None:
+    install("recorder", recorder())
+    async with world(enabled=("recorder",), engine="recorder") as one:
+        live = await talked(one, server)
+        (one.home / "calls.jsonl").unlink()
+        await live.undo()
+        assert names(one.home) == ["reset"]
+
+
+@pytest.mark.clause("E-06")
+async def test_usage_has_the_old_names_and_the_buckets(world: OpenWorld, install: Install, server: ModelServer) -> None:
+    install("recorder", recorder())
+    async with world(enabled=("recorder",), engine="recorder") as one:
+        live = one.session()
+        server.say(Reply("hello", usage=Usage(input=70, output=20, cache_read=30, reasoning=5)))
+        await one.ask(live)
+        assert calls(one.home, "usage")[0][2] == {
+            "prompt_tokens": 100,
+            "completion_tokens": 20,
+            "total_tokens": 120,
+            "input_tokens": 70,
+            "output_tokens": 20,
+            "cache_read_tokens": 30,
+            "cache_write_tokens": 0,
+            "reasoning_tokens": 5,
+        }
+
+
+@pytest.mark.clause("E-06")
+def test_the_canonical_usage_derives_the_rest() -> None:
+    from talaria.context.counting import CanonicalUsage
+
+    usage = CanonicalUsage(70, 20, 30, 5, 4)
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (105, 20, 125)
+
+
+def bundle(folder: Path, source: str, *, name: str, description: str) -> dict[str, str]:
+    write_plugin(folder / "context_engine" / name, source, name=name, description=description)
+    return {"TALARIA_BUNDLED_PLUGINS": str(folder)}
+
+
+@pytest.mark.clause("E-07")
+async def test_the_picker_lists_the_bundled_engines_and_the_registered_one(
+    world: OpenWorld, install: Install, tmp_path: Path
+) -> None:
+    install("recorder", recorder(), description="from a plugin")
+    shipped = bundle(tmp_path / "bundled", recorder("Shipped", SHIPPED), name="shipped", description="in the box")
+    async with world(enabled=("recorder",), engine="recorder", environment=shipped) as one:
+        choices = engine_choices(host(one.app))
+        assert ("shipped", "in the box") in choices
+        assert ("recorder", "from a plugin") in choices
+        assert choices[0][0] == "compressor"
+
+
+SHIPPED = (
+    RECORDER
+    + """
+class Shipped(Recorder):
+    name = "shipped"
+"""
+)
+
+
+@pytest.mark.clause("E-08")
+async def test_of_two_engines_with_one_name_the_bundled_one_is_listed(
+    world: OpenWorld, install: Install, server: ModelServer, tmp_path: Path
+) -> None:
+    install("elsewhere", recorder(), description="from a plugin")
+    shipped = bundle(tmp_path / "bundled", recorder(), name="recorder", description="in the box")
+    async with world(enabled=("elsewhere",), engine="recorder", environment=shipped) as one:
+        listed = [choice for choice in engine_choices(host(one.app)) if choice[0] == "recorder"]
+        assert listed == [("recorder", "in the box")]
+        assert host(one.app).plugins["elsewhere"].problems
+
+
+WITH_COMMAND = (
+    RECORDER
+    + """
+def answer(args):
+    return f"the engine says {args}"
+
+def register(ctx):
+    ctx.register_command("ask-engine", answer, description="Ask it.", args_hint="WHAT")
+    ctx.register_command("help", answer, description="Shadow.")
+    ctx.register_context_engine(Recorder())
+"""
+)
+
+
+@pytest.mark.clause("E-09")
+async def test_a_bundled_engine_adds_a_working_command(world: OpenWorld, tmp_path: Path) -> None:
+    shipped = bundle(tmp_path / "bundled", WITH_COMMAND, name="recorder", description="in the box")
+    async with world(engine="recorder", environment=shipped) as one:
+        given = one.app.commands.parse("/ask-engine about tea", "terminal")
+        assert isinstance(given, Given)
+        assert (given.command.owner, given.command.args_hint) == ("context-engine:recorder", "WHAT")
+        said = await given.command.run(chat(), given.argument)
+        assert said == Say("the engine says about tea")
+        entry: dict[str, Any] = import_module("hermes_cli.plugins").get_plugin_commands()["ask-engine"]
+        assert (entry["plugin"], entry["args_hint"]) == ("context-engine:recorder", "WHAT")
+        assert entry["handler"]("x") == "the engine says x"
+
+
+@pytest.mark.clause("E-10")
+async def test_it_cannot_shadow_what_is_built_in(world: OpenWorld, tmp_path: Path) -> None:
+    shipped = bundle(tmp_path / "bundled", WITH_COMMAND, name="recorder", description="in the box")
+    async with world(engine="recorder", environment=shipped) as one:
+        given = one.app.commands.parse("/help", "terminal")
+        assert isinstance(given, Given)
+        assert given.command.owner == ""
+
+
+@pytest.mark.clause("E-11")
+async def test_the_key_of_the_chat_reaches_the_engine_at_its_beginning_and_at_a_compaction(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("recorder", recorder())
+    async with world(enabled=("recorder",), engine="recorder") as one:
+        live = await talked(one, server, platform="telegram", conversation=KEY)
+        _, args, facts = calls(one.home, "start")[0]
+        assert (args, facts["conversation_id"]) == (["one"], KEY)
+        assert facts == {
+            "conversation_id": KEY,
+            "platform": "telegram",
+            "hermes_home": str(one.home),
+            "model": "test-model",
+            "context_length": 32_000,
+        }
+        await grown(one, live, server)
+        assert await live.compact()
+        assert calls(one.home, "start")[-1][2]["conversation_id"] == KEY
+
+
+@pytest.mark.clause("E-12")
+async def test_commands_of_engines_and_plugins_do_not_take_each_other_s_names(
+    world: OpenWorld, install: Install, tmp_path: Path
+) -> None:
+    install("rival", 'def register(ctx):\n    ctx.register_command("ask-engine", lambda args: "rival")\n')
+    shipped = bundle(tmp_path / "bundled", WITH_COMMAND, name="recorder", description="in the box")
+    async with world(enabled=("rival",), engine="recorder", environment=shipped) as one:
+        given = one.app.commands.parse("/ask-engine x", "terminal")
+        assert isinstance(given, Given)
+        assert await given.command.run(chat(), "x") == Say("the engine says x")
+        assert any("/ask-engine" in problem for problem in host(one.app).plugins["rival"].problems)
+
+
+@pytest.mark.clause("E-13")
+async def test_at_a_compaction_the_engine_is_started_anew_with_the_reason(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("recorder", recorder())
+    async with world(enabled=("recorder",), engine="recorder") as one:
+        live = await talked(one, server)
+        await grown(one, live, server)
+        (one.home / "calls.jsonl").unlink()
+        assert await live.compact()
+        assert names(one.home, "compress", *LIFE) == ["compress", "end", "start"]
+        _, args, facts = calls(one.home, "start")[0]
+        assert args == ["one"]
+        assert facts == {
+            "boundary_reason": "compression",
+            "old_session_id": "one",
+            "platform": "cli",
+            "conversation_id": "one",
+        }
+
+
+async def grown(world: World, live: Any, server: ModelServer, turns: int = 3) -> None:
+    for turn in range(turns):
+        server.say(f"answer {turn} " + "x" * 500)
+        await world.ask(live, f"question {turn}")
+
+
+def host(app: Application) -> Any:
+    assert app.extensions is not None
+    return app.extensions.host
+
+
+def chat() -> Any:
+    """Commands of plugins do not look at it."""
+    return SessionId("nobody")
