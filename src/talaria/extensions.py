@@ -197,6 +197,9 @@ class Extensions:
 
     def with_providers(self, config: Config, environment: Mapping[str, str]) -> Config:
         """The settings, with the providers that plugins describe; what the person says of one counts more."""
+        for profile in self.providers.values():
+            for name in overridden(profile):
+                self.host.notices.append(f"Provider {profile.name} has its own {name}, which is not called here.")
         described = {name: _provider(profile, environment) for name, profile in self.providers.items()}
         return msgspec.structs.replace(config, providers={**described, **config.providers})
 
@@ -222,12 +225,7 @@ async def open_extensions(
         PluginHost(paths.consents_file(home), _wanted(config), services, clock), services, commands, clock, home
     )
 
-    def add_provider(profile: ProviderProfile) -> None:
-        extensions.providers[profile.name] = profile
-        for name in overridden(profile):
-            extensions.host.notices.append(f"Provider {profile.name} has its own {name}, which is not called here.")
-
-    bound = Bound(home, environment, extensions.host, bridge, services.ask, commands, add_provider)
+    bound = Bound(home, environment, extensions.host, bridge, services.ask, commands, extensions.providers)
     where = places(home, cwd, environment, with_project=config.plugins.project)
     found = {} if _is_safe_mode(environment) else discover(where)
     wanted = frozenset(config.plugins.enabled)

@@ -83,7 +83,7 @@ def contained(work: Callable[[], T]) -> T:
 
 def _said(fault: BaseException) -> str:
     try:
-        return str(fault)[:MAX_SAID_CHARS]
+        return " ".join(str(fault).split())[:MAX_SAID_CHARS]
     except Exception:  # noqa: BLE001  (somebody's `__str__`)
         return "(it cannot say what)"
 

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal, TypeVar
 
 import click
@@ -31,6 +32,7 @@ from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
 
 SHOWN_CHARS = 4_000
+ABOUT_CHARS = 100
 T = TypeVar("T")
 Kind = Literal["engine", "memory"]
 _SETTING: dict[Kind, str] = {"engine": "context.engine", "memory": "memory.provider"}
@@ -71,7 +73,8 @@ def list_plugins(ctx: click.Context, as_json: bool = False) -> None:
     if not rows:
         say(f"No plugins yet; `talaria plugins install PATH|GIT-URL` puts one into {settings.home / 'plugins'}.")
     for row in rows:
-        click.echo(printable(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {row.description}"))
+        about = shorten(row.description, ABOUT_CHARS, placeholder=" …")
+        click.echo(printable(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {about}"))
         for problem in row.problems:
             click.echo(printable(f"            ! {problem}"))
     for kind, named in choices.items():
@@ -105,6 +108,8 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
     after = read_text(folder / AFTER, SHOWN_CHARS)
     if after:
         click.echo(printable(after.strip()))
+    if manifest.packages:
+        click.echo(printable(f"It needs: {sys.executable} -m pip install {' '.join(manifest.packages)}"))
     for need in manifest.requires_env:
         click.echo(printable(f"It needs {need.name} ({need.description or need.url or 'see its README'}):"))
         click.echo(f"  talaria config set {need.name} …")
@@ -271,7 +276,7 @@ def _about(plugin: Plugin) -> Iterator[str]:
         "skills": [skill.name for skill in brought.skills],
         "context engine": [plugin.name] if brought.engine else [],
         "memory provider": [plugin.name] if brought.memory else [],
-        "needs": [need.name for need in about.requires_env],
+        "needs": [*(need.name for need in about.requires_env), *about.packages],
     }
     yield from (f"{title}: {', '.join(items)}" for title, items in parts.items() if items)
 

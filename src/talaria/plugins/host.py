@@ -4,6 +4,7 @@ A plugin's code is only run if the person has agreed to it as it is now. Whateve
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,7 +136,7 @@ class PluginHost:
             plugin.register = await within(lambda: _registered(plugin.found, ctx), LOAD_S, self._clock)
         except Broke as fault:
             plugin.status = "failed"
-            plugin.problems.append(f"{fault} while it was loaded")
+            plugin.problems.append(_why(fault))
             log.warning("plugin %s %s", plugin.key, fault, exc_info=True)
             return
         plugin.registered = ctx.registered
@@ -177,12 +178,22 @@ class PluginHost:
             raise Broke("cannot be asked again")
         kept = {name: list(callbacks) for name, callbacks in self.hooks.callbacks.items()}
         ctx = PluginContext(plugin.key, plugin.found.manifest, self._services)
+        token = loading.set(ctx)
         try:
             plugin.register(ctx)
         finally:  # some put their hooks into the table themselves
+            loading.reset(token)
             self.hooks.callbacks.clear()
             self.hooks.callbacks.update(kept)
         return ctx.registered
+
+
+def _why(fault: Broke) -> str:
+    missing = fault.__cause__
+    if isinstance(missing, ModuleNotFoundError) and missing.name:
+        package = missing.name.partition(".")[0]
+        return f"needs the Python package {package}, which is not there: {sys.executable} -m pip install {package}"
+    return f"{fault} while it was loaded"
 
 
 def _registered(found: Found, ctx: PluginContext) -> Register:

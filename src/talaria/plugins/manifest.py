@@ -34,6 +34,8 @@ class Manifest(msgspec.Struct, frozen=True):
     kind: Kind = "standalone"
     requires_env: tuple[EnvironmentNeed, ...] = ()
     optional_env: tuple[EnvironmentNeed, ...] = ()
+    packages: tuple[str, ...] = ()
+    """From PyPI, which it needs beside it."""
     warnings: tuple[str, ...] = ()
 
 
@@ -56,6 +58,7 @@ def read_manifest(folder: Path) -> Manifest:
         kind=kind,
         requires_env=tuple(_needs(fields.get("requires_env"))),
         optional_env=tuple(_needs(fields.get("optional_env"))),
+        packages=_words(fields.get("pip_dependencies")),
         warnings=warnings,
     )
 
@@ -79,6 +82,10 @@ def _read(file: Path) -> Mapping[str, Any]:
 def _word(fields: Mapping[str, Any], key: str) -> str:
     value = fields.get(key)
     return " ".join(str(value).split())[:500] if isinstance(value, str | int | float) else ""
+
+
+def _words(given: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in cast("list[object]", given)) if isinstance(given, list) else ()
 
 
 def _kind(given: object, folder: Path) -> tuple[Kind, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """The application that the aliases speak for. Plugins import names, and names are global: so there is one at a time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,8 @@ class Bound:
     bridge: Bridge
     ask: Ask
     commands: Commands
-    add_provider: Callable[[ProviderProfile], None]
+    providers: dict[str, ProviderProfile]
+    """Those that plugins describe, by name."""
 
 
 _applications: list[Bound] = []

@@ -12,8 +12,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _ALIASES = "talaria.compat.hermes.aliases"
-PACKAGES = ("agent", "gateway", "hermes_cli", "plugins", "tools")
-"""Empty but for their modules."""
+PACKAGES = ("agent", "gateway", "hermes_cli", "plugins", "providers", "tools")
+"""Empty but for their modules, unless they are one, too."""
 MODULES = {
     "agent.auxiliary_client": "agent_auxiliary_client",
     "agent.context_engine": "agent_context_engine",
@@ -27,6 +27,7 @@ MODULES = {
     "hermes_constants": "hermes_constants",
     "plugins.context_engine": "plugins_context_engine",
     "providers": "providers",
+    "providers.base": "providers",
     "tools.registry": "tools_registry",
 }
 
@@ -38,15 +39,15 @@ class AliasFinder(MetaPathFinder, Loader):
         path: Sequence[str] | None = None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        if fullname in PACKAGES:
-            return ModuleSpec(fullname, self, is_package=True)
-        return ModuleSpec(fullname, self) if fullname in MODULES else None
+        if fullname not in PACKAGES and fullname not in MODULES:
+            return None
+        return ModuleSpec(fullname, self, is_package=fullname in PACKAGES)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:  # noqa: ARG002
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__name__ in PACKAGES:
+        if module.__name__ not in MODULES:
             return
         real = importlib.import_module(f"{_ALIASES}.{MODULES[module.__name__]}")
         shown = {name: value for name, value in vars(real).items() if not name.startswith("__")}

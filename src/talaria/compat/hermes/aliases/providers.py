@@ -5,19 +5,17 @@ from talaria.plugins.models import OMIT_TEMPERATURE, ProviderProfile
 
 __all__ = ["OMIT_TEMPERATURE", "ProviderProfile", "get_provider_profile", "list_providers", "register_provider"]
 
-_profiles: dict[str, ProviderProfile] = {}
-
 
 def register_provider(profile: ProviderProfile) -> None:
     """The last one of a name counts."""
-    bound().add_provider(profile)
-    _profiles[profile.name] = profile
+    bound().providers[profile.name] = profile
 
 
 def get_provider_profile(name: str) -> ProviderProfile | None:
     """By name, or by another name that it answers to; only of those that plugins have registered."""
-    return _profiles.get(name) or next((one for one in _profiles.values() if name in one.aliases), None)
+    known = bound().providers
+    return known.get(name) or next((one for one in known.values() if name in one.aliases), None)
 
 
 def list_providers() -> list[ProviderProfile]:
-    return list(_profiles.values())
+    return list(bound().providers.values())
