@@ -184,13 +184,11 @@ def update_from_response(self, usage):
     assert self.said == "aside" """
     install("odd", odd(body))
     async with world(enabled=("odd",), engine="odd", clock=SystemClock()) as one:
-        server.say(*["aside"] * 40)
+        server.say(*["aside"] * 80)
         lives = [one.session(f"s{number}") for number in range(40)]
-        asking = [asyncio.create_task(one.ask(live)) for live in lives]
-        await asyncio.to_thread(server.wait_for_requests, 40, 30)
-        server.say(*["hello"] * 40)
-        reports = await asyncio.wait_for(asyncio.gather(*asking), 60)
-        assert {report.text for report in reports} == {"hello"}
+        reports = await asyncio.wait_for(asyncio.gather(*(one.ask(live) for live in lives)), 60)
+        assert {report.text for report in reports} == {"aside"}
+        assert len(server.requests) == 80
         assert one.notices == []
 
 
