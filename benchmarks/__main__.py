@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks import append, commands, crowd, memory, one_shot, search, tool_round, turns, version
+from benchmarks import append, commands, crowd, long_conversation, memory, one_shot, search, tool_round, turns, version
 from benchmarks.measuring import Plan
 from benchmarks.table import Row, header, line
 
@@ -14,6 +14,7 @@ ROWS: Mapping[str, Callable[[Plan], Iterator[Row]]] = {
     "version": version.rows,
     "one-shot": one_shot.rows,
     "turn": turns.rows,
+    "long-conversation": long_conversation.rows,
     "tool-round": tool_round.rows,
     "commands": commands.rows,
     "crowd": crowd.rows,

@@ -108,6 +108,8 @@ def nothing_said(answer: Assistant, request: Request, endpoint: Endpoint) -> Pro
 
 def with_own_ids(answer: Assistant, taken: AbstractSet[CallId]) -> Assistant:
     """Every call keeps the model's id if it has one that is new in this session, and gets another if not."""
+    if not answer.calls:
+        return answer
     seen = set(taken)
     parts: list[AssistantPart] = []
     for part in answer.parts:

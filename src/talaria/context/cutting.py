@@ -25,23 +25,35 @@ class Cut:
     """The person's last message, where that stands in the middle."""
 
 
-def cut(messages: Sequence[Message], tail_tokens: int, *, keeps_head: bool, keep_last: int | None = None) -> Cut:
-    """`keeps_head`: nothing was cut before, so the beginning still says what all is about.
+def cut(
+    messages: Sequence[Message],
+    *,
+    head_tokens: int,
+    tail_tokens: int,
+    keep_last: int | None = None,
+    not_before: int = 0,
+) -> Cut:
+    """`head_tokens`: 0 where something was cut before, so that the beginning is not the beginning any more.
 
     `keep_last`: the tail is that many messages of the person, and what followed, in place of a budget.
+    `not_before`: where the tail may begin, at the earliest.
     """
-    head = _head_end(messages) if keeps_head else 0
+    head = _head_end(messages, head_tokens)
     wanted = _tail_start(messages, tail_tokens) if keep_last is None else _start_of_last(messages, keep_last)
-    tail = max(head, _back_to_border(messages, wanted))
+    tail = max(head, not_before, _back_to_border(messages, wanted))
     asked = _asked(messages[:tail])
     has_newer = bool(_asked(messages[tail:]))
     return Cut(head, tail, asked[-1] if asked and not has_newer and asked[-1] >= head else None)
 
 
-def _head_end(messages: Sequence[Message]) -> int:
+def _head_end(messages: Sequence[Message], head_tokens: int) -> int:
     """Whole exchanges only: what follows the head begins with the person's side."""
-    ends = [index + 1 for index, message in enumerate(messages[:HEAD_MESSAGES]) if _is_final(message)]
-    return ends[-1] if ends else 0
+    end, size = 0, 0
+    for index, message in enumerate(messages[:HEAD_MESSAGES]):
+        size += size_tokens(message)
+        if _is_final(message) and size <= head_tokens:
+            end = index + 1
+    return end
 
 
 def _tail_start(messages: Sequence[Message], tail_tokens: int) -> int:

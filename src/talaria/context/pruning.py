@@ -4,14 +4,20 @@ Everything stays in the journal, where the `recall` tool finds it.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from talaria.model.messages import Assistant, AssistantPart, Image, Message, Text, ToolCall, ToolResult, User
+from talaria.model.messages import Assistant, AssistantPart, Image, Message, Text, ToolCall, ToolResult, User, UserPart
+from talaria.providers.history import size_tokens
 
 MAX_OUTPUT_CHARS = 200
 MAX_ARGUMENT_CHARS = 500
 _KEPT_ARGUMENT_CHARS = 120
+_LIMITS = (16_000, 8_000, 4_000, 2_000, 1_000)
+"""What is left of any text in the end, in characters: no less than it takes to make all of them fit."""
+
+Part = TypeVar("Part", bound=UserPart | AssistantPart)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, object]).decode
@@ -24,6 +30,47 @@ def pruned(messages: Sequence[Message]) -> tuple[Message, ...]:
         _pruned(message, is_repeated=isinstance(message, ToolResult) and newest[message.text] != index)
         for index, message in enumerate(messages)
     )
+
+
+def fitted(messages: Sequence[Message], tokens: int) -> tuple[Message, ...]:
+    """The same messages, the longest of them clipped until all take no more than `tokens`, if that is possible.
+
+    What the person said last stays as it is.
+    """
+    asked = (message for message in reversed(messages) if isinstance(message, User) and message.author == "person")
+    last = next(asked, None)
+    made = tuple(messages)
+    for limit in _LIMITS:
+        if sum(map(size_tokens, made)) <= tokens:
+            break
+        made = tuple(message if message is last else _clipped(message, limit) for message in made)
+    return made
+
+
+def clip(text: str, limit: int) -> str:
+    """Its beginning and its end, in about `limit` characters."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 3 // 4, limit // 4
+    return f"{text[:head]}\n[… {len(text) - head - tail:,} characters left out …]\n{text[-tail:]}"
+
+
+def _clipped(message: Message, limit: int) -> Message:
+    """The very same if it is short enough."""
+    match message:
+        case ToolResult() if len(message.text) > limit:
+            return msgspec.structs.replace(message, text=clip(message.text, limit))
+        case User() if any(isinstance(part, Text) and len(part.text) > limit for part in message.parts):
+            return msgspec.structs.replace(message, parts=tuple(_clipped_part(part, limit) for part in message.parts))
+        case Assistant() if len(message.text) + sum(len(call.arguments) for call in message.calls) > limit:
+            parts = tuple(_clipped_part(part, limit) for part in _short_calls(message))
+            return msgspec.structs.replace(message, parts=parts)
+        case _:
+            return message
+
+
+def _clipped_part(part: Part, limit: int) -> Part | Text:
+    return Text(clip(part.text, limit)) if isinstance(part, Text) else part
 
 
 def _pruned(message: Message, *, is_repeated: bool) -> Message:

@@ -1,7 +1,6 @@
 """Whether making a conversation shorter still helps: told from the compactions that the journal has."""
 
 from talaria.model.compaction import Compacted
-from talaria.model.usage import Usage
 
 MAX_FRUITLESS = 2
 COOL_DOWN_S = 600.0
@@ -25,9 +24,9 @@ class Compactions:
             self._local_in_a_row = 0
             self._failed_at = None
 
-    def read(self, usage: Usage) -> None:
-        """An answer came, and its model has counted the prompt."""
-        if 0 < usage.prompt < self._threshold:
+    def read(self, prompt_tokens: int) -> None:
+        """An answer came, and its prompt was so long: as its model counted it, or else as we believe."""
+        if 0 < prompt_tokens < self._threshold:
             self._fruitless = self._local_in_a_row = 0
 
     @property

@@ -14,6 +14,12 @@ Encode = Callable[[Message], bytes]
 CHARS_PER_TOKEN = 3.5
 MESSAGE_TOKENS = 8
 """What a message takes besides its text."""
+UNCOUNTED = 1.15
+"""As long as no model has counted, rather too much than too little."""
+DENSEST = 1.75
+"""Times our estimate: as dense as any text is."""
+UNBELIEVABLE = 7
+"""Times our estimate: no text has so many tokens."""
 IMAGE_CHARS = 5000
 """An image is about that much text."""
 
@@ -21,19 +27,23 @@ IMAGE_CHARS = 5000
 class History:
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._call_ids: set[CallId] = set()
+        self._counted: tuple[int, int] | None = None
+        """Tokens that a model counted last, and our estimate of the messages at that moment."""
         self.rebuild(messages)
 
     def rebuild(self, messages: Iterable[Message]) -> None:
-        """Begin anew with these: the conversation was made shorter. Ids of calls are still never used again."""
+        """Begin anew with these: the conversation was made shorter. Ids of calls are still never used again.
+
+        What models counted was another prompt; only how dense its text is still holds.
+        """
         self._messages: list[Message] = []
         self._encoded: dict[str, list[bytes]] = {}
         self._answer: Assistant | None = None
         self._missing: list[CallId] = []
-        self._chars = 0
-        self._measured: tuple[int, int] | None = None
-        """Tokens that a model counted, and our characters at that moment."""
+        self._tokens = 0
+        self._is_counted = False
         for message in messages:
-            self.append(message)
+            self._take(message)
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -51,10 +61,14 @@ class History:
         return self._call_ids
 
     def append(self, message: Message) -> None:
-        self._messages.append(message)
-        self._chars += size_chars(message)
+        self._take(message)
         if isinstance(message, Assistant) and message.usage is not None and message.usage.total:
-            self._measured = (message.usage.total, self._chars)
+            self._counted = (message.usage.total, self._tokens)
+            self._is_counted = True
+
+    def _take(self, message: Message) -> None:
+        self._messages.append(message)
+        self._tokens += size_tokens(message)
         match message:
             case Assistant() if message.calls:
                 self._answer = message
@@ -80,9 +94,15 @@ class History:
 
         `overhead_chars` is the size of what else is sent. A count that no text could have is not believed.
         """
-        chars = self._chars + overhead_chars
-        counted, chars_then = self._measured or (0, -overhead_chars)
-        return int(min(counted + (self._chars - chars_then) / CHARS_PER_TOKEN, 2 * chars))
+        overhead = overhead_chars / CHARS_PER_TOKEN
+        ours = self._tokens + overhead
+        if self._counted is None:
+            return int(ours * UNCOUNTED)
+        counted, ours_then = self._counted
+        density = min(max(counted / (ours_then + overhead), 1), DENSEST)
+        if not self._is_counted:
+            return int(ours * density)
+        return int(min(counted + (self._tokens - ours_then) * density, ours * UNBELIEVABLE))
 
     def encoded(self, key: str, encode: Encode) -> Sequence[bytes]:
         """Bytes per message under `key`; only messages new to that key are encoded."""
@@ -93,14 +113,19 @@ class History:
 
 def size_tokens(message: Message) -> int:
     """About."""
-    return int(size_chars(message) / CHARS_PER_TOKEN) + MESSAGE_TOKENS
+    return int(_size_chars(message) / CHARS_PER_TOKEN) + MESSAGE_TOKENS
 
 
-def size_chars(message: Message) -> int:
+def _size_chars(message: Message) -> int:
     match message:
         case User():
-            return sum(IMAGE_CHARS if isinstance(part, Image) else len(part.text) for part in message.parts)
+            return sum(IMAGE_CHARS if isinstance(part, Image) else _length(part.text) for part in message.parts)
         case Assistant():
-            return len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.calls)
+            return _length(message.text) + sum(len(call.name) + _length(call.arguments) for call in message.calls)
         case ToolResult():
-            return len(message.text)
+            return _length(message.text)
+
+
+def _length(text: str) -> int:
+    """Signs that few write take more tokens: as many more as their bytes suggest, half believed."""
+    return len(text) if text.isascii() else (len(text) + len(text.encode("utf-8", "replace"))) // 2
