@@ -1,7 +1,9 @@
 """The examples in docs/how-to work as they stand."""
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,10 @@ from talaria.compose import read_settings
 from talaria.config.routes import plan
 from talaria.config.selection import Choice, choose, endpoint
 from talaria.model.secret import Secret
+from talaria.testing import ModelServer, Reply, call
+from talaria.testing.servers.replies import Usage
 
+TALARIA = (sys.executable, "-m", "talaria.cli.main")
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 
 
@@ -62,3 +67,65 @@ def test_the_fallbacks_of_the_how_to_are_understood(tmp_path: Path) -> None:
         900,
     )
     assert second.label == "openrouter:openrouter/auto"
+
+
+def run(home: Path, *arguments: str) -> str:
+    environment = {**os.environ, "TALARIA_HOME": str(home / "home")}
+    ran = subprocess.run(
+        [*TALARIA, *arguments], cwd=home, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    return ran.stdout
+
+
+def written(folder: Path, file: str, name: str) -> Path:
+    folder.mkdir()
+    manifests = blocks(file, "yaml")
+    (folder / "plugin.yaml").write_text(manifests[0] if manifests else f"name: {name}\n")
+    (folder / "__init__.py").write_text(block(file, "python"))
+    return folder
+
+
+def test_the_plugin_of_the_how_to_works(tmp_path: Path) -> None:
+    written(tmp_path / "almanac", "add-a-plugin.md", "almanac")
+    lines = block("add-a-plugin.md", "sh").splitlines()
+    said = [run(tmp_path, *shlex.split(line)[1:]) for line in lines][-1]
+    assert "full" in said
+    blocked = run(tmp_path, "chat", "-m", "demo", "-q", "run rm notes.txt")
+    assert "does not let things be deleted" in blocked
+    moon = subprocess.run(
+        [*TALARIA, "chat", "-m", "demo"],
+        cwd=tmp_path,
+        env={**os.environ, "TALARIA_HOME": str(tmp_path / "home")},
+        input="/moon 21\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "waning" in moon.stderr
+
+
+def test_the_context_engine_of_the_how_to_works(tmp_path: Path) -> None:
+    written(tmp_path / "attic", "add-a-context-engine.md", "attic")
+    for line in block("add-a-context-engine.md", "sh").splitlines():
+        run(tmp_path, *shlex.split(line)[1:])
+    config = tmp_path / "home" / "config.yaml"
+    with ModelServer() as server:
+        model = f"model: {{default: m, base_url: '{server.base_url}', context_length: 4000}}\n"
+        config.write_text(model + config.read_text())
+        server.say(*(Reply(f"answer {n} " + "word " * 20, usage=Usage(input=500 * n)) for n in range(8)))
+        server.say(Reply(calls=(call("attic_search", word="answer 2"),)), "found")
+        lines = "".join(f"question {n}\n" for n in range(9))
+        subprocess.run(
+            [*TALARIA, "chat"],
+            cwd=tmp_path,
+            env={**os.environ, "TALARIA_HOME": str(tmp_path / "home")},
+            input=lines,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        sent = [request.body.decode() for request in server.requests]
+    assert "older messages are in the attic" in sent[-1]
+    assert "answer 2" in json.loads(json.loads(sent[-1])["messages"][-1]["content"])[0]

@@ -25,6 +25,7 @@ from talaria.store.base import CallIntended, Write
 from talaria.testing.clock import ManualClock
 from talaria.testing.proxies import JournalProxy
 from talaria.testing.rules import transcript_problems
+from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run
 from talaria.tools.function import FunctionTool, tool
 
@@ -426,7 +427,7 @@ async def test_a_gate_that_says_no_leaves_the_tool_alone(scene: "Scene") -> None
 
     ran: list[str] = []
 
-    class Closed:
+    class Closed(OpenGate):
         async def admit(self, call: ToolCall, invocation: Invocation) -> None:
             raise Denied("Not today.")
 

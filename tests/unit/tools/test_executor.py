@@ -171,7 +171,7 @@ def test_file_for_long_output_stays_in_its_folder_whatever_the_id(scope: Scope, 
 
 
 async def test_gate_is_asked_with_the_call(scope: Scope) -> None:
-    class Refusing:
+    class Refusing(OpenGate):
         async def admit(self, call: ToolCall, invocation: Invocation) -> None:
             raise Denied(f"no to {call.name}: {invocation.question}")
 
