@@ -1,7 +1,6 @@
 """The plugins of one application: loaded, settled, and wired to what they may ask of it. Only imported where some are
 wanted."""
 
-import json
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -26,14 +25,13 @@ from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
 from talaria.model import dialect
 from talaria.model.clock import Clock
-from talaria.model.errors import ModelCorrectable
-from talaria.model.ids import SessionId, new_call_id
-from talaria.model.messages import ToolCall
+from talaria.model.ids import SessionId
 from talaria.model.secret import Secret
 from talaria.model.usage import NO_USAGE
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import Contributions, gather
 from talaria.plugins.discovery import Found, discover, places
+from talaria.plugins.dispatching import dispatch
 from talaria.plugins.host import Plugin, PluginHost, Wanted
 from talaria.plugins.instances import fresh
 from talaria.plugins.llm import Answer, PluginLlm, Question
@@ -43,7 +41,7 @@ from talaria.providers.base import WireName
 from talaria.runtime import current
 from talaria.runtime.auxiliary import Auxiliary
 from talaria.runtime.commands import Commands
-from talaria.tools.executor import Executor
+from talaria.waiting import in_thread
 
 BUILD_S = 30.0
 _WIRES: Mapping[str, WireName] = {
@@ -92,11 +90,7 @@ class PluginServices:
         return Answer(said.text, model=where, tokens=said.usage or NO_USAGE)
 
     def dispatch(self, tool: str, arguments: dict[str, Any]) -> str:
-        serving = current.serving.get()
-        if serving is None:
-            raise RuntimeError("Tools can be called while a conversation runs.")
-        call = ToolCall(new_call_id(), tool, json.dumps(arguments))
-        return self.bridge.run(lambda: _dispatched(call, serving.tools))
+        return dispatch(self.bridge, tool, arguments)
 
     def inject(self, content: str, role: str) -> bool:
         return self.inject_into is not None and self.inject_into(content, role)
@@ -113,16 +107,6 @@ class PluginServices:
         return self.setting(plugin, f"llm.{what}", default=False) is True
 
 
-async def _dispatched(call: ToolCall, tools: Executor) -> str:
-    """Through the same gate as the model's calls."""
-    try:
-        prepared = tools.prepare(call)
-        await tools.admit(prepared)
-    except ModelCorrectable as refusal:
-        return json.dumps({"error": str(refusal)})
-    return (await tools.run(prepared)).text
-
-
 @dataclass(slots=True)
 class Extensions:
     host: PluginHost
@@ -132,6 +116,8 @@ class Extensions:
     home: Path
     providers: dict[str, ProviderProfile] = field(default_factory=dict[str, ProviderProfile])
     brought: Contributions = field(default_factory=Contributions)
+    shared: dict[str, Lane] = field(default_factory=dict[str, Lane])
+    """Of engines that cannot be copied."""
 
     @property
     def notices(self) -> Sequence[str]:
@@ -161,8 +147,7 @@ class Extensions:
         plugin = self.brought.engines.get(name)
         if plugin is None or name == BUILTIN_ENGINE:
             return None
-        shared = Lane(self.clock)
-        return EngineHost(name, lambda: self._engine(plugin, shared), builtin, is_automatic=is_automatic)
+        return EngineHost(name, lambda: self._engine(plugin), builtin, is_automatic=is_automatic)
 
     def hooks(self) -> Hooks:
         name = self.services.config.memory.provider or ""
@@ -173,7 +158,7 @@ class Extensions:
     def _memory_maker(self, name: str, plugin: Plugin) -> Callable[[Tell], MemoryHost]:
         return lambda tell: MemoryHost(name, lambda: self._memory(plugin), tell)
 
-    async def _engine(self, plugin: Plugin, shared: Lane) -> Instance:
+    async def _engine(self, plugin: Plugin) -> Instance:
         registered = plugin.registered.engine
         if registered is None:
             raise Broke("has no engine any more")
@@ -184,7 +169,7 @@ class Extensions:
             return Instance(made, Lane(self.clock))
         warning = f"Context engine {plugin.name} cannot be copied: all conversations of this process share one."
         log.warning("%s", warning)
-        return Instance(registered, shared, warning)
+        return Instance(registered, self.shared.setdefault(plugin.key, Lane(self.clock)), warning)
 
     async def _memory(self, plugin: Plugin) -> MemoryInstance:
         registered = plugin.registered.memory
@@ -227,7 +212,7 @@ async def open_extensions(
 
     bound = Bound(home, environment, extensions.host, bridge, services.ask, commands, extensions.providers)
     where = places(home, cwd, environment, with_project=config.plugins.project)
-    found = {} if _is_safe_mode(environment) else discover(where)
+    found = {} if _is_safe_mode(environment) else await in_thread(lambda: discover(where))
     wanted = frozenset(config.plugins.enabled)
     surroundings = _Surroundings(
         home, environment, [one for one in found.values() if {one.key, one.manifest.name} & wanted]

@@ -71,7 +71,9 @@ class Agent:
         """Interrupts a turn that still runs, be it of a stream that nobody reads to its end."""
         self.interrupt()
         async with self._lock:
-            self._live = None
+            live, self._live = self._live, None
+            if live is not None:
+                await live.close()
             await self._stack.aclose()
         self._lock = asyncio.Lock()  # the next use may be in another event loop
 

@@ -107,7 +107,7 @@ class EngineHost:
         given = await self._call(
             "compress",
             as_dicts(messages),
-            seconds=COMPRESS_S,
+            seconds=COMPRESS_S if wish.seconds is None else min(COMPRESS_S, wish.seconds),
             opaque=("current_tokens",),
             current_tokens=wish.tokens,
             focus_topic=wish.focus or None,

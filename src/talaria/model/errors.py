@@ -2,7 +2,7 @@
 
 TalariaError
 ├── UserFacing          say it to the person       UnknownSession, SessionBusy, LimitReached, BadInput
-├── OperatorError       someone must change setup  BadConfig, MissingCredential, StoreDamaged, StoreTooNew
+├── OperatorError       someone must change setup  BadConfig, MissingCredential, StoreDamaged, StoreTooNew, NameTaken
 ├── ModelCorrectable    becomes a tool result      BadArguments, ToolFailed, Denied
 ├── Transient           try again                  StoreUnavailable, RateLimited, Overloaded, Disconnected
 └── Fenced              stop quietly: another owner runs this session now

@@ -19,6 +19,7 @@ from talaria.plugins.discovery import ENGINES, MEMORY, MODELS, Found
 from talaria.plugins.hooks import VALID_HOOKS, HookTable
 from talaria.plugins.loading import LOAD_S, Register, loading, register_of
 from talaria.plugins.registered import Registered
+from talaria.waiting import in_thread
 
 Status = Literal["loaded", "available", "disabled", "not chosen", "changed", "failed"]
 
@@ -68,22 +69,23 @@ class PluginHost:
 
     async def load(self, found: Mapping[str, Found], *, before_hermes: Callable[[], None]) -> None:
         """`before_hermes` is called once, before the first that may import Hermes' names."""
-        consents = consent.read(self._consents)
+        self.plugins = await in_thread(lambda: self._all_judged(found))
         is_prepared = False
-        for one in found.values():
-            plugin = self._judged(one, consents)
-            self.plugins[one.key] = plugin
-            if plugin.status != "loaded":
-                continue
-            if one.is_hermes_style and not is_prepared:
+        for plugin in self.loaded:
+            if plugin.found.is_hermes_style and not is_prepared:
                 before_hermes()
                 is_prepared = True
             await self._load(plugin)
-        self._remember_commands(consents)
+        await in_thread(self._remember_commands)
         self.notices.extend(self._complaints())
 
-    def _remember_commands(self, consents: dict[str, Consent]) -> None:
+    def _all_judged(self, found: Mapping[str, Found]) -> dict[str, Plugin]:
+        consents = consent.read(self._consents)
+        return {one.key: self._judged(one, consents) for one in found.values()}
+
+    def _remember_commands(self) -> None:
         """So that `talaria NAME` is known without loading anybody."""
+        consents = consent.read(self._consents)
         known = {
             plugin.key: Consent(consents[plugin.key].content, {one.name: one.help for one in plugin.registered.cli})
             for plugin in self.loaded
@@ -122,6 +124,8 @@ class PluginHost:
             return Plugin(found, "failed", ["its code is not there"])
         content = consent.content_of(found.place)
         known = consents.get(found.key)
+        if known is None and found.source == "project":
+            return Plugin(found, "changed", ["came with this project, and you have not agreed to it"])
         if known is None:
             consents[found.key] = Consent(content)
             consent.write(self._consents, consents)
@@ -150,8 +154,8 @@ class PluginHost:
         for plugin in self.plugins.values():
             if plugin.status == "changed":
                 yield (
-                    f"Plugin {plugin.key} has changed since you enabled it and is not loaded; "
-                    f"look at it, then: talaria plugins enable {plugin.key}"
+                    f"Plugin {plugin.key} {plugin.problems[0]}; it is not loaded. "
+                    f"Look at it, then: talaria plugins enable {plugin.key}"
                 )
             elif plugin.status == "failed" and {plugin.key, plugin.name} & self._wanted.enabled:
                 yield f"Plugin {plugin.key} is not loaded: it {plugin.problems[0]}."

@@ -1,5 +1,6 @@
 """For which conversation code runs: known to all that a turn calls, in whatever thread that is."""
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ class Serving:
     conversation: str
     platform: str
     person: str
-    tools: Executor
+    tools: Callable[[], Executor]
+    """As they are now."""
 
 
 serving: ContextVar[Serving | None] = ContextVar("serving", default=None)

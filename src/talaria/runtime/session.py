@@ -126,9 +126,7 @@ class LiveSession:
             added = await self._hooks.before_turn(turn.facts, message.text, tuple(self._view.history), tell)
             opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message, added)))
             report = await self._run(turn, recorder, self._answer, opening)
-            await self._hooks.after_turn(
-                turn.facts, message.text, report.text, tuple(self._view.history), report.outcome
-            )
+            await self._told_of(turn, message.text, report)
             return report
 
     async def resume(self, observer: Observer = ignore) -> Report | None:
@@ -141,7 +139,16 @@ class LiveSession:
             recorder = self._recorder(epoch, observer)
             turn = self._new_turn(self._view.open_turn, recorder)
             turn.budget.carry(self._view.usage, self._setup.route.primary)
-            return await self._run(turn, recorder, self._go_on)
+            report = await self._run(turn, recorder, self._go_on)
+            await self._told_of(turn, self._last_asked(), report)
+            return report
+
+    async def _told_of(self, turn: Turn, asked: str, report: Report) -> None:
+        await self._hooks.after_turn(turn.facts, asked, report.text, tuple(self._view.history), report.outcome)
+
+    def _last_asked(self) -> str:
+        said = [one for one in self._view.history if isinstance(one, User) and one.author == "person"]
+        return said[-1].text if said else ""
 
     async def compact(self, observer: Observer = ignore, *, focus: str = "", keep_last: int | None = None) -> bool:
         """Make the conversation shorter for the model, as the person wishes. False: there is nothing to leave out."""
@@ -280,7 +287,7 @@ class LiveSession:
         setup = self._setup
         conversation = setup.conversation or self.id
         token = current.serving.set(
-            current.Serving(self.id, conversation, setup.platform, setup.person, self._executor())
+            current.Serving(self.id, conversation, setup.platform, setup.person, self._executor)
         )
         try:
             yield

@@ -154,7 +154,7 @@ class Application:
     async def serve(self, gate: Gate) -> None:
         tools = Toolbox(await usable(self.brought.tools, SystemClock()))
         executor = Executor(tools, gate, Scope(SessionId("s1"), self.home, self.home))
-        serving.set(Serving(SessionId("s1"), "telegram:7", "telegram", "anna", executor))
+        serving.set(Serving(SessionId("s1"), "telegram:7", "telegram", "anna", lambda: executor))
 
 
 @pytest_asyncio.fixture

@@ -7,13 +7,9 @@ from typing import Any
 import msgspec
 
 from talaria.compat.hermes.bound import bound
-from talaria.model.errors import ModelCorrectable
-from talaria.model.ids import new_call_id
-from talaria.model.messages import ToolCall
+from talaria.plugins.dispatching import dispatch
 from talaria.plugins.loading import loading
 from talaria.plugins.registered import PluginTool
-from talaria.runtime.current import serving
-from talaria.tools.executor import Executor
 
 __all__ = ["ToolRegistry", "registry", "tool_error", "tool_result"]
 
@@ -52,15 +48,8 @@ class ToolRegistry:
         ctx.register_tool(name, toolset, schema, handler, check_fn, description=description, override=override)
 
     def dispatch(self, name: str, args: dict[str, Any] | None = None, **_: Any) -> str:
-        """Run a tool of the conversation that is being served, past its gate. What goes wrong is in the answer."""
-        current = serving.get()
-        if current is None:
-            return tool_error("There is no conversation here whose tools could be used.")
-        call = ToolCall(new_call_id(), name, _json(args or {}))
-        try:
-            return bound().bridge.run(lambda: _run(current.tools, call))
-        except ModelCorrectable as refusal:
-            return tool_error(refusal)
+        """As a plugin's `ctx.dispatch_tool`."""
+        return dispatch(bound().bridge, name, dict(args or {}))
 
     def get_all_tool_names(self) -> list[str]:
         return sorted(_tools())
@@ -90,13 +79,6 @@ class ToolRegistry:
 
 
 registry = ToolRegistry()
-
-
-async def _run(executor: Executor, call: ToolCall) -> str:
-    prepared = executor.prepare(call)
-    await executor.admit(prepared)
-    result = await executor.run(prepared)
-    return tool_error(result.text) if result.is_error else result.text
 
 
 def _tools() -> dict[str, PluginTool]:
