@@ -2,18 +2,16 @@
 wanted."""
 
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 import msgspec
 
 from talaria.agent.hooks import Hooks, Tell
-from talaria.compat.hermes import finder
 from talaria.compat.hermes.bound import Bound, bind, release
+from talaria.compat.hermes.surroundings import Surroundings
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
 from talaria.context.base import Keeper
@@ -23,23 +21,17 @@ from talaria.foreign import Broke, Lane, within
 from talaria.memory.host import Instance as MemoryInstance
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
-from talaria.model import dialect
 from talaria.model.clock import Clock
-from talaria.model.ids import SessionId
 from talaria.model.secret import Secret
-from talaria.model.usage import NO_USAGE
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import Contributions, gather
-from talaria.plugins.discovery import Found, discover, places
-from talaria.plugins.dispatching import dispatch
+from talaria.plugins.discovery import discover, places
 from talaria.plugins.host import Plugin, PluginHost, Wanted
 from talaria.plugins.instances import fresh
-from talaria.plugins.llm import Answer, PluginLlm, Question
 from talaria.plugins.models import ProviderProfile, overridden
+from talaria.plugins.services import PluginServices
 from talaria.plugins.session_hooks import SessionHooks
 from talaria.providers.base import WireName
-from talaria.runtime import current
-from talaria.runtime.auxiliary import Auxiliary
 from talaria.runtime.commands import Commands
 from talaria.waiting import in_thread
 
@@ -54,61 +46,9 @@ _WIRES: Mapping[str, WireName] = {
 log = logging.getLogger(__name__)
 
 
-class Inject(Protocol):
-    def __call__(self, content: str, role: str) -> bool: ...
-
-
-@dataclass(slots=True)
-class PluginServices:
-    """What plugins may ask for; the application stands behind it once it is open."""
-
-    config: Config
-    bridge: Bridge
-    profile_name: str = "default"
-    auxiliary: Callable[[str, str | None], Auxiliary] | None = None
-    """For a purpose, and with a model that the plugin has chosen; there once the application is open."""
-    inject_into: Inject | None = None
-    """The terminal's chat, while there is one."""
-
-    def llm(self, plugin: str) -> PluginLlm:
-        return PluginLlm(plugin, self.bridge, self.ask, may_choose=self._allows(plugin, "allow_model_override"))
-
-    async def ask(self, question: Question) -> Answer:
-        serving = current.serving.get()
-        if self.auxiliary is None:
-            raise RuntimeError("Talaria has no model open yet: ask when a conversation runs.")
-        system, messages = dialect.question(question.messages)
-        said = await self.auxiliary(question.purpose, question.model or None).ask(
-            messages,
-            system=system,
-            session=serving.session if serving else SessionId("plugins"),
-            person=serving.person if serving else "local",
-            max_output=question.max_tokens,
-            seconds=question.seconds,
-        )
-        _, _, where = said.origin.rpartition(" ")
-        return Answer(said.text, model=where, tokens=said.usage or NO_USAGE)
-
-    def dispatch(self, tool: str, arguments: dict[str, Any]) -> str:
-        return dispatch(self.bridge, tool, arguments)
-
-    def inject(self, content: str, role: str) -> bool:
-        return self.inject_into is not None and self.inject_into(content, role)
-
-    def setting(self, plugin: str, key: str, default: Any) -> Any:
-        value: Any = self.config.plugins.entries.get(plugin, {})
-        for name in key.split("."):
-            if not isinstance(value, dict) or name not in value:
-                return default
-            value = value[name]  # pyright: ignore[reportUnknownVariableType]
-        return value  # pyright: ignore[reportUnknownVariableType]
-
-    def _allows(self, plugin: str, what: str) -> bool:
-        return self.setting(plugin, f"llm.{what}", default=False) is True
-
-
 @dataclass(slots=True)
 class Extensions:
+    config: Config
     host: PluginHost
     services: PluginServices
     commands: Commands
@@ -132,7 +72,7 @@ class Extensions:
     def settle(self, taken: frozenset[str]) -> None:
         """Who gets which name; `taken` are those of our own tools."""
         self.brought = gather(self.host, taken, self.commands, self.clock)
-        engine, memory = self.services.config.context.engine, self.services.config.memory.provider
+        engine, memory = self.config.context.engine, self.config.memory.provider
         if engine != BUILTIN_ENGINE and engine not in self.brought.engines:
             self.host.notices.append(
                 f"No loaded plugin has the context engine {engine!r} of config.yaml; Talaria's own is used. "
@@ -143,14 +83,14 @@ class Extensions:
 
     def keeper(self, builtin: Keeper, *, is_automatic: bool) -> Keeper | None:
         """With the engine that is chosen; None: that is the built-in one."""
-        name = self.services.config.context.engine
+        name = self.config.context.engine
         plugin = self.brought.engines.get(name)
         if plugin is None or name == BUILTIN_ENGINE:
             return None
         return EngineHost(name, lambda: self._engine(plugin), builtin, is_automatic=is_automatic)
 
     def hooks(self) -> Hooks:
-        name = self.services.config.memory.provider or ""
+        name = self.config.memory.provider or ""
         plugin = self.brought.memory.get(name)
         memory = None if plugin is None else self._memory_maker(name, plugin)
         return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, memory)
@@ -205,16 +145,14 @@ async def open_extensions(
     home: Path, config: Config, environment: Mapping[str, str], cwd: Path, clock: Clock, commands: Commands
 ) -> AsyncGenerator[Extensions]:
     bridge = Bridge()
-    services = PluginServices(config, bridge, _profile(home))
-    extensions = Extensions(
-        PluginHost(paths.consents_file(home), _wanted(config), services, clock), services, commands, clock, home
-    )
-
-    bound = Bound(home, environment, extensions.host, bridge, services.ask, commands, extensions.providers)
+    services = PluginServices(bridge, config.plugins.entries, _profile(home))
+    host = PluginHost(paths.consents_file(home), _wanted(config), services, clock)
+    extensions = Extensions(config, host, services, commands, clock, home)
+    bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
     where = places(home, cwd, environment, with_project=config.plugins.project)
     found = {} if _is_safe_mode(environment) else await in_thread(lambda: discover(where))
     wanted = frozenset(config.plugins.enabled)
-    surroundings = _Surroundings(
+    surroundings = Surroundings(
         home, environment, [one for one in found.values() if {one.key, one.manifest.name} & wanted]
     )
     bridge.open()
@@ -245,33 +183,3 @@ def _profile(home: Path) -> str:
 
 def _is_safe_mode(environment: Mapping[str, str]) -> bool:
     return any(environment.get(name, "") not in ("", "0") for name in ("TALARIA_SAFE_MODE", "HERMES_SAFE_MODE"))
-
-
-class _Surroundings:
-    """What plugins for Hermes expect around them: its names, its home, and of `.env` what they declare to need."""
-
-    def __init__(self, home: Path, environment: Mapping[str, str], found: Sequence[Found]) -> None:
-        self._home = home
-        self._environment = environment
-        self._found = found
-        self._added: list[str] = []
-        self._is_prepared = False
-
-    def prepare(self) -> None:
-        self._is_prepared = True
-        finder.install()
-        self._add("HERMES_HOME", str(self._home))
-        for one in self._found:
-            for need in (*one.manifest.requires_env, *one.manifest.optional_env):
-                self._add(need.name, self._environment.get(need.name, ""))
-
-    def _add(self, name: str, value: str) -> None:
-        if value and name not in os.environ:
-            os.environ[name] = value
-            self._added.append(name)
-
-    def restore(self) -> None:
-        for name in self._added:
-            os.environ.pop(name, None)
-        if self._is_prepared:
-            finder.remove()
