@@ -207,6 +207,18 @@ class Sessions(Protocol):
         ...
 
 
+class Adoption(Protocol):
+    """Conversations that began elsewhere. Beside `Sessions`, because only an import needs it."""
+
+    async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
+        """Take a session over with its journal, whose times stay. False: its id is here already, nothing changes.
+
+        A parent that is not here is left out; a title that is taken gets a number. The journal must be at rest:
+        `BrokenRuleError` if a turn in it has no end, as nobody would have its calls.
+        """
+        ...
+
+
 OutboxState = Literal["pending", "started", "sent", "failed", "expired"]
 
 

@@ -19,6 +19,7 @@ from talaria.compat.hermes import finder
 from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.context.counting import CanonicalUsage, as_dict
 from talaria.context.engine import ContextEngine
+from talaria.foreign import Background
 from talaria.memory.provider import MemoryProvider
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadConfig, BadInput, Denied
@@ -682,7 +683,7 @@ async def test_a_hook_is_fired_from_a_thread_and_not_where_that_would_stop_the_l
 
 async def test_what_plugins_say_to_a_call_can_be_asked(alias: Import, application: Application) -> None:
     ask = alias("hermes_cli.plugins").get_pre_tool_call_directive
-    application.host.hooks.add("x", "pre_tool_call", lambda: {"action": "dance"})
+    application.host.hooks.add("x", "pre_tool_call", lambda: {"action": "dance"}, Background())
     await application.load({"demo": PLUGIN})
     assert await asyncio.to_thread(ask, "rm", {"path": "/"}, session_id="s1") == ("block", "not that")
     assert await asyncio.to_thread(ask, "ls", None) == (None, None)

@@ -121,7 +121,7 @@ def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
 def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None:
     match write:
         case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Undone() | Noted():
-            _append(tables, session, write, now)
+            append(tables, session, write, now)
         case CallIntended(turn, call):
             _intend(tables, session, CallRow(turn, call, "intent", now, None))
         case CallStarted(call_id):
@@ -185,7 +185,8 @@ def _post(tables: Tables, session: SessionId, part: Outgoing) -> None:
     )
 
 
-def _append(tables: Tables, session: SessionId, entry: Entry, now: float) -> None:
+def append(tables: Tables, session: SessionId, entry: Entry, now: float) -> None:
+    """One entry at the journal's end, and what the session's row tells of it."""
     row = tables.row(session)
     seq = row.entries[-1].seq + 1 if row.entries else 1
     tables.sessions[session] = SessionRow(

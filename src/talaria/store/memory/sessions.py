@@ -6,11 +6,13 @@ from dataclasses import replace
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.entries import Entry, MessageAdded, TurnStarted
+from talaria.model.entries import Entry, MessageAdded, Recorded, TurnStarted
 from talaria.model.errors import BadInput, SessionBusy, UnknownSession
 from talaria.model.ids import SessionId, TurnId
+from talaria.store.adopting import check_at_rest, free_title
 from talaria.store.base import BrokenRuleError, NewSession, Session
 from talaria.store.excerpts import preview
+from talaria.store.memory.journal import append
 from talaria.store.memory.tables import Memory, SessionRow, Tables
 
 
@@ -21,10 +23,7 @@ class Sessions:
 
     async def create(self, new: NewSession) -> Session:
         with self._memory.transaction() as tables:
-            now = self._clock.now()
-            session = Session(
-                **msgspec.structs.asdict(new), created_at=now, updated_at=now, open_turn=None, message_count=0
-            )
+            session = _begun(new, self._clock.now())
             _insert(tables, SessionRow(session))
         return session
 
@@ -76,6 +75,26 @@ class Sessions:
             copy = _copy(tables, tables.row(session), new, title, self._clock.now())
             _insert(tables, copy)
         return copy.session
+
+    async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
+        with self._memory.transaction() as tables:
+            if new.id in tables.sessions:
+                return False
+            _insert(tables, SessionRow(_begun(_as_it_fits(tables, new), created_at)))
+            for recorded in journal:
+                append(tables, new.id, recorded.entry, recorded.at)
+            check_at_rest(tables.row(new.id).session)
+        return True
+
+
+def _begun(new: NewSession, at: float) -> Session:
+    return Session(**msgspec.structs.asdict(new), created_at=at, updated_at=at, open_turn=None, message_count=0)
+
+
+def _as_it_fits(tables: Tables, new: NewSession) -> NewSession:
+    taken = {row.session.title for row in tables.sessions.values()}
+    parent = new.parent if new.parent in tables.sessions else None
+    return msgspec.structs.replace(new, parent=parent, title=free_title(new.title, taken.__contains__))
 
 
 def _insert(tables: Tables, row: SessionRow) -> None:

@@ -188,7 +188,7 @@ def _check_epoch(db: Connection, session: SessionId, epoch: Epoch) -> None:
 def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None:
     match write:
         case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Undone() | Noted():
-            _append(db, session, write, now)
+            append(db, session, write, now)
         case CallIntended(turn, call):
             db.execute(
                 "INSERT INTO calls (session, id, turn, name, arguments, state, created_at)"
@@ -251,7 +251,8 @@ def _move(db: Connection, refusal: str, sql: str, bindings: tuple[str | int | fl
         raise BrokenRuleError(refusal)
 
 
-def _append(db: Connection, session: SessionId, entry: Entry, now: float) -> None:
+def append(db: Connection, session: SessionId, entry: Entry, now: float) -> None:
+    """One entry at the journal's end, and what the session's row tells of it."""
     row = db.execute(
         "UPDATE sessions SET last_seq = last_seq + 1, updated_at = ?, message_count = message_count + ?"
         " WHERE id = ? RETURNING last_seq, open_turn, preview <> ''",

@@ -6,14 +6,16 @@ from typing import cast
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.entries import Entry
+from talaria.model.entries import Entry, Recorded
 from talaria.model.errors import BadInput, SessionBusy, UnknownSession
 from talaria.model.ids import OwnerId, SessionId, TurnId
 from talaria.model.usage import Usage
+from talaria.store.adopting import check_at_rest, free_title
 from talaria.store.base import NewSession, Session
 from talaria.store.excerpts import preview
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.journal import append
 from talaria.store.sqlite.presence import Presence
 
 _COLUMNS = (
@@ -33,23 +35,7 @@ class Sessions:
     async def create(self, new: NewSession) -> Session:
         def work(db: Connection) -> Session:
             _check_title(db, new.title)
-            now = self._clock.now()
-            db.execute(
-                "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, created_at,"
-                " updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    new.id,
-                    new.source,
-                    new.model,
-                    new.cwd,
-                    new.system_prompt,
-                    new.tools,
-                    new.title,
-                    new.parent,
-                    now,
-                    now,
-                ),
-            )
+            _insert(db, new, self._clock.now())
             return _existing(db, new.id)
 
         return await self._database.write(work)
@@ -130,6 +116,32 @@ class Sessions:
 
         return await self._database.write(work)
 
+    async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
+        def work(db: Connection) -> bool:
+            if _get(db, new.id) is not None:
+                return False
+            _insert(db, _as_it_fits(db, new), created_at)
+            for recorded in journal:
+                append(db, new.id, recorded.entry, recorded.at)
+            check_at_rest(_existing(db, new.id))
+            return True
+
+        return await self._database.write(work)
+
+
+def _insert(db: Connection, new: NewSession, at: float) -> None:
+    db.execute(
+        "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (new.id, new.source, new.model, new.cwd, new.system_prompt, new.tools, new.title, new.parent, at, at),
+    )
+
+
+def _as_it_fits(db: Connection, new: NewSession) -> NewSession:
+    parent = new.parent if new.parent is not None and _get(db, new.parent) is not None else None
+    title = free_title(new.title, lambda title: _holder(db, title) is not None)
+    return msgspec.structs.replace(new, parent=parent, title=title)
+
 
 def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
     """The journal without the turn that is open: that one stays behind with its calls."""
@@ -163,9 +175,14 @@ def _check_title(db: Connection, title: str | None, but: SessionId | None = None
         return
     if not title.strip():
         raise BadInput("A title needs at least one letter.")
+    holder = _holder(db, title, but)
+    if holder is not None:
+        raise BadInput(f"The title {title!r} is taken by session {holder}; choose another.")
+
+
+def _holder(db: Connection, title: str, but: SessionId | None = None) -> str | None:
     row = db.execute("SELECT id FROM sessions WHERE title = ? AND id IS NOT ?", (title, but)).fetchone()
-    if row is not None:
-        raise BadInput(f"The title {title!r} is taken by session {row[0]}; choose another.")
+    return str(row[0]) if row else None
 
 
 def _get(db: Connection, session: SessionId) -> Session | None:

@@ -1,0 +1,142 @@
+"""`talaria import`: bring along what another program keeps."""
+
+import asyncio
+import os
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from talaria.cli import exits, surroundings
+from talaria.cli.notices import say
+from talaria.cli.render import print_json, told
+from talaria.cli.safe import printable
+from talaria.compat.hermes_home.conversations import Progress, move
+from talaria.compat.hermes_home.home import locate
+from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
+from talaria.compat.hermes_home.report import Item, Verdict, failed
+from talaria.compat.hermes_home.takeover import Ours, take_files
+from talaria.compose import open_store, read_settings
+from talaria.config import paths
+from talaria.model.errors import TalariaError
+from talaria.tools.builtin import BUILTIN
+from talaria.tools.builtin.recall import recall_tools
+from talaria.tools.registry import Toolbox
+
+PROGRESS_EVERY_S = 2.0
+LINE_COLUMNS = 100
+
+_HEADS: dict[Verdict, tuple[str, str]] = {
+    "taken": ("Taken over:", "Would be taken over:"),
+    "there": ("Already there:", "Already there:"),
+    "left": ("Not taken over:", "Would not be taken over:"),
+}
+"""In the past, and of a dry run."""
+
+
+@click.group("import", help="Bring along what another program keeps.")
+def command() -> None:
+    pass
+
+
+@command.command(
+    "hermes", help="Take over settings, conversations, memories and skills from PATH ($HERMES_HOME, or ~/.hermes)."
+)
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would happen, and change nothing.")
+@click.option("--keys", "with_keys", is_flag=True, help="Take API keys and other secrets, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: bool, as_json: bool) -> int:
+    home = surroundings.home(ctx)
+    with told(as_json=as_json):
+        root = locate(path, os.environ, home)
+        ours = Ours.read(home, read_settings(home).environment)
+        items = take_files(root, ours, with_keys=with_keys, is_dry_run=is_dry_run)
+        if (root / "state.db").exists():
+            items += _conversations(root / "state.db", home, is_dry_run=is_dry_run)
+    _show(items, root, home, is_dry_run=is_dry_run, as_json=as_json)
+    failure = next((item.failure for item in items if item.failure), None)
+    return exits.code_for(failure) if failure else exits.DONE
+
+
+def _conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
+    """A store of ours that cannot be opened is told, too: what was done before it must not go unsaid."""
+    try:
+        return asyncio.run(_moved(file, home, is_dry_run=is_dry_run))
+    except TalariaError as fault:
+        return [failed(Item("conversations", file.name, "left"), fault)]
+
+
+async def _moved(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
+    if is_dry_run:
+        return await move(file, NoReceiver(paths.database_file(home)), _progress())
+    async with open_store(home) as store:
+        toolbox = Toolbox((*BUILTIN, *recall_tools(store.journal, store.search)))
+        return await move(file, StoreReceiver(store.sessions, toolbox, home), _progress())
+
+
+def _progress() -> Progress:
+    """A line now and then, if it takes long."""
+    said_at = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= PROGRESS_EVERY_S:
+            said_at = time.monotonic()
+            say(f"{done:,} of {total:,} conversations …")
+
+    return show
+
+
+def _show(items: Sequence[Item], root: Path, home: Path, *, is_dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(_document(items, root, home, is_dry_run=is_dry_run))
+        return
+    for verdict, heads in _HEADS.items():
+        lines = list(_lines([item for item in items if item.verdict == verdict]))
+        if lines:
+            click.echo(heads[is_dry_run])
+        for line in lines:
+            click.echo(printable(line))
+    if is_dry_run:
+        say("Nothing was changed.")
+
+
+def _lines(items: Sequence[Item]) -> Iterator[str]:
+    """Things of a kind that share a reason stand together; a reason may hold a command, and is not broken."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        groups.setdefault((item.kind, item.reason), []).append(item.name)
+    for (kind, reason), names in groups.items():
+        yield textwrap.fill(
+            f"{kind}: {', '.join(names)}",
+            LINE_COLUMNS,
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if reason:
+            yield f"    → {reason}"
+
+
+def _document(items: Sequence[Item], root: Path, home: Path, *, is_dry_run: bool) -> dict[str, object]:
+    return {
+        "ok": not any(item.failure for item in items),
+        "dry_run": is_dry_run,
+        "from": _sound(str(root)),
+        "home": _sound(str(home)),
+        **{verdict: [_plain(item) for item in items if item.verdict == verdict] for verdict in _HEADS},
+    }
+
+
+def _plain(item: Item) -> dict[str, str]:
+    return {"kind": item.kind, "name": _sound(item.name), **({"reason": _sound(item.reason)} if item.reason else {})}
+
+
+def _sound(text: str) -> str:
+    """Names of files may hold bytes that are no text."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

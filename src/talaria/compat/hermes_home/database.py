@@ -1,0 +1,171 @@
+"""Hermes' state.db, read by whatever columns it has. It is never written, and a Hermes at work is not disturbed."""
+
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import apsw
+
+from talaria.compat.hermes_home.rows import MessageRow, SessionRow, cleaned
+from talaria.model.errors import StoreDamaged, StoreUnavailable, TalariaError
+from talaria.store.sqlite.connection import Connection, Value
+
+BUSY_TIMEOUT_MS = 5_000
+_LATEST_TIME = 4_102_444_800.0
+"""The year 2100: what is later was never a time."""
+_WAL_MARK = slice(18, 20)
+"""Where the file says that it keeps a write-ahead log."""
+
+_SESSION_TEXTS = ("id", "source", "model", "billing_provider", "title", "parent_session_id", "cwd", "model_config")
+_MESSAGE_TEXTS = (
+    *("role", "content", "tool_call_id", "tool_calls", "tool_name", "finish_reason"),
+    *("reasoning", "reasoning_content", "effect_disposition"),
+)
+_MESSAGE_MARKS = ("active", "compacted", "observed", "_compressed_summary")
+
+Row = dict[str, Any]
+
+
+class StateFile:
+    """Raises `StoreUnavailable`, `StoreDamaged` from every method, with one sentence."""
+
+    def __init__(self, path: Path, connection: Connection) -> None:
+        self._path = path
+        self._connection = connection
+        self._columns = {table: self._columns_of(table) for table in ("sessions", "messages")}
+        if not {"id", "session_id", "role"} <= self._columns["messages"] or "id" not in self._columns["sessions"]:
+            raise StoreDamaged(f"{path} holds no conversations of Hermes.")
+
+    def _columns_of(self, table: str) -> set[str]:
+        return {str(row[0]) for row in self._rows("SELECT name FROM pragma_table_info(?)", table)}
+
+    @property
+    def count(self) -> int:
+        return int(next(self._rows("SELECT count(*) FROM sessions"))[0])
+
+    def sessions(self) -> Iterator[SessionRow]:
+        """In the order in which they were begun: a parent stands before its children."""
+        wanted = self._wanted("sessions", _SESSION_TEXTS, ("rowid", "started_at"))
+        place = -1 << 62
+        while found := self._read("sessions", wanted, "rowid > ? ORDER BY rowid LIMIT 1", place):
+            place = int(found[0]["rowid"])
+            yield _session(found[0])  # nothing is locked until the next one is wanted
+
+    def messages(self, session: SessionRow) -> list[MessageRow]:
+        """In their order, without those that were taken back."""
+        wanted = self._wanted("messages", _MESSAGE_TEXTS, ("id", "timestamp", *_MESSAGE_MARKS))
+        which = "session_id = (SELECT id FROM sessions WHERE rowid = ?) ORDER BY id"
+        rows = self._read("messages", wanted, which, session.place)
+        return [_message(row) for row in rows if row["active"] != 0 or row["compacted"]]
+
+    def _wanted(self, table: str, texts: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+        """What to select for each name. Text as its bytes: one that is not UTF-8 must not end the reading."""
+        there = self._columns[table] | {"rowid"}
+        forms = {**{name: f"CAST({name} AS BLOB)" for name in texts}, **{name: name for name in others}}
+        return {name: form if name in there else "NULL" for name, form in forms.items()}
+
+    def _read(self, table: str, wanted: Mapping[str, str], which: str, value: int) -> list[Row]:
+        sql = f"SELECT {', '.join(wanted.values())} FROM {table} WHERE {which}"  # noqa: S608  (from our own names)
+        return [dict(zip(wanted, row, strict=True)) for row in self._rows(sql, value)]
+
+    def _rows(self, sql: str, *values: Value) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(sql, values)
+        except apsw.Error as fault:
+            raise explained(fault, self._path) from fault
+
+
+@contextmanager
+def open_state(path: Path) -> Generator[StateFile]:
+    """Raises as `StateFile`, and `StoreUnavailable` if there is no file."""
+    connection = open_read_only(path)
+    try:
+        yield StateFile(path, connection)
+    finally:
+        connection.close(True)
+
+
+def open_read_only(path: Path) -> Connection:
+    """With not a byte written beside the file, either: no log for one that is at rest, nothing in the log's index."""
+    path = path.resolve()
+    try:
+        connection = apsw.Connection(
+            f"file:{quote(os.fsencode(path))}?{_way(path)}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    except OSError as fault:
+        raise StoreUnavailable(f"Cannot read {path}: {fault.strerror}.") from fault
+    except apsw.Error as fault:
+        raise explained(fault, path) from fault
+    return cast("Connection", connection)
+
+
+def _way(path: Path) -> str:
+    with path.open("rb") as file:
+        keeps_log = file.read(20)[_WAL_MARK] == b"\2\2"
+    if keeps_log and not path.with_name(f"{path.name}-wal").exists():
+        return "immutable=1"
+    return "mode=ro&readonly_shm=1"
+
+
+def explained(fault: apsw.Error, path: Path) -> TalariaError:
+    if isinstance(fault, apsw.BusyError | apsw.LockedError):
+        return StoreUnavailable(f"{path} is locked by another program: stop Hermes, and import again.")
+    if isinstance(fault, apsw.CantOpenError):
+        return StoreUnavailable(
+            f"Cannot open {path}: if it is a copy, copy {path.name}-shm beside {path.name}-wal, too."
+        )
+    if isinstance(fault, apsw.CorruptError | apsw.NotADBError):
+        return StoreDamaged(f"{path} is damaged ({fault}): put a backup in its place, and import again.")
+    return StoreUnavailable(f"Cannot read {path}: {fault}.")
+
+
+def _session(row: Row) -> SessionRow:
+    source = _text(row["source"])
+    return SessionRow(
+        place=int(row["rowid"]),
+        id=_text(row["id"]),
+        source=source or "hermes",
+        model=_text(row["model"]),
+        provider=_text(row["billing_provider"]),
+        title=_text(row["title"]) or None,
+        parent=_text(row["parent_session_id"]) or None,
+        cwd=_text(row["cwd"]),
+        at=_time(row["started_at"]),
+        is_helper=source in ("tool", "subagent") or '"_delegate_from"' in _text(row["model_config"]),
+    )
+
+
+def _message(row: Row) -> MessageRow:
+    return MessageRow(
+        id=int(row["id"]),
+        role=_text(row["role"]).lower(),
+        content=_raw(row["content"]),
+        call_id=_text(row["tool_call_id"]),
+        calls=_raw(row["tool_calls"]) or "",
+        tool=_text(row["tool_name"]),
+        at=_time(row["timestamp"]),
+        finish=_text(row["finish_reason"]),
+        reasoning=_raw(row["reasoning"]) or _raw(row["reasoning_content"]) or "",
+        effect=_text(row["effect_disposition"]),
+        is_live=row["active"] != 0,
+        is_observed=bool(row["observed"]),
+        is_marked_summary=bool(row["_compressed_summary"]),
+    )
+
+
+def _raw(value: object) -> str | None:
+    return cast("bytes", value).decode("utf-8", "replace") if value is not None else None
+
+
+def _text(value: object) -> str:
+    return cleaned(_raw(value) or "").strip()
+
+
+def _time(value: object) -> float | None:
+    is_time = isinstance(value, int | float) and 0 < value < _LATEST_TIME
+    return float(cast("float", value)) if is_time else None

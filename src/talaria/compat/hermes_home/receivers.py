@@ -1,0 +1,86 @@
+"""Where imported conversations go: into our store, or, in a dry run, nowhere."""
+
+from pathlib import Path
+from typing import Protocol
+
+import apsw
+import msgspec
+
+from talaria.compat.hermes_home.database import explained, open_read_only
+from talaria.compat.hermes_home.rows import SessionRow
+from talaria.model.entries import Recorded
+from talaria.model.ids import SessionId
+from talaria.providers.demo import ENDPOINT as ANY_ENDPOINT
+from talaria.providers.route import Route
+from talaria.runtime import prompt
+from talaria.runtime.setup import Setup
+from talaria.store.base import Adoption, NewSession, Sessions
+from talaria.tools.registry import Toolbox
+from talaria.waiting import in_thread
+
+
+class Shelf(Sessions, Adoption, Protocol):
+    """Sessions of a store that takes others over."""
+
+
+class StoreReceiver:
+    """Gives each conversation what a new one would begin with: a prompt for its folder, and the tools."""
+
+    def __init__(self, shelf: Shelf, toolbox: Toolbox, home: Path) -> None:
+        self._shelf = shelf
+        self._tools = msgspec.json.encode(toolbox.specs).decode()
+        self._home = home
+        self._prompts: dict[Path, str] = {}
+
+    async def has(self, id: str) -> bool:
+        return await self._shelf.get(SessionId(id)) is not None
+
+    async def take(self, row: SessionRow, told: list[Recorded]) -> bool:
+        return await self._shelf.adopt(await in_thread(lambda: self._new(row)), row.at or told[0].at, told)
+
+    def _new(self, row: SessionRow) -> NewSession:
+        """A folder that is gone is replaced by the person's home: the tools need one."""
+        folder = Path(row.cwd) if row.cwd and Path(row.cwd).is_dir() else Path.home()
+        return NewSession(
+            SessionId(row.id),
+            source=row.source,
+            model=f"{row.provider}:{row.model}" if row.provider and row.model else row.model,
+            cwd=str(folder),
+            system_prompt=self._prompt(folder),
+            tools=self._tools,
+            title=row.title,
+            parent=SessionId(row.parent) if row.parent else None,
+        )
+
+    def _prompt(self, folder: Path) -> str:
+        if folder not in self._prompts:
+            self._prompts[folder] = prompt.build(Setup(Route(ANY_ENDPOINT), folder, self._home))
+        return self._prompts[folder]
+
+
+class NoReceiver:
+    """Knows what our database has, and takes nothing."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._known: frozenset[str] | None = None
+
+    async def has(self, id: str) -> bool:
+        if self._known is None:
+            self._known = await in_thread(lambda: _session_ids(self._database))
+        return id in self._known
+
+    async def take(self, row: SessionRow, told: list[Recorded]) -> bool:  # noqa: ARG002
+        return True
+
+
+def _session_ids(database: Path) -> frozenset[str]:
+    if not database.exists():
+        return frozenset()
+    connection = open_read_only(database)
+    try:
+        return frozenset(str(row[0]) for row in connection.execute("SELECT id FROM sessions"))
+    except apsw.Error as fault:
+        raise explained(fault, database) from fault
+    finally:
+        connection.close(True)

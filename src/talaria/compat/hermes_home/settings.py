@@ -1,0 +1,176 @@
+"""Hermes' config.yaml → settings of ours. One is taken if we have none, know it, and still start with it. Pure."""
+
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from talaria.compat.hermes_home import models, providers
+from talaria.compat.hermes_home.report import Step, left, taken, there
+from talaria.compat.hermes_home.wishes import (
+    NO_COUNTERPART,
+    Document,
+    Key,
+    Permissions,
+    Unfulfillable,
+    Wish,
+    Wishes,
+    section,
+    wish,
+    word,
+)
+from talaria.config import routes, selection
+from talaria.config.edit import set_value
+from talaria.config.load import decode, expand
+from talaria.config.schema import Config
+from talaria.model.errors import MissingCredential, TalariaError
+from talaria.providers.catalog import catalog
+
+_SAME = {
+    "agent.max_turns": "agent.max_turns",
+    "agent.api_max_retries": "agent.api_max_retries",
+    "agent.reasoning_effort": "model.reasoning_effort",
+    "model.streaming": "model.streaming",
+    "compression.enabled": "compression.enabled",
+    "compression.threshold": "compression.threshold",
+    "context.engine": "context.engine",
+    "memory.provider": "memory.provider",
+    "plugins.disabled": "plugins.disabled",
+}
+"""Settings that mean the same, under their name and ours."""
+_USUAL = {"context.engine": "compressor", "memory.provider": "builtin"}
+"""What both have if nothing is said; anything else is a plugin's."""
+_PERMISSIONS = {"plugins.entries": "it says what plugins may do, which is yours to say anew"}
+_TOLD_ELSEWHERE = frozenset(
+    {
+        *("model", "provider", "base_url", "api_base", "context_length", "providers", "custom_providers"),
+        *("fallback_providers", "fallback_model", "auxiliary", "mcp_servers", "plugins.enabled", "_config_version"),
+    }
+)
+
+
+def wishes(document: Document, may: Permissions) -> Wishes:
+    """In the order in which they must be granted."""
+    own = providers.own_providers(document)
+    return [
+        *models.model_wishes(document, own, may),
+        *providers.provider_wishes(document, may),
+        *models.fallback_wishes(document, own, may),
+        *models.auxiliary_wishes(document, own),
+        *_same(document),
+        *_rest(document),
+    ]
+
+
+def _same(document: Document) -> Iterator[Wish]:
+    for theirs, ours in _SAME.items():
+        group, _, name = theirs.partition(".")
+        value = section(document, group).get(name)
+        if value not in (None, "", []) and word(value) != _USUAL.get(theirs):
+            note = f"it works once you have installed and enabled the plugin {value}" if theirs in _USUAL else ""
+            yield wish(theirs, ours, value, note=note)
+
+
+def _rest(document: Document) -> Iterator[Unfulfillable]:
+    """All that is said and not told elsewhere, as deep as we look into it."""
+    for server in section(document, "mcp_servers"):
+        yield Unfulfillable(f"mcp_servers.{server}", "MCP servers are not taken over yet")
+    for key, value in _spread(document):
+        if value not in (None, "", [], {}) and key not in _TOLD_ELSEWHERE and key not in _SAME:
+            yield Unfulfillable(key, _PERMISSIONS.get(key, NO_COUNTERPART))
+
+
+def _spread(document: Document) -> Iterator[tuple[str, Any]]:
+    """Sections of which we take something are told setting by setting."""
+    groups = {theirs.partition(".")[0] for theirs in _SAME} - {"model"}
+    for name, value in document.items():
+        if name in groups:
+            yield from ((f"{name}.{key}", inner) for key, inner in section(document, name).items())
+        else:
+            yield str(name), value
+
+
+def setting_steps(
+    told: Wishes, ours: dict[str, Any], environment: Mapping[str, str], home: Path, file: Path
+) -> Iterator[Step]:
+    """`ours` is config.yaml as it stands, `file` its name in sentences."""
+    draft, granted = copy.deepcopy(ours), set[str]()
+    for one in told:
+        if isinstance(one, Unfulfillable):
+            yield left("setting", one.origin, one.reason)
+        elif one.needs and one.needs not in granted:
+            yield left("setting", one.origin, f"{one.needs}, to which it belongs, is not taken")
+        elif _is_granted(ours, one):
+            granted.add(one.origin)
+            yield there("setting", one.origin)
+        elif refusal := _refusal(ours, one) or _problem(_with(draft, one), environment, file):
+            yield left("setting", one.origin, refusal)
+        else:
+            granted.add(one.origin)
+            news = [(key, value) for key, value in one.settings if not _says(_found(draft, key), value)]
+            draft = _with(draft, one)
+            yield taken("setting", one.origin, lambda news=news: _write(news, home), one.note)
+
+
+def _is_granted(ours: Document, wish: Wish) -> bool:
+    return all(_says(_found(ours, key), value) for key, value in wish.settings)
+
+
+def _says(found: Any, value: Any) -> bool:
+    """Of several settings, all that are wished; there may be more."""
+    if isinstance(found, Mapping) and isinstance(value, Mapping):
+        inner = cast("Document", found)
+        return all(inner.get(name) == one for name, one in cast("Document", value).items())
+    return bool(found == value)
+
+
+def _refusal(ours: Document, wish: Wish) -> str | None:
+    others = [key for key, value in wish.settings if not _says(_found(ours, key), value)]
+    stays = next((key for key in (*others, *wish.unless) if _found(ours, key) is not None), None)
+    return f"Talaria's {'.'.join(stays)} is set, and stays" if stays else None
+
+
+def _problem(document: dict[str, Any], environment: Mapping[str, str], file: Path) -> str | None:
+    try:
+        config = decode(expand(document, environment, file), file)
+        _start(config, environment)
+    except TalariaError as refusal:
+        return str(refusal).removeprefix(f"{file}: ")
+    return None
+
+
+def _start(config: Config, environment: Mapping[str, str]) -> None:
+    """Raises what would keep every conversation from beginning; keys may still come."""
+    keys = {name: "any" for facts in catalog().values() for name in facts.keys}
+    choice = selection.choose(config, environment) or selection.Choice(next(iter(catalog())))
+    if choice.provider == selection.DEMO:
+        return
+    try:
+        routes.plan(selection.endpoint(choice, config, {**keys, **environment}), config, {**keys, **environment})
+    except MissingCredential:
+        return
+
+
+def _found(document: Document, key: Key) -> Any:
+    value: Any = document
+    for name in key:
+        value = cast("Document", value).get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _with(document: dict[str, Any], wish: Wish) -> dict[str, Any]:
+    changed = copy.deepcopy(document)
+    for key, value in wish.settings:
+        inner = changed
+        for name in key[:-1]:
+            if not isinstance(inner.get(name), dict):
+                inner[name] = {}
+            inner = inner[name]
+        inner[key[-1]] = value
+    return changed
+
+
+def _write(settings: Iterable[tuple[Key, Any]], home: Path) -> None:
+    for key, value in settings:
+        set_value(home, ".".join(key), json.dumps(value, ensure_ascii=False))

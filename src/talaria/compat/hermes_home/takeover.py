@@ -1,0 +1,69 @@
+"""The whole import, in its order: keys before the settings that name them, SOUL.md before the prompts that hold it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any, cast
+
+from talaria.compat.hermes_home.belongings import belongings
+from talaria.compat.hermes_home.keys import key_steps, read_keys, wanted
+from talaria.compat.hermes_home.report import Item, Step, carried_out, failed, left
+from talaria.compat.hermes_home.settings import setting_steps, wishes
+from talaria.compat.hermes_home.wishes import Document, Permissions, section
+from talaria.config import paths
+from talaria.config.load import read_yaml
+from talaria.config.secrets import read_env
+from talaria.model.errors import BadConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """Our home as it stands before the import."""
+
+    home: Path
+    document: dict[str, Any]
+    """config.yaml."""
+    keys: Mapping[str, str]
+    """.env."""
+    environment: Mapping[str, str]
+
+    @classmethod
+    def read(cls, home: Path, environment: Mapping[str, str]) -> "Ours":
+        """Raises `BadConfig` as every command would."""
+        return cls(home, read_yaml(paths.config_file(home)), read_env(paths.secrets_file(home)), environment)
+
+
+def take_files(root: Path, ours: Ours, *, with_keys: bool, is_dry_run: bool) -> list[Item]:
+    """All but the conversations."""
+    items: list[Item] = []
+    theirs, problem = _config(root / "config.yaml")
+    found = read_keys(root / ".env")
+    for steps in (
+        key_steps(found, ours.keys, ours.home, on_request=with_keys),
+        _setting_steps(theirs, found, ours, with_keys=with_keys),
+        _enabled_plugins(theirs),
+        belongings(root, ours.home),
+    ):
+        items.extend(carried_out(steps, is_dry_run=is_dry_run))
+    return [*items, *problem]
+
+
+def _config(file: Path) -> tuple[Document, list[Item]]:
+    try:
+        return read_yaml(file), []
+    except BadConfig as fault:
+        return {}, [failed(Item("setting", file.name, "left"), fault)]
+
+
+def _setting_steps(theirs: Document, found: Mapping[str, str], ours: Ours, *, with_keys: bool) -> Iterator[Step]:
+    coming = wanted(found, ours.keys) if with_keys else {}
+    environment = {**coming, **ours.environment}
+    told = wishes(theirs, Permissions(with_keys=with_keys, known=environment, theirs=found))
+    return setting_steps(told, ours.document, environment, ours.home, paths.config_file(ours.home))
+
+
+def _enabled_plugins(theirs: Document) -> Iterator[Step]:
+    enabled: Any = section(theirs, "plugins").get("enabled")
+    for name in map(str, cast("list[Any]", enabled) if isinstance(enabled, list) else ()):
+        yield left("plugin", name, f"it was enabled; once it is installed: `talaria plugins enable {quote(name)}`")
