@@ -138,7 +138,8 @@ class Application:
     def plugin_auxiliary(self, purpose: str, chosen: str | None) -> Auxiliary:
         """For any purpose; `chosen` is the model that a plugin wants."""
         config = self.settings.config
-        named: str | None = chosen or getattr(config.auxiliary, purpose, None) or config.auxiliary.default
+        given: str | None = getattr(config.auxiliary, purpose, None) or config.auxiliary.tasks.get(purpose)
+        named = chosen or given or config.auxiliary.default
         return Auxiliary(
             purpose,
             routes.auxiliary(named, self.route, config, self.settings.environment),

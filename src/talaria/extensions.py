@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -16,24 +17,27 @@ from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
 from talaria.context.base import Keeper
 from talaria.context.engine import ContextEngine
-from talaria.context.host import EngineHost, Instance
-from talaria.foreign import Broke, Lane, within
-from talaria.memory.host import Instance as MemoryInstance
+from talaria.context.host import EngineHost
+from talaria.foreign import Broke, Hosted, Lane, within
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
 from talaria.model.clock import Clock
 from talaria.model.secret import Secret
+from talaria.plugins.api import is_engine, is_memory
 from talaria.plugins.bridge import Bridge
-from talaria.plugins.contributions import Contributions, gather
+from talaria.plugins.contributions import Contributions, chosen, gather
 from talaria.plugins.discovery import discover, places
 from talaria.plugins.host import Plugin, PluginHost, Wanted
 from talaria.plugins.instances import fresh
 from talaria.plugins.models import ProviderProfile, overridden
+from talaria.plugins.registered import Registered
 from talaria.plugins.services import PluginServices
 from talaria.plugins.session_hooks import SessionHooks
 from talaria.providers.base import WireName
 from talaria.runtime.commands import Commands
 from talaria.waiting import in_thread
+
+T = TypeVar("T")
 
 BUILD_S = 30.0
 _WIRES: Mapping[str, WireName] = {
@@ -73,52 +77,73 @@ class Extensions:
         """Who gets which name; `taken` are those of our own tools."""
         self.brought = gather(self.host, taken, self.commands, self.clock)
         engine, memory = self.config.context.engine, self.config.memory.provider
-        if engine != BUILTIN_ENGINE and engine not in self.brought.engines:
+        if engine != BUILTIN_ENGINE and chosen(engine, self.brought.engines) is None:
             self.host.notices.append(
                 f"No loaded plugin has the context engine {engine!r} of config.yaml; Talaria's own is used. "
-                "`talaria plugins list` shows what is there."
+                f"{self._hint(engine)}"
             )
-        if memory and memory not in self.brought.memory:
-            self.host.notices.append(f"No loaded plugin has the memory provider {memory!r} of config.yaml.")
+        if memory and chosen(memory, self.brought.memory) is None:
+            self.host.notices.append(
+                f"No loaded plugin has the memory provider {memory!r} of config.yaml. {self._hint(memory)}"
+            )
+
+    def missing(self, kind: Literal["engine", "memory"]) -> str:
+        """Why the chosen one is not there; empty if it is."""
+        name = self.config.context.engine if kind == "engine" else self.config.memory.provider or ""
+        table = self.brought.engines if kind == "engine" else self.brought.memory
+        if not name or name == BUILTIN_ENGINE or chosen(name, table):
+            return ""
+        plugin = next((one for one in self.host.plugins.values() if name in one.names), None)
+        if plugin is not None and plugin.problems:
+            return f"plugin {plugin.key} {plugin.problems[0]}."
+        return self._hint(name)
+
+    def _hint(self, name: str) -> str:
+        there = next((one for one in self.host.plugins.values() if name in one.names), None)
+        if there is not None and there.status == "available":
+            return f"It is there, but not enabled: talaria plugins enable {there.key}"
+        return "`talaria plugins list` shows what is there."
 
     def keeper(self, builtin: Keeper, *, is_automatic: bool) -> Keeper | None:
         """With the engine that is chosen; None: that is the built-in one."""
         name = self.config.context.engine
-        plugin = self.brought.engines.get(name)
+        plugin = chosen(name, self.brought.engines)
         if plugin is None or name == BUILTIN_ENGINE:
             return None
-        return EngineHost(name, lambda: self._engine(plugin), builtin, is_automatic=is_automatic)
+        return EngineHost(name, lambda: self._engine(plugin), builtin, self.clock, is_automatic=is_automatic)
 
     def hooks(self) -> Hooks:
         name = self.config.memory.provider or ""
-        plugin = self.brought.memory.get(name)
+        plugin = chosen(name, self.brought.memory)
         memory = None if plugin is None else self._memory_maker(name, plugin)
         return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, memory)
 
     def _memory_maker(self, name: str, plugin: Plugin) -> Callable[[Tell], MemoryHost]:
         return lambda tell: MemoryHost(name, lambda: self._memory(plugin), tell)
 
-    async def _engine(self, plugin: Plugin) -> Instance:
-        registered = plugin.registered.engine
+    async def _engine(self, plugin: Plugin) -> Hosted[ContextEngine]:
+        engine = await self._hosted(plugin, is_engine, lambda registered: registered.engine)
+        if await engine.call("is_available", seconds=BUILD_S) is False:
+            raise Broke("says that it is not available")
+        return engine
+
+    async def _memory(self, plugin: Plugin) -> Hosted[MemoryProvider]:
+        return await self._hosted(plugin, is_memory, lambda registered: registered.memory)
+
+    async def _hosted(
+        self, plugin: Plugin, is_one: Callable[[object], bool], part: Callable[[Registered], T | None]
+    ) -> Hosted[T]:
+        """One for a live session alone or, where there is no way to that, the registered one."""
+        registered = part(plugin.registered)
         if registered is None:
-            raise Broke("has no engine any more")
+            raise Broke("is not there any more")
         made = await within(
-            lambda: fresh(ContextEngine, registered, lambda: self.host.again(plugin).engine), BUILD_S, self.clock
+            lambda: fresh(is_one, registered, lambda: part(self.host.again(plugin))), BUILD_S, self.clock
         )
         if made is not None:
-            return Instance(made, Lane(self.clock))
-        warning = f"Context engine {plugin.name} cannot be copied: all conversations of this process share one."
-        log.warning("%s", warning)
-        return Instance(registered, self.shared.setdefault(plugin.key, Lane(self.clock)), warning)
-
-    async def _memory(self, plugin: Plugin) -> MemoryInstance:
-        registered = plugin.registered.memory
-        if registered is None:
-            raise Broke("has no memory provider any more")
-        made = await within(
-            lambda: fresh(MemoryProvider, registered, lambda: self.host.again(plugin).memory), BUILD_S, self.clock
-        )
-        return MemoryInstance(made or registered, Lane(self.clock))
+            return Hosted(made, Lane(self.clock))
+        lane = self.shared.setdefault(plugin.key, Lane(self.clock))
+        return Hosted(registered, lane, is_shared=True)
 
     def with_providers(self, config: Config, environment: Mapping[str, str]) -> Config:
         """The settings, with the providers that plugins describe; what the person says of one counts more."""
@@ -152,9 +177,7 @@ async def open_extensions(
     where = places(home, cwd, environment, with_project=config.plugins.project)
     found = {} if _is_safe_mode(environment) else await in_thread(lambda: discover(where))
     wanted = frozenset(config.plugins.enabled)
-    surroundings = Surroundings(
-        home, environment, [one for one in found.values() if {one.key, one.manifest.name} & wanted]
-    )
+    surroundings = Surroundings(home, environment, [one for one in found.values() if one.names & wanted])
     bridge.open()
     bind(bound)
     try:
@@ -163,6 +186,7 @@ async def open_extensions(
     finally:
         surroundings.restore()
         release(bound)
+        host.close()
         bridge.close()
 
 

@@ -3,8 +3,10 @@ than it asks for. Whatever it does comes back as a value or as `Broke`."""
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from talaria.model.clock import Clock
 from talaria.waiting import in_thread
@@ -12,6 +14,8 @@ from talaria.waiting import in_thread
 T = TypeVar("T")
 
 MAX_SAID_CHARS = 500
+GRACE_S = 5.0
+"""How long a call that should have ended is waited for by the next one."""
 
 
 class Broke(Exception):
@@ -26,29 +30,78 @@ class Lane:
     """Where the calls into one foreign object run: one after the other, each in a daemon thread of its own, so that
     code which calls back into us takes no thread that somebody waits for.
 
-    A call that outlives its time limit ends the lane: its thread may still be changing the object.
+    A call that outlives its time limit, or whose caller has left, blocks the lane until it ends: its thread may still
+    be changing the object.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._turn = asyncio.Lock()
-        self.is_lost = False
+        self._is_free = asyncio.Event()
+        self._is_free.set()
+
+    @property
+    def is_blocked(self) -> bool:
+        return not self._is_free.is_set()
 
     async def call(self, work: Callable[[], T], seconds: float) -> T:
-        """Raises `Broke`. Whoever is cancelled leaves at once; the call keeps the lane until it ends."""
+        """Raises `Broke`. Whoever is cancelled leaves at once."""
+        if self.is_blocked:
+            await self._wait_a_little()
         task = asyncio.ensure_future(self._in_turn(work, seconds))
         task.add_done_callback(_looked_at)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._block_until(task)
+            raise
 
     async def _in_turn(self, work: Callable[[], T], seconds: float) -> T:
         async with self._turn:
-            if self.is_lost:
-                raise Broke("is still busy with a call that did not end", has_hung=True)
             try:
-                return await within(work, seconds, self._clock)
+                return await within(work, seconds, self._clock, self._is_free.set)
             except Broke as fault:
-                self.is_lost = fault.has_hung
+                if fault.has_hung:
+                    self._is_free.clear()
                 raise
+
+    async def _wait_a_little(self) -> None:
+        waits = [asyncio.ensure_future(self._is_free.wait()), asyncio.ensure_future(self._clock.expire(GRACE_S))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self.is_blocked:
+            raise Broke("is still busy with a call that did not end", has_hung=True)
+
+    def _block_until(self, task: "asyncio.Future[Any]") -> None:
+        if not task.done():
+            self._is_free.clear()
+            task.add_done_callback(lambda _: self._is_free.set())
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted(Generic[T]):
+    """A foreign object in its lane."""
+
+    instance: T
+    lane: Lane
+    is_shared: bool = False
+    """Others have it, too, in the same lane."""
+
+    async def call(
+        self, method: str, *args: object, seconds: float, opaque: Collection[str] = (), **keywords: Any
+    ) -> Any:
+        """None if it lacks the method. Raises `Broke`."""
+        return await self.lane.call(lambda: _called(self.instance, method, args, keywords, opaque), seconds)
+
+
+def _called(
+    instance: object, method: str, args: tuple[object, ...], keywords: Mapping[str, Any], opaque: Collection[str]
+) -> Any:
+    function = getattr(instance, method, None)
+    return None if function is None else function(*args, **fitting(function, keywords, opaque))
 
 
 def _looked_at(task: "asyncio.Future[Any]") -> None:
@@ -57,18 +110,26 @@ def _looked_at(task: "asyncio.Future[Any]") -> None:
         task.exception()
 
 
-async def within(work: Callable[[], T], seconds: float, clock: Clock) -> T:
-    """In a daemon thread, which is left alone when the time is up. Raises `Broke`."""
+async def within(work: Callable[[], T], seconds: float, clock: Clock, when_late: Callable[[], None] | None = None) -> T:
+    """In a daemon thread, which is left alone when the time is up. Raises `Broke`.
+
+    `when_late` is called when it ends after all.
+    """
     running = asyncio.ensure_future(in_thread(lambda: contained(work)))
     limit = asyncio.ensure_future(clock.expire(seconds))
     try:
         await asyncio.wait([running, limit], return_when=asyncio.FIRST_COMPLETED)
-    finally:
+    except asyncio.CancelledError:
         running.cancel()
+        raise
+    finally:
         limit.cancel()
-    if not running.done():
-        raise Broke(f"did not return within {seconds:.0f} seconds", has_hung=True)
-    return running.result()
+    if running.done():
+        return running.result()
+    running.add_done_callback(_looked_at)
+    if when_late is not None:
+        running.add_done_callback(lambda _: when_late())
+    raise Broke(f"did not return within {seconds:.0f} seconds", has_hung=True)
 
 
 def contained(work: Callable[[], T]) -> T:
@@ -88,10 +149,40 @@ def _said(fault: BaseException) -> str:
         return "(it cannot say what)"
 
 
-def returned(function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Any:
-    """What a function returns, awaited in a loop of its own if it is async. For use in a thread."""
-    result = function(*args, **keywords)
-    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+class Background:
+    """An event loop in a daemon thread, for async code of others that expects to find its loop again. Begun with the
+    first use."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._beginning = threading.Lock()
+
+    def result(self, awaitable: Any) -> Any:
+        """From another thread, which waits."""
+        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._begun()).result()
+
+    def _begun(self) -> asyncio.AbstractEventLoop:
+        with self._beginning:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="plugin loop", daemon=True).start()
+            return self._loop
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(_stop, self._loop)
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.call_soon(loop.stop)
+
+
+def returned(work: Callable[[], Any], background: Background) -> Any:
+    """What it returns; awaited in the background if it is async. From a thread."""
+    result = work()
+    return background.result(result) if inspect.isawaitable(result) else result
 
 
 async def _awaited(result: Any) -> Any:

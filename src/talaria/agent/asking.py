@@ -44,6 +44,7 @@ async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
 
 async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
     walk, endpoint = turn.walk, turn.walk.endpoint
+    await turn.tell_of_answers()
     await make_room(turn, sink)
     request = await turn.budget.reserve(endpoint, request)
     request = msgspec.structs.replace(
@@ -53,7 +54,7 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
         is_streaming=request.is_streaming and endpoint.is_streaming,
     )
     turn.warn_when_full(request, endpoint, sink)
-    await turn.hooks.before_request(turn.facts, endpoint, len(turn.history))
+    await turn.hooks.before_request(turn.facts, endpoint, turn.history)
     began = turn.clock.monotonic()
     try:
         answer = await _streamed(turn, request, sink)
@@ -65,9 +66,7 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
             raise
         raise failure from fault
     turn.budget.charge(answer, endpoint, request)
-    await turn.hooks.after_request(turn.facts, endpoint, answer.usage, turn.clock.monotonic() - began)
-    if turn.keeper is not None:
-        await turn.keeper.answered(answer.usage)
+    turn.note_answer(endpoint, answer, turn.clock.monotonic() - began)
     if not answer.text and not answer.calls:
         raise nothing_said(answer, request, endpoint)
     return answer

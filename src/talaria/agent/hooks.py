@@ -1,14 +1,13 @@
 """The port for code beside the loop: it hears what happens, and may add to it or object. It never ends a turn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from talaria.model.entries import TurnOutcome
 from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Message, ToolCall, ToolResult
-from talaria.model.usage import Usage
+from talaria.model.messages import Assistant, Message, ToolCall, ToolResult
 from talaria.providers.base import Endpoint
 from talaria.tools.base import Tool
 
@@ -39,7 +38,13 @@ class Doubt(msgspec.Struct, frozen=True):
     message: str
 
 
-Objection = Block | Doubt
+class Change(msgspec.Struct, frozen=True):
+    """A call shall run with other arguments: a JSON object."""
+
+    arguments: str
+
+
+Objection = Block | Doubt | Change
 
 
 class Equipment(msgspec.Struct, frozen=True):
@@ -51,6 +56,11 @@ class Equipment(msgspec.Struct, frozen=True):
 
 
 class Hooks(Protocol):
+    @property
+    def hear_results(self) -> bool:
+        """Whether anybody listens to what tools bring; else nobody is waited for."""
+        ...
+
     async def equip(self, facts: Facts) -> Equipment:
         """Before the first turn of a live session."""
         ...
@@ -69,9 +79,9 @@ class Hooks(Protocol):
         """The final answer as the person shall read it."""
         ...
 
-    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: int) -> None: ...
+    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: Iterable[Message]) -> None: ...
 
-    async def after_request(self, facts: Facts, endpoint: Endpoint, usage: Usage | None, seconds: float) -> None: ...
+    async def after_request(self, facts: Facts, endpoint: Endpoint, answer: Assistant, seconds: float) -> None: ...
 
     async def request_failed(self, facts: Facts, endpoint: Endpoint, failure: Exception) -> None: ...
 
@@ -89,6 +99,8 @@ class Hooks(Protocol):
 class NoHooks:
     """Nobody is there."""
 
+    hear_results = False
+
     async def equip(self, facts: Facts) -> Equipment:  # noqa: ARG002
         return Equipment()
 
@@ -104,9 +116,9 @@ class NoHooks:
     async def revised(self, facts: Facts, text: str) -> str:  # noqa: ARG002
         return text
 
-    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: int) -> None: ...
+    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: Iterable[Message]) -> None: ...
 
-    async def after_request(self, facts: Facts, endpoint: Endpoint, usage: Usage | None, seconds: float) -> None: ...
+    async def after_request(self, facts: Facts, endpoint: Endpoint, answer: Assistant, seconds: float) -> None: ...
 
     async def request_failed(self, facts: Facts, endpoint: Endpoint, failure: Exception) -> None: ...
 

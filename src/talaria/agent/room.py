@@ -49,7 +49,6 @@ async def shorten(turn: Turn, wish: Wish, sink: Sink) -> bool:
     await turn.keeper.stands()
     left = prompt_tokens(turn.view())
     how = _HOW[made.summary_by]
-    sink.emit(
-        Notice(f"The conversation was made shorter{how}: about {left:,} tokens of {wish.tokens:,}. Nothing is lost.")
-    )
+    size = f": about {left:,} tokens of {wish.tokens:,}" if left < wish.tokens else ""
+    sink.emit(Notice(f"The conversation was made shorter{how}{size}. Nothing is lost."))
     return True

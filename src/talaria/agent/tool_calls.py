@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from talaria.agent.hooks import Block, Doubt
+from talaria.agent.hooks import Block, Change, Doubt
 from talaria.agent.interrupted import Close, Ended, Run, RunAgain, Verdict, unknown
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
-from talaria.model.entries import MessageAdded
+from talaria.model.entries import MessageAdded, Noted
 from talaria.model.errors import BadArguments, Denied, ModelCorrectable
 from talaria.model.events import ToolBegan, ToolEnded
 from talaria.model.ids import CallId
@@ -118,40 +118,52 @@ class _Batch:
     async def _run(self, item: _Item, prepared: Prepared) -> None:
         call, clock = item.call, self._turn.clock
         try:
-            await self._admit(prepared)
+            admitted = await self._admitted(prepared)
         except ModelCorrectable as refusal:
             await self._settle(unknown(call).result if item.has_started else _refused(call, refusal))
             return
         if not item.has_started:
-            await self._sink.record(CallStarted(call.id))
-        self._sink.emit(ToolBegan(call.id, call.name, call.arguments))
+            await self._sink.record(CallStarted(call.id), *_changes(prepared, admitted))
+        self._sink.emit(ToolBegan(call.id, call.name, admitted.call.arguments))
         began = clock.monotonic()
         try:
-            result = self._turn.breaker.judge(call, await self._tools.run(prepared))
+            result = self._turn.breaker.judge(call, await self._tools.run(admitted))
         except asyncio.CancelledError:
             await self._settle(unknown(call).result)
             raise
         seconds = clock.monotonic() - began
-        result = await self._heard(call, result, seconds)
-        await self._settle(result)
+        if self._turn.hooks.hear_results:
+            result = await self._heard(call, result, seconds)
+        else:
+            await self._settle(result)
         self._sink.emit(ToolEnded(result, seconds))
 
-    async def _admit(self, prepared: Prepared) -> None:
-        """Raises `ModelCorrectable`."""
-        match await self._turn.hooks.before_call(self._turn.facts, prepared.call):
+    async def _admitted(self, prepared: Prepared) -> Prepared:
+        """The call as it shall run. Raises `ModelCorrectable`."""
+        call = prepared.call
+        match await self._turn.hooks.before_call(self._turn.facts, call):
             case Block(message):
                 raise Denied(message)
             case Doubt(message):
                 await self._tools.insist(prepared, message)
+                return prepared
+            case Change(arguments):
+                changed = ToolCall(call.id, call.name, arguments)
+                prepared = await in_thread(lambda: self._tools.prepare(changed))
             case None:
-                await self._tools.admit(prepared)
+                pass
+        await self._tools.admit(prepared)
+        return prepared
 
     async def _heard(self, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
+        """The outcome is durable before anybody else has a word in it."""
+        await completed(self._sink.record(CallEnded(result)))
+        shown = result
         try:
-            return await self._turn.hooks.after_call(self._turn.facts, call, result, seconds)
-        except asyncio.CancelledError:
-            await self._settle(result)
-            raise
+            shown = await self._turn.hooks.after_call(self._turn.facts, call, result, seconds)
+        finally:
+            await self._settle(shown, is_durable=True)
+        return shown
 
     async def _settle(self, result: ToolResult, *, is_durable: bool = False) -> None:
         """Make the outcome durable at once; append its message when all earlier ones stand. Not to be torn."""
@@ -170,6 +182,12 @@ class _Batch:
                 following = self._results[missing[0]]
                 ended = () if missing[0] in self._ended else (CallEnded(following),)
                 await self._sink.record(*ended, MessageAdded(following))
+
+
+def _changes(asked: Prepared, admitted: Prepared) -> Iterator[Noted]:
+    """The journal has what the model asked for; what runs in its place must be there, too."""
+    if admitted is not asked:
+        yield Noted(f"A plugin changed the arguments of {asked.call.name} ({asked.call.id}): {admitted.call.arguments}")
 
 
 def _clash(item: _Item, other: _Item) -> bool:

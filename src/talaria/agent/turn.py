@@ -15,7 +15,7 @@ from talaria.context.thrashing import Compactions
 from talaria.model.clock import Clock
 from talaria.model.events import Notice
 from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import User, user
+from talaria.model.messages import Assistant, User, user
 from talaria.model.tools import ToolSpec
 from talaria.providers.base import Effort, Endpoint, Request
 from talaria.providers.history import History
@@ -58,6 +58,7 @@ class Turn:
         )
         self._steering: deque[User] = deque()
         self._takes_steering = True
+        self._untold: deque[tuple[Endpoint, Assistant, float]] = deque()
         self._warned_at: Endpoint | None = None
 
     def view(self) -> Request:
@@ -67,6 +68,17 @@ class Turn:
     def closing_view(self) -> Request:
         """The same prefix, but no tool may be called: sum up."""
         return msgspec.structs.replace(self._request, may_call=False)
+
+    def note_answer(self, endpoint: Endpoint, answer: Assistant, seconds: float) -> None:
+        """To be told to those beside the loop, once it is on the disk."""
+        self._untold.append((endpoint, answer, seconds))
+
+    async def tell_of_answers(self) -> None:
+        while self._untold:
+            endpoint, answer, seconds = self._untold.popleft()
+            await self.hooks.after_request(self.facts, endpoint, answer, seconds)
+            if self.keeper is not None:
+                await self.keeper.answered(answer.usage)
 
     def steer(self, text: str) -> bool:
         """False: the last word is spoken, nobody would read it."""
@@ -91,4 +103,5 @@ class Turn:
         if tokens > endpoint.compact_at:
             self._warned_at = endpoint
             share = f"about {100 * tokens // endpoint.window} % of the window of {endpoint.label}"
-            sink.emit(Notice(f"This conversation takes {share}; when it is full, begin a new one."))
+            advice = "" if self.keeper is not None else "; when it is full, begin a new one"
+            sink.emit(Notice(f"This conversation takes {share}{advice}."))

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
+from talaria.config.extras import ours
 from talaria.config.schema import Config, decode_secret
 from talaria.model.errors import BadConfig
 
@@ -72,7 +73,7 @@ def _lookup(name: str, environment: Mapping[str, str], file: Path, path: str) ->
 
 def decode(document: dict[str, Any], file: Path) -> Config:
     try:
-        return msgspec.convert(document, Config, dec_hook=decode_secret)
+        return msgspec.convert(ours(document), Config, dec_hook=decode_secret)
     except msgspec.ValidationError as fault:
         raise BadConfig(f"{file}: {_explain(str(fault))}") from fault
 

@@ -8,6 +8,7 @@ from talaria.context.threshold import SHARE
 from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
 from talaria.providers.base import Caching, Effort, Prices, Rotation, WireName
+from talaria.tools.mcp.entries import ServerEntry
 
 BUILTIN_ENGINE = "compressor"
 
@@ -135,6 +136,8 @@ class AuxiliaryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     title: str | None = None
     summary: str | None = None
     judge: str | None = None
+    tasks: dict[str, str] = {}
+    """Of plugins."""
 
 
 class ContextConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +165,10 @@ class PluginsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Settings of plugins, by name."""
 
 
+class McpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    servers: dict[str, ServerEntry] = {}
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     model: ModelConfig = ModelConfig()
     fallback_providers: str | Fallback | tuple[str | Fallback, ...] = ()
@@ -174,6 +181,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
     plugins: PluginsConfig = PluginsConfig()
+    mcp_servers: dict[str, ServerEntry] = {}
+    """MCP servers by name; also under `mcp.servers` and `mcpServers`, where other programs keep them."""
+    mcp: McpConfig = McpConfig()
+    mcpServers: dict[str, ServerEntry] = {}  # noqa: N815
+
+    def __post_init__(self) -> None:
+        twice = {*self.mcp_servers} & {*self.mcp.servers} | {*self.mcpServers} & {*self.mcp_servers, *self.mcp.servers}
+        if twice:
+            raise ValueError(f"the MCP server {min(twice)!r} is named twice")
+
+    @property
+    def all_mcp_servers(self) -> dict[str, ServerEntry]:
+        """Wherever they are named."""
+        return {**self.mcp_servers, **self.mcp.servers, **self.mcpServers}
 
     @property
     def wants_plugins(self) -> bool:

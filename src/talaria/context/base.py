@@ -76,6 +76,8 @@ class Keeper(Protocol):
         """`tell` reaches the person."""
         ...
 
+    def end_turn(self) -> None: ...
+
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
         """Whether the conversation shall be shorter before `endpoint` is asked.
 
@@ -93,8 +95,13 @@ class Keeper(Protocol):
         """The model answered, and counted this."""
         ...
 
-    async def move(self, place: Place, previous: Sequence[Message], *, carry_over: bool = False) -> None:
-        """Leave the conversation, whose messages were `previous`, for another; `carry_over`: it goes on there."""
+    async def succeed(
+        self, old: "Keeper", place: Place, previous: Sequence[Message], *, carry_over: bool = False
+    ) -> None:
+        """Take over from the keeper of another conversation, which is left and whose messages were `previous`.
+
+        `carry_over`: it goes on here.
+        """
         ...
 
     async def reset(self) -> None:

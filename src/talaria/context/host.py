@@ -6,24 +6,25 @@ stands in for the rest of the turn. One that has hung is left to its thread, and
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 from talaria.context.base import Keeper, Place, Shortened, Wish
 from talaria.context.counting import as_dict, canonical
 from talaria.context.engine import ContextEngine
 from talaria.context.progress import is_shorter
-from talaria.foreign import Broke, Lane, fitting
-from talaria.model.dialect import Illegal, as_dicts, from_dicts
+from talaria.foreign import Broke, Hosted, within
+from talaria.model.clock import Clock
+from talaria.model.dialect import as_dicts, from_dicts
 from talaria.model.messages import Message
 from talaria.model.usage import Usage
 from talaria.providers.base import Endpoint
 from talaria.providers.history import History
 from talaria.tools.base import Run, Tool
-from talaria.tools.schema_tool import BadSchema, SchemaTool, as_result, spec_of
+from talaria.tools.schema_tool import Handler, as_result, tools_of
 
 USUAL_S = 30.0
+LEAVING_S = 10.0
 COMPRESS_S = 300.0
 """It may ask a model for its summaries."""
 TOOL_S = 300.0
@@ -31,27 +32,19 @@ UNKNOWN_WINDOW = 128_000
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    engine: ContextEngine
-    lane: Lane
-    """Of this engine: where several sessions share it, they share this."""
-    warning: str = ""
-
-
-Build = Callable[[], Awaitable[Instance]]
+Build = Callable[[], Awaitable[Hosted[ContextEngine]]]
 """Raises `Broke`."""
 
 
 class EngineHost:
-    def __init__(self, name: str, build: Build, builtin: Keeper, *, is_automatic: bool = True) -> None:
+    def __init__(self, name: str, build: Build, builtin: Keeper, clock: Clock, *, is_automatic: bool = True) -> None:
         """`is_automatic`: it compacts by itself, and not only when it is asked to."""
         self._name = name
         self._build = build
         self._builtin = builtin
+        self._clock = clock
         self._is_automatic = is_automatic
-        self._instance: Instance | None = None
+        self._engine: Hosted[ContextEngine] | None = None
         self._place: Place | None = None
         self._followed: Endpoint | None = None
         self._history = History()
@@ -59,31 +52,41 @@ class EngineHost:
         self._tell: Callable[[str], None] = self._unsaid.append
         self._is_sidelined = False
         self._is_turn_new = True
+        self._has_nothing = False
+        """To leave out, in this turn."""
         self._awaits_count = False
 
     async def open(self, place: Place) -> Sequence[Tool]:
         if place != self._place:
-            self._place, self._instance = place, None
-        schemas = await self._call("get_tool_schemas")
-        return [*self._tools(cast("object", schemas))]
+            self._place, self._engine = place, None
+        tools, problems = tools_of(await self._call("get_tool_schemas"), self._handler)
+        for problem in problems:
+            self._tell(f"Context engine {self._name}: {problem}; that tool is left out.")
+        return tools
 
     def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
         self._history = history
         self._tell = tell
         self._is_turn_new = True
-        self._is_sidelined = False
+        self._has_nothing = False
         while self._unsaid:
             tell(self._unsaid.pop(0))
+
+    def end_turn(self) -> None:
+        self._tell = self._unsaid.append
+        self._is_sidelined = False
 
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
         await self._follow(endpoint)
         is_wanted = self._is_automatic and await self._is_wanted(tokens)
         if self._is_sidelined:
             return self._is_automatic and await self._builtin.is_due(endpoint, tokens, is_blocked=is_blocked)
-        return is_wanted
+        return is_wanted and not self._has_nothing
 
     async def _is_wanted(self, tokens: int) -> bool:
         is_new, self._is_turn_new = self._is_turn_new, False
+        if await self._call("get_active_compression_failure_cooldown"):
+            return False
         if is_new:
             if await self._call("should_compress_preflight", as_dicts(self._history)):
                 return True
@@ -92,13 +95,19 @@ class EngineHost:
         return bool(await self._call("should_compress", tokens))
 
     async def compact(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
+        made = None
         if wish.keep_last is not None:
             self._tell(f"Context engine {self._name} cannot choose what stays; Talaria's own does it.")
-            return await self._builtin.compact(messages, wish)
-        made = await self._compressed(messages, wish)
-        if made is None and wish.has_overflowed and not self._is_sidelined:
-            self._sideline("left a conversation as it is that its model does not take")
-        return await self._builtin.compact(messages, wish) if self._is_sidelined else made
+        else:
+            made = await self._compressed(messages, wish)
+            self._has_nothing = made is None
+            if made is None and wish.has_overflowed and not self._is_sidelined:
+                self._sideline("left a conversation as it is that its model does not take")
+        if self._is_sidelined or wish.keep_last is not None:
+            made = await self._builtin.compact(messages, wish)
+        if made is not None and is_shorter(made.messages, messages):
+            await self._note("on_session_end", self._session, as_dicts(messages))
+        return made
 
     async def _compressed(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
         """None: it has nothing to leave out, or it failed."""
@@ -114,24 +123,28 @@ class EngineHost:
             force=wish.is_asked_for,
             **({"memory_context": wish.memory} if wish.memory else {}),
         )
-        if self._is_sidelined or not given:
+        if self._is_sidelined or given is None:
             return None
         try:
-            after = from_dicts(given, messages)
-        except Illegal as problem:
-            self._sideline(f"returned an illegal transcript: {problem}")
+            after = await within(lambda: from_dicts(given, messages) if len(given) else (), USUAL_S, self._clock)
+        except Broke as problem:
+            self._sideline(f"returned an illegal transcript: {problem.__cause__ or problem}")
             return None
-        if not is_shorter(after, messages):
-            return None
-        await self._call("on_session_end", self._session, as_dicts(messages))
-        return Shortened(after, "engine")
+        return Shortened(after, "engine") if after and is_shorter(after, messages) else None
 
     async def stands(self) -> None:
         self._awaits_count = True
-        await self._note(_await_count)
-        await self._note(lambda engine: _run(engine, "record_completed_compaction", used_fallback=self._is_sidelined))
-        facts = self._facts(boundary_reason="compression", old_session_id=self._session)
-        await self._note(lambda engine: _run(engine, "on_session_start", self._session, **facts))
+        engine = self._engine
+        if engine is not None:
+            engine.instance.last_prompt_tokens = -1
+            engine.instance.awaiting_real_usage_after_compression = True  # pyright: ignore[reportAttributeAccessIssue]
+        if not self._is_sidelined:
+            await self._note("record_completed_compaction", used_fallback=False)
+        await self._note(
+            "on_session_start",
+            self._session,
+            **self._facts(boundary_reason="compression", old_session_id=self._session),
+        )
 
     async def answered(self, usage: Usage | None) -> None:
         counted = as_dict(canonical(usage)) if usage is not None and usage.total else {}
@@ -139,57 +152,67 @@ class EngineHost:
             self._awaits_count = False
             await self._call("update_from_response", counted)
 
-    async def move(self, place: Place, previous: Sequence[Message], *, carry_over: bool = False) -> None:
-        left, self._is_sidelined = self._place, False
-        if left is None or self._instance is None:
-            self._place = None
+    async def succeed(
+        self, old: Keeper, place: Place, previous: Sequence[Message], *, carry_over: bool = False
+    ) -> None:
+        if not isinstance(old, EngineHost):
             return
-        await self._call("on_session_end", left.session, as_dicts(previous))
-        await self.reset()
+        self._engine, left, self._followed = old.let_go()
+        if left is None or self._engine is None:
+            return
         self._place = place
-        await self._start(old_session_id=left.session, carry_over_context=carry_over or None)
+        await self._note("on_session_end", left.session, as_dicts(previous))
+        await self.reset()
+        carried = {"carry_over_context": True} if carry_over else {}
+        await self._start(old_session_id=left.session, **carried)
         if carry_over:
-            await self._call("carry_over_new_session_context", left.session, place.session)
+            await self._note("carry_over_new_session_context", left.session, place.session)
+
+    def let_go(self) -> tuple[Hosted[ContextEngine] | None, Place | None, Endpoint | None]:
+        """The engine, where it was, and which model it was told of: they are another's now."""
+        had = (self._engine, self._place, self._followed)
+        self._engine = self._place = self._followed = None
+        return had
 
     async def reset(self) -> None:
-        await self._call("on_session_reset")
+        await self._note("on_session_reset")
 
     async def close(self, messages: Sequence[Message]) -> None:
-        if self._instance is not None:
-            await self._note(lambda engine: _run(engine, "on_session_end", self._session, as_dicts(messages)))
-            await self._note(lambda engine: _run(engine, "shutdown"))
-        self._instance = self._place = None
+        engine = self._engine
+        if engine is not None and not engine.lane.is_blocked:
+            await self._note("on_session_end", self._session, as_dicts(messages))
+            if not engine.is_shared:
+                await self._note("shutdown")
+        self._engine = self._place = None
 
     async def status(self) -> dict[str, Any]:
-        return {"engine": self._name, **(await self._call("get_status") or {})}
+        told = await self._call("get_status")
+        return {"engine": self._name, **(cast("Mapping[str, Any]", told) if isinstance(told, Mapping) else {})}
 
     @property
     def _session(self) -> str:
-        assert self._place is not None  # noqa: S101  (opened before anything else)
-        return self._place.session
+        return self._place.session if self._place is not None else ""
 
-    async def _ready(self) -> Instance | None:
+    async def _ready(self) -> Hosted[ContextEngine] | None:
         """None while the built-in stands in."""
-        if self._instance is not None and self._instance.lane.is_lost:
-            self._instance = None
         if self._is_sidelined or self._place is None:
             return None
-        if self._instance is None:
+        if self._engine is None:
             try:
-                self._instance = await self._build()
+                self._engine = await self._build()
             except Broke as fault:
                 self._sideline(str(fault))
                 return None
-            if self._instance.warning:
-                self._tell(self._instance.warning)
+            if self._engine.is_shared:
+                self._tell(f"Context engine {self._name} cannot be copied: all conversations here share one.")
             self._followed = None
             await self._follow(self._place.endpoint)
             await self._start(hermes_home=str(self._place.home))
-        return self._instance
+        return self._engine
 
     async def _follow(self, endpoint: Endpoint) -> None:
         """Tell the engine which model answers, whenever that changes."""
-        if endpoint == self._followed or await self._ready() is None:
+        if endpoint == self._followed or await self._ready() is None or endpoint == self._followed:
             return
         self._followed = endpoint
         await self._call(
@@ -202,41 +225,53 @@ class EngineHost:
         )
 
     async def _start(self, **facts: Any) -> None:
-        endpoint = self._followed
+        """An engine that cannot begin is not used; another is built for the next turn."""
+        endpoint, engine = self._followed, self._engine
         if endpoint is not None:
             facts |= {"model": endpoint.model, "context_length": endpoint.window or UNKNOWN_WINDOW}
-        await self._call("on_session_start", self._session, **self._facts(**facts))
+        if engine is None or self._is_sidelined:
+            self._engine = None
+            return
+        try:
+            await engine.call("on_session_start", self._session, seconds=USUAL_S, **self._facts(**facts))
+        except Broke as fault:
+            self._engine = None
+            self._sideline(f"{fault} in on_session_start")
 
     def _facts(self, **facts: Any) -> dict[str, Any]:
         """Without those that say nothing."""
-        assert self._place is not None  # noqa: S101
-        named = {"platform": self._place.platform, "conversation_id": self._place.conversation, **facts}
-        return {name: value for name, value in named.items() if value not in (None, "")}
+        place = self._place
+        where = {} if place is None else {"platform": place.platform, "conversation_id": place.conversation}
+        return {name: value for name, value in (where | facts).items() if value not in (None, "")}
 
-    async def _call(
-        self, method: str, *args: object, seconds: float = USUAL_S, opaque: Sequence[str] = (), **keywords: Any
-    ) -> Any:
+    async def _call(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> Any:
         """None if the engine lacks the method, or failed in it and is sidelined."""
-        instance = await self._ready()
-        if instance is None:
+        engine = await self._ready()
+        if engine is None:
             return None
         try:
-            return await instance.lane.call(
-                lambda: _run(instance.engine, method, *args, opaque=opaque, **keywords), seconds
-            )
+            return await engine.call(method, *args, seconds=seconds, **keywords)
         except Broke as fault:
-            self._sideline(f"{fault} in {method}")
+            self._failed(fault, method)
             return None
 
-    async def _note(self, work: Callable[[ContextEngine], object]) -> None:
-        """Also for an engine that is sidelined: it must know what became of the conversation."""
-        instance = self._instance
-        if instance is None or instance.lane.is_lost:
+    async def _note(self, method: str, *args: object, **keywords: Any) -> None:
+        """Also to an engine that is sidelined: it must know what became of the conversation."""
+        engine = self._engine
+        if engine is None:
             return
         try:
-            await instance.lane.call(lambda: work(instance.engine), USUAL_S)
+            await engine.call(method, *args, seconds=LEAVING_S, **keywords)
         except Broke as fault:
-            log.warning("context engine %s %s", self._name, fault)
+            log.warning("context engine %s %s in %s", self._name, fault, method)
+            if fault.has_hung:
+                self._engine = None
+
+    def _failed(self, fault: Broke, method: str) -> None:
+        """One that has hung is left to its thread, and another is built for the next turn."""
+        if fault.has_hung:
+            self._engine = None
+        self._sideline(f"{fault} in {method}")
 
     def _sideline(self, problem: str) -> None:
         log.warning("context engine %s %s", self._name, problem)
@@ -244,41 +279,17 @@ class EngineHost:
             self._is_sidelined = True
             self._tell(f"Context engine {self._name} {problem}. Talaria's own takes over for this turn.")
 
-    def _tools(self, schemas: object) -> list[Tool]:
-        tools: list[Tool] = []
-        for schema in cast("list[object]", schemas) if isinstance(schemas, list) else ():
-            try:
-                spec = spec_of(schema)
-            except BadSchema as problem:
-                self._tell(f"Context engine {self._name}: {problem}; that tool is left out.")
-                continue
-            tools.append(SchemaTool(spec, self._handler(spec.name)))
-        return tools
-
-    def _handler(self, name: str) -> Callable[[dict[str, Any], Run], Awaitable[str]]:
+    def _handler(self, name: str) -> Handler:
         async def handle(arguments: dict[str, Any], run: Run) -> str:  # noqa: ARG001
             live = as_dicts(self._history)
-            instance = await self._ready()
-            if instance is None:
+            engine = await self._ready()
+            if engine is None:
                 return json.dumps({"error": f"Context engine {self._name} is not available in this turn."})
             try:
-                return await instance.lane.call(
-                    lambda: as_result(_run(instance.engine, "handle_tool_call", name, arguments, messages=live)), TOOL_S
-                )
+                return as_result(await engine.call("handle_tool_call", name, arguments, seconds=TOOL_S, messages=live))
             except Broke as fault:
                 if fault.has_hung:
-                    self._sideline(f"{fault} in {name}")
+                    self._failed(fault, name)
                 return json.dumps({"error": f"{name} {fault}"})
 
         return handle
-
-
-def _run(engine: ContextEngine, method: str, *args: object, opaque: Sequence[str] = (), **keywords: Any) -> Any:
-    """Hooks that an engine lacks are skipped."""
-    function = getattr(engine, method, None)
-    return None if function is None else function(*args, **fitting(function, keywords, opaque))
-
-
-def _await_count(engine: ContextEngine) -> None:
-    engine.last_prompt_tokens = -1
-    engine.awaiting_real_usage_after_compression = True  # pyright: ignore[reportAttributeAccessIssue]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from talaria.context.base import Compactor, Place, Shortened, Wish
+from talaria.context.base import Compactor, Keeper, Place, Shortened, Wish
 from talaria.model.messages import Message
 from talaria.model.usage import Usage
 from talaria.providers.base import Endpoint
@@ -21,6 +21,8 @@ class BuiltinKeeper:
     def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
         """It is told by the journal all that it must know."""
 
+    def end_turn(self) -> None: ...
+
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
         return endpoint.compact_at is not None and tokens > endpoint.compact_at and not is_blocked
 
@@ -32,7 +34,9 @@ class BuiltinKeeper:
 
     async def answered(self, usage: Usage | None) -> None: ...
 
-    async def move(self, place: Place, previous: Sequence[Message], *, carry_over: bool = False) -> None: ...
+    async def succeed(
+        self, old: Keeper, place: Place, previous: Sequence[Message], *, carry_over: bool = False
+    ) -> None: ...
 
     async def reset(self) -> None: ...
 

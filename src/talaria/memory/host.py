@@ -1,20 +1,19 @@
 """Hosts a plugin's memory provider for one live session. One that raises or hangs is told to the person, and the
-conversation goes on without what it would have said; one that has hung is not asked again."""
+conversation goes on without what it would have said; one that hangs is not asked again before that call has ended."""
 
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from talaria.foreign import Broke, Lane, fitting
+from talaria.foreign import Broke, Hosted
 from talaria.memory.provider import MemoryProvider
 from talaria.model.dialect import as_dicts
 from talaria.model.ids import SessionId
 from talaria.model.messages import Message
 from talaria.tools.base import Run, Tool
-from talaria.tools.schema_tool import BadSchema, SchemaTool, as_result, spec_of
+from talaria.tools.schema_tool import Handler, as_result, tools_of
 
 USUAL_S = 10.0
 START_S = 30.0
@@ -23,104 +22,95 @@ TOOL_S = 120.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    provider: MemoryProvider
-    lane: Lane
+Build = Callable[[], Awaitable[Hosted[MemoryProvider]]]
+"""Raises `Broke`."""
 
 
 class MemoryHost:
-    def __init__(self, name: str, build: Callable[[], Awaitable[Instance]], tell: Callable[[str], None]) -> None:
-        """`build` raises `Broke`; `tell` reaches the person."""
+    def __init__(self, name: str, build: Build, tell: Callable[[str], None]) -> None:
+        """`tell` reaches the person."""
         self._name = name
         self._build = build
         self._tell = tell
-        self._instance: Instance | None = None
+        self._provider: Hosted[MemoryProvider] | None = None
         self._session = SessionId("")
         self._turns = 0
 
     async def open(self, session: SessionId, home: Path, platform: str, person: str) -> tuple[Sequence[Tool], str]:
-        """Its tools, and what it adds to the system prompt."""
+        """Its tools, and what it adds to the system prompt. One that cannot begin is not asked further."""
         self._session = session
+        facts = {"hermes_home": str(home), "platform": platform, "agent_context": "primary", "user_id": person}
         try:
-            self._instance = await self._build()
+            self._provider = await self._build()
+            if not await self._provider.call("is_available", seconds=USUAL_S):
+                raise Broke("says that it is not available")  # noqa: TRY301
+            await self._provider.call(
+                "initialize", session, seconds=START_S, **facts, agent_identity="default", agent_workspace=""
+            )
         except Broke as fault:
+            self._provider = None
             self._complain(str(fault))
             return (), ""
-        if not await self._call("is_available"):
-            self._complain("says that it is not available")
-            self._instance = None
-            return (), ""
-        facts = {"hermes_home": str(home), "platform": platform, "agent_context": "primary", "user_id": person}
-        await self._call("initialize", session, seconds=START_S, **facts, agent_identity="default", agent_workspace="")
-        schemas = await self._call("get_tool_schemas")
-        return self._tools(schemas), str(await self._call("system_prompt_block") or "")
+        if self._provider.is_shared:
+            self._tell(f"Memory provider {self._name} cannot be copied: all conversations here share one.")
+        tools, problems = tools_of(await self._call("get_tool_schemas"), self._handler)
+        for problem in problems:
+            self._complain(f"has a tool that cannot be used: {problem}")
+        return tools, _text(await self._call("system_prompt_block"))
 
     async def recall(self, message: str) -> str:
         """What the model shall know with this message."""
         self._turns += 1
         await self._call("on_turn_start", self._turns, message)
-        return str(await self._call("prefetch", message, session_id=self._session) or "")
+        seconds = START_S if self._turns == 1 else USUAL_S
+        return _text(await self._call("prefetch", message, seconds=seconds, session_id=self._session))
 
     async def keep(self, asked: str, answer: str, messages: Sequence[Message]) -> None:
         """A turn ended with an answer."""
-        await self._call("sync_turn", asked, answer, session_id=self._session, messages=as_dicts(messages))
+        await self._call(
+            "sync_turn", asked, answer, session_id=self._session, messages=as_dicts(messages, with_context=False)
+        )
         await self._call("queue_prefetch", asked, session_id=self._session)
 
     async def before_compaction(self, messages: Sequence[Message]) -> str:
-        return str(await self._call("on_pre_compress", as_dicts(messages)) or "")
+        return _text(await self._call("on_pre_compress", as_dicts(messages, with_context=False)))
 
     async def leave(self, messages: Sequence[Message], successor: SessionId | None) -> None:
-        await self._call("on_session_end", as_dicts(messages))
+        await self._call("on_session_end", as_dicts(messages, with_context=False))
         if successor is not None:
             await self._call("on_session_switch", successor, parent_session_id=self._session, reset=True)
-        await self._call("shutdown")
-        self._instance = None
+        if self._provider is not None and not self._provider.is_shared:
+            await self._call("shutdown")
+        self._provider = None
 
     async def _call(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> Any:
         """None if it lacks the method, or failed in it."""
-        instance = self._instance
-        if instance is None:
+        provider = self._provider
+        if provider is None or provider.lane.is_blocked:
             return None
         try:
-            return await instance.lane.call(lambda: _run(instance.provider, method, *args, **keywords), seconds)
+            return await provider.call(method, *args, seconds=seconds, **keywords)
         except Broke as fault:
             self._complain(f"{fault} in {method}")
-            if fault.has_hung:
-                self._instance = None
             return None
 
     def _complain(self, problem: str) -> None:
         log.warning("memory provider %s %s", self._name, problem)
         self._tell(f"Memory provider {self._name} {problem}.")
 
-    def _tools(self, schemas: object) -> list[Tool]:
-        tools: list[Tool] = []
-        for schema in cast("list[object]", schemas) if isinstance(schemas, list) else ():
-            try:
-                spec = spec_of(schema)
-            except BadSchema as problem:
-                self._complain(f"has a tool that cannot be used: {problem}")
-                continue
-            tools.append(SchemaTool(spec, self._handler(spec.name)))
-        return tools
-
-    def _handler(self, name: str) -> Callable[[dict[str, Any], Run], Awaitable[str]]:
+    def _handler(self, name: str) -> Handler:
         async def handle(arguments: dict[str, Any], run: Run) -> str:
-            instance = self._instance
-            if instance is None:
+            provider = self._provider
+            if provider is None:
                 return json.dumps({"error": f"Memory provider {self._name} is not available."})
             facts = {"session_id": run.scope.session, "tool_call_id": run.call}
             try:
-                return await instance.lane.call(
-                    lambda: as_result(_run(instance.provider, "handle_tool_call", name, arguments, **facts)), TOOL_S
-                )
+                return as_result(await provider.call("handle_tool_call", name, arguments, seconds=TOOL_S, **facts))
             except Broke as fault:
                 return json.dumps({"error": f"{name} {fault}"})
 
         return handle
 
 
-def _run(provider: MemoryProvider, method: str, *args: object, **keywords: Any) -> Any:
-    function = getattr(provider, method, None)
-    return None if function is None else function(*args, **fitting(function, keywords))
+def _text(said: object) -> str:
+    return said if isinstance(said, str) else ""

@@ -1,15 +1,15 @@
 """Our messages as the dictionaries that engines and plugins read, and back. Pure.
 
 What comes back unchanged is the message it was made of, with everything that the dictionary did not show. The rest is
-new, and is made to fit in: engines cut where they like, so what hangs loose at a cut is dropped, and the sides take
-turns. What no cut explains is `Illegal`.
+new, and is made to fit in: engines cut where they like, so what their cuts leave loose is dropped, the sides take
+turns, and there is something to answer. What no cut explains is `Illegal`.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from itertools import takewhile
+from functools import reduce
+from itertools import groupby, takewhile
 from typing import Any, cast
 
 import msgspec
@@ -19,6 +19,7 @@ from talaria.model.messages import Assistant, Context, Image, Message, Text, Too
 from talaria.model.transcripts import transcript_problems
 
 IMAGE = "[An image is here.]"
+GO_ON = user("[Go on with the last request.]", author="host")
 LEFT_OUT = user("[What was said before this was left out to make room.]", author="host")
 
 
@@ -26,41 +27,40 @@ class Illegal(Exception):
     """`str()` of it says what is wrong with a transcript."""
 
 
-def as_dicts(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """New ones each time: whoever gets them may change them."""
-    return [_as_dict(message) for message in messages]
+def as_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[dict[str, Any]]:
+    """New ones each time: whoever gets them may change them. `with_context`: also what the host has added."""
+    return [_as_dict(message, with_context=with_context) for message in messages]
 
 
 def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
     """`before` is what they were made of. Raises `Illegal` for what no endpoint would take."""
     if not isinstance(dicts, list | tuple):
         raise Illegal(f"it returned {type(dicts).__name__} in place of a list of messages")
-    is_open = not (before and isinstance(before[-1], Assistant))
-    read = list(_read(cast("Sequence[object]", dicts), before))
-    messages = tuple(_placed(_mended(read)))
-    problems = transcript_problems(messages, is_idle=not is_open)
-    if is_open and (not messages or isinstance(messages[-1], Assistant)):
-        problems.append("there is nothing to answer any more")
+    is_idle = bool(before) and isinstance(before[-1], Assistant)
+    known = {call.id for message in before if isinstance(message, Assistant) for call in message.calls}
+    messages = list(_placed(_mended(list(_read(cast("Sequence[object]", dicts), before)), known)))
+    made = tuple(_closed(messages) if is_idle else _answerable(messages, before))
+    problems = transcript_problems(made, is_idle=is_idle)
     if problems:
         raise Illegal("; ".join(problems))
-    return messages
+    return made
 
 
 def question(dicts: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[Message, ...]]:
     """What somebody wants to ask a model: the system prompt, and the conversation. Raises `Illegal`."""
     given = list(dicts)
     system = [_text(one.get("content")) for one in given if one.get("role") == "system"]
-    said = [_new(one, {}, ()) for one in given if one.get("role") != "system"]
+    said = [_new(one, {}) for one in given if one.get("role") != "system"]
     messages = tuple(_placed(message for message in said if message is not None))
     if not messages or isinstance(messages[-1], Assistant):
         raise Illegal("there is nothing to answer")
     return "\n\n".join(system), messages
 
 
-def _as_dict(message: Message) -> dict[str, Any]:
+def _as_dict(message: Message, *, with_context: bool = True) -> dict[str, Any]:
     match message:
         case User():
-            return {"role": "user", "content": _content(message)}
+            return {"role": "user", "content": _content(message, with_context=with_context)}
         case Assistant():
             shown: dict[str, Any] = {"role": "assistant", "content": message.text}
             if message.calls:
@@ -70,40 +70,53 @@ def _as_dict(message: Message) -> dict[str, Any]:
             return {"role": "tool", "tool_call_id": message.call_id, "name": message.name, "content": message.text}
 
 
-def _content(message: User) -> str:
+def _content(message: User, *, with_context: bool = True) -> str:
     """As text: many engines know nothing else, and a message that comes back as it was still has its images."""
-    return "\n".join(IMAGE if isinstance(part, Image) else part.text for part in message.parts)
+    parts = [part for part in message.parts if with_context or not isinstance(part, Context)]
+    return "\n".join(IMAGE if isinstance(part, Image) else part.text for part in parts)
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    message: Message
-    is_old: bool
-    """It is one of those before, as it was."""
-
-
-def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[_Read]:
-    """In the order given; each message of `before` at most once, and only forwards."""
-    places: dict[str, list[int]] = {}
-    for place, message in enumerate(before):
-        places.setdefault(_fingerprint(_as_dict(message)), []).append(place)
+def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Message]:
+    """In the order given."""
+    shown = [_mapping(given) for given in dicts]
+    places = _places(shown, before)
     last = -1
     names: dict[str, str] = {}
-    for given in dicts:
-        if not isinstance(given, Mapping):
-            raise Illegal(f"a message is a {type(given).__name__}")
-        shown = cast("Mapping[str, Any]", given)
-        place = next((place for place in places.get(_fingerprint(shown), ()) if place > last), None)
-        message = _new(shown, names, before[last + 1 :]) if place is None else before[place]
-        last = last if place is None else place
+    for one, place in zip(shown, places, strict=True):
+        if place is None:
+            message = _longer(one, before, last + 1) or _new(one, names)
+        else:
+            message, last = before[place], place
         if isinstance(message, Assistant):
             names.update((call.id, call.name) for call in message.calls)
         if message is not None:
-            yield _Read(message, is_old=place is not None)
+            yield message
+
+
+def _mapping(given: object) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise Illegal(f"a message is a {type(given).__name__}")
+    return cast("Mapping[str, Any]", given)
+
+
+def _places(shown: Sequence[Mapping[str, Any]], before: Sequence[Message]) -> list[int | None]:
+    """Which message of `before` each is; none twice, in order, and of equal ones the last: engines keep the end."""
+    known: dict[str, list[int]] = {}
+    for place, message in enumerate(before):
+        known.setdefault(_fingerprint(_as_dict(message)), []).append(place)
+    found: list[int | None] = []
+    limit = len(before)
+    for one in reversed(shown):
+        places = known.get(_fingerprint(one), [])
+        while places and places[-1] >= limit:
+            places.pop()
+        found.append(places.pop() if places else None)
+        limit = found[-1] if found[-1] is not None else limit
+    return found[::-1]
 
 
 def _fingerprint(shown: Mapping[str, Any]) -> str:
@@ -112,29 +125,30 @@ def _fingerprint(shown: Mapping[str, Any]) -> str:
     return json.dumps(kept, sort_keys=True, default=repr)
 
 
-def _new(shown: Mapping[str, Any], names: Mapping[str, str], rest: Sequence[Message]) -> Message | None:
-    """None: it says nothing. `rest` is what it may be a longer form of."""
+def _new(shown: Mapping[str, Any], names: Mapping[str, str]) -> Message | None:
+    """None: it says nothing."""
     text = _text(shown.get("content"))
     match shown.get("role"):
-        case "user":
-            return _longer(text, rest) or (user(text, author="host") if text else None)
-        case "system":
+        case "user" | "system" | "developer":
             return user(text, author="host") if text else None
         case "assistant":
             calls = tuple(_new_call(call) for call in shown.get("tool_calls") or ())
             parts = (*((Text(text),) if text else ()), *calls)
             return Assistant(parts, "calls" if calls else "end") if parts else None
         case "tool":
-            id = str(shown.get("tool_call_id") or "")
-            return ToolResult(CallId(id), names.get(id, str(shown.get("name") or "")), text or "-")
+            id = _encodable(shown.get("tool_call_id") or "")
+            return ToolResult(CallId(id), names.get(id) or _encodable(shown.get("name") or ""), text or "-")
         case role:
             raise Illegal(f"a message has the role {role!r}")
 
 
-def _longer(text: str, rest: Sequence[Message]) -> User | None:
-    """The person's next message, if that is how it begins: some engines write a note behind it."""
+def _longer(shown: Mapping[str, Any], before: Sequence[Message], start: int) -> User | None:
+    """The person's next message from `start` on, if that is how it begins: some engines write a note behind it."""
+    if shown.get("role") != "user":
+        return None
+    rest = (before[place] for place in range(start, len(before)))
     said = next((message for message in rest if isinstance(message, User) and message.author == "person"), None)
-    begins = "" if said is None else _content(said)
+    text, begins = _text(shown.get("content")), "" if said is None else _content(said)
     if said is None or not begins or not text.startswith(begins):
         return None
     return User((*said.parts, Context(text.removeprefix(begins).strip() or "-")), "person")
@@ -145,7 +159,7 @@ def _new_call(call: Any) -> ToolCall:
         function = call["function"]
         arguments = function.get("arguments") or "{}"
         written = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        return ToolCall(CallId(str(call["id"])), str(function["name"]), written)
+        return ToolCall(CallId(_encodable(call["id"])), _encodable(function["name"]), _encodable(written))
     except (KeyError, TypeError, AttributeError) as fault:
         raise Illegal("a tool call is not of the usual form") from fault
 
@@ -154,62 +168,90 @@ def _text(content: object) -> str:
     if isinstance(content, list):
         parts = [cast("Mapping[str, Any]", part) for part in cast("list[object]", content) if isinstance(part, Mapping)]
         return _encodable("\n".join(str(part.get("text") or "") for part in parts)).strip()
-    return _encodable(str(content or ""))
+    return _encodable(content or "")
 
 
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+def _encodable(text: object) -> str:
+    return str(text).encode("utf-8", "replace").decode()
 
 
-def _mended(read: Sequence[_Read]) -> Iterator[Message]:
-    """Without what a cut has left loose: results whose calls were cut off right before them, calls whose results were
-    cut off right behind."""
-    missing: list[CallId] = []
-    is_behind_cut = True
-    for index, one in enumerate(read):
-        message = one.message
+def _mended(messages: Sequence[Message], known: AbstractSet[CallId]) -> Iterator[Message]:
+    """Without what a cut leaves loose: results whose call is gone, calls whose results are. `known` are the calls that
+    there were before: of others it is not the cut that is to blame."""
+    missing: set[CallId] = set()
+    for index, message in enumerate(messages):
         if isinstance(message, ToolResult):
-            if message.call_id in missing:
-                missing.remove(message.call_id)
-            elif one.is_old and is_behind_cut:
-                continue
-        elif isinstance(message, Assistant) and message.calls:
-            answered = _answered(read[index + 1 :])
-            follows = read[index + 1 + len(answered)] if index + 1 + len(answered) < len(read) else None
-            if one.is_old and follows is not None and not follows.is_old:
-                message = _with_calls(message, answered)
-            missing = [call.id for call in message.calls] if message is not None else []
-        is_behind_cut = not one.is_old
-        if message is not None:
-            yield message
+            if message.call_id in missing or message.call_id not in known:
+                missing.discard(message.call_id)
+                yield message
+            continue
+        mended = message
+        if isinstance(message, Assistant) and message.calls:
+            invented = {call.id for call in message.calls} - known
+            mended = _with_calls(message, _answered(messages, index + 1) | invented)
+        missing = {call.id for call in mended.calls} if isinstance(mended, Assistant) else set()
+        if mended is not None:
+            yield mended
 
 
-def _answered(following: Sequence[_Read]) -> set[CallId]:
-    results = takewhile(lambda one: isinstance(one.message, ToolResult), following)
-    return {one.message.call_id for one in results if isinstance(one.message, ToolResult)}
+def _answered(messages: Sequence[Message], start: int) -> set[CallId]:
+    following = (messages[place] for place in range(start, len(messages)))
+    results = takewhile(lambda message: isinstance(message, ToolResult), following)
+    return {result.call_id for result in results if isinstance(result, ToolResult)}
 
 
 def _with_calls(answer: Assistant, kept: AbstractSet[CallId]) -> Assistant | None:
+    """The very same, if all are kept; None: nothing is left of it."""
+    if all(call.id in kept for call in answer.calls):
+        return answer
     parts = tuple(part for part in answer.parts if not isinstance(part, ToolCall) or part.id in kept)
     if not any(isinstance(part, ToolCall) for part in parts):
         return Assistant((Text(answer.text),)) if answer.text else None
     return msgspec.structs.replace(answer, parts=parts)
 
 
+def _answerable(messages: Sequence[Message], before: Sequence[Message]) -> Iterator[Message]:
+    """A turn is open: what it is about must be there, and stand at the end."""
+    yield from messages
+    if messages and not isinstance(messages[-1], Assistant):
+        return
+    asked = [message for message in before if isinstance(message, User) and message.author == "person"]
+    yield asked[-1] if asked and asked[-1] not in messages else GO_ON
+
+
+def _closed(messages: list[Message]) -> Sequence[Message]:
+    """No turn is open: a note at the end goes to the last message of the person's side."""
+    *rest, last = messages or [GO_ON]
+    place = next((place for place in reversed(range(len(rest))) if isinstance(rest[place], User)), None)
+    if not isinstance(last, User) or last.author != "host" or place is None:
+        return messages
+    carrier = rest[place]
+    assert isinstance(carrier, User)  # noqa: S101  (looked for)
+    return [*rest[:place], _joined(last, carrier), *rest[place + 1 :]]
+
+
 def _placed(messages: Iterable[Message]) -> Iterator[Message]:
     """So that the sides take turns, wherever an engine has cut and whatever it has put in."""
     before: Message | None = None
-    for message in messages:
-        if isinstance(before, User) and isinstance(message, User) and message.author != "steering":
+    for is_user, run in groupby(messages, lambda message: isinstance(message, User)):
+        for message in _merged([one for one in run if isinstance(one, User)]) if is_user else run:
+            if isinstance(message, Assistant) and (before is None or isinstance(before, Assistant)):
+                yield LEFT_OUT
+            yield message
+            before = message
+
+
+def _merged(run: Sequence[User]) -> Iterator[User]:
+    """Messages of one side: all up to the person's last are one, and so are notes in a row."""
+    last = max((place for place, message in enumerate(run) if message.author == "person"), default=0)
+    before = reduce(_joined, run[: last + 1])
+    for message in run[last + 1 :]:
+        if before.author == message.author == "host":
             before = _joined(before, message)
-            continue
-        if before is not None:
+        else:
             yield before
-        if isinstance(message, Assistant) and (before is None or isinstance(before, Assistant)):
-            yield LEFT_OUT
-        before = message
-    if before is not None:
-        yield before
+            before = message
+    yield before
 
 
 def _joined(before: User, message: User) -> User:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -100,7 +100,7 @@ class LiveSession:
         self._store = store
         self._owner = owner
         self._upstream = upstream
-        self._toolbox = toolbox
+        self._own_tools = self._toolbox = toolbox
         self._gate = gate
         self._clock = clock
         self._keeper = keeper
@@ -144,7 +144,10 @@ class LiveSession:
             return report
 
     async def _told_of(self, turn: Turn, asked: str, report: Report) -> None:
-        await self._hooks.after_turn(turn.facts, asked, report.text, tuple(self._view.history), report.outcome)
+        """The turn has ended: who does not want to wait for others misses nothing."""
+        with suppress(asyncio.CancelledError):
+            await turn.tell_of_answers()
+            await self._hooks.after_turn(turn.facts, asked, report.text, tuple(self._view.history), report.outcome)
 
     def _last_asked(self) -> str:
         said = [one for one in self._view.history if isinstance(one, User) and one.author == "person"]
@@ -193,20 +196,35 @@ class LiveSession:
 
         `carry_over`: it is the same conversation that goes on.
         """
-        await self._hooks.session_left(self._facts(), tuple(self._view.history), successor.id)
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            await successor.take_over(keeper, tuple(self._view.history), carry_over=carry_over)
+        previous = tuple(self._view.history)
+        with self._left():
+            if previous:
+                await self._hooks.session_left(self._facts(), previous, successor.id)
+            if self._keeper is not None:
+                await successor.succeed(self._keeper, previous, carry_over=carry_over)
 
-    async def take_over(self, keeper: Keeper, previous: Sequence[Message], *, carry_over: bool) -> None:
-        self._keeper = keeper
-        await keeper.move(self._place(), previous, carry_over=carry_over)
+    async def succeed(self, keeper: Keeper, previous: Sequence[Message], *, carry_over: bool) -> None:
+        """What kept the conversation before this one is left with its messages."""
+        if self._keeper is not None:
+            await self._keeper.succeed(keeper, self._place(), previous, carry_over=carry_over)
 
     async def close(self) -> None:
         """The conversation is left; it can be opened again."""
-        await self._hooks.session_left(self._facts(), tuple(self._view.history), None)
-        if self._keeper is not None:
-            await self._keeper.close(tuple(self._view.history))
+        previous = tuple(self._view.history)
+        with self._left():
+            if previous:
+                await self._hooks.session_left(self._facts(), previous, None)
+            if self._keeper is not None:
+                await self._keeper.close(previous)
+
+    @contextmanager
+    def _left(self) -> Generator[None]:
+        """Not in the middle of a turn; and whoever comes back is equipped anew."""
+        if self._is_busy:
+            raise SessionBusy(f"Session {self.id} is still working on the last message.")
+        self._equipment = None
+        with self.serving():
+            yield
 
     async def context_status(self) -> dict[str, Any]:
         """What is known of how full the model's window is."""
@@ -274,8 +292,12 @@ class LiveSession:
         self._is_busy = True
         try:
             with self.serving():
+                if self._equipment is None:
+                    self._equipment = await self._equip()
                 yield await completed(self._hold())
         finally:
+            if self._keeper is not None:
+                self._keeper.end_turn()
             try:
                 await completed(self._let_go())
             finally:
@@ -296,8 +318,6 @@ class LiveSession:
 
     async def _hold(self) -> Epoch:
         """What it takes is kept here at once: a cancelled caller must not lose an epoch or a row."""
-        if self._equipment is None:
-            self._equipment = await self._equip()
         if self._row is None:
             self._row = await self._begin()
         if self._epoch is None:
@@ -315,9 +335,8 @@ class LiveSession:
         """With the tools of what keeps the context, and of those beside the loop."""
         equipment = await self._hooks.equip(self._facts())
         of_keeper = () if self._keeper is None else await self._keeper.open(self._place())
-        own = self._toolbox.names
-        self._toolbox = self._toolbox.joined((*equipment.tools, *of_keeper))
-        self._added = self._toolbox.without(own).specs
+        self._toolbox = self._own_tools.joined((*equipment.tools, *of_keeper))
+        self._added = self._toolbox.without(self._own_tools.names).specs
         return equipment
 
     def _facts(self, turn: TurnId | None = None) -> Facts:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -67,7 +68,9 @@ class TurnRunner:
 
     async def _revised(self, answer: Assistant) -> Assistant:
         """As those beside the loop want it to read; shown again, if that is not what was shown."""
-        text = await self._turn.hooks.revised(self._turn.facts, answer.text)
+        text = answer.text
+        with suppress(asyncio.CancelledError):  # it is complete: who stops now does not want to wait for others
+            text = await self._turn.hooks.revised(self._turn.facts, answer.text)
         if text == answer.text:
             return answer
         self._recorder.emit(AnswerRestarted("A plugin changed the answer."))

@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.model.errors import BadArguments
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import EXCLUSIVE, AfterCrash, Effect, Run, Scope
+from talaria.tools.base import EXCLUSIVE, AfterCrash, Effect, Run, Scope, Tool
 from talaria.tools.function import DEFAULT_TIMEOUT_S
 
 Handler = Callable[[dict[str, Any], Run], Awaitable[str]]
@@ -62,6 +62,20 @@ class SchemaInvocation:
 
     async def run(self, run: Run) -> str:
         return await self.tool.handler(self.arguments, run)
+
+
+def tools_of(schemas: object, handler: Callable[[str], Handler]) -> tuple[list[Tool], list[str]]:
+    """One per schema, whose calls `handler(name)` takes; and what is wrong with the others."""
+    tools: dict[str, Tool] = {}
+    problems: list[str] = []
+    for schema in cast("list[object]", schemas) if isinstance(schemas, list) else ():
+        try:
+            spec = spec_of(schema)
+        except BadSchema as problem:
+            problems.append(str(problem))
+            continue
+        tools.setdefault(spec.name, SchemaTool(spec, handler(spec.name)))
+    return list(tools.values()), problems
 
 
 def as_result(returned: object) -> str:

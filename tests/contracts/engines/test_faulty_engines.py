@@ -24,6 +24,7 @@ import json, os, threading
 from agent.context_engine import ContextEngine
 
 GATE = threading.Event()
+CALL = dict(id="new", function=dict(name="look", arguments="[]"))
 
 class Engine(ContextEngine):
     name = "odd"
@@ -71,8 +72,7 @@ ILLEGAL = {
     "strings": "return ['a']",
     "a role of its own": "return [{'role': 'narrator', 'content': 'x'}]",
     "results of no call": "return messages + [{'role': 'tool', 'tool_call_id': 'never', 'content': 'x'}]",
-    "calls without results": "return [m for m in messages if m['role'] != 'tool']",
-    "nothing to answer": "return [{'role': 'user', 'content': 'x'}, {'role': 'assistant', 'content': 'y'}]",
+    "calls that nobody made": "return messages[:1] + [dict(role='assistant', tool_calls=[CALL])] + messages[-1:]",
     "calls of no form": "return messages[:1] + [{'role': 'assistant', 'tool_calls': [{}]}] + messages[-1:]",
 }
 
@@ -95,21 +95,32 @@ def compress(self, messages, current_tokens=None): {ILLEGAL[what]}"""
         assert [entry.summary_by for entry in made] == ["model"]
 
 
-async def test_of_a_tail_that_is_cut_inside_a_round_the_loose_ends_are_dropped(
-    world: OpenWorld, install: Install, server: ModelServer
+CUTS = {
+    "a note and a tail": "[messages[0], {'role': 'assistant', 'content': '[so far]'}, *messages[cut:]]",
+    "head and tail": "[*messages[:2], *messages[cut:]]",
+    "no output": "[m for m in messages if m['role'] != 'tool'][:3] + messages[-1:]",
+    "no question": "[{'role': 'user', 'content': '[so far]'}, {'role': 'assistant', 'content': 'yes'}]",
+    "a developer's note": "[{'role': 'developer', 'content': '[so far]'}, *messages[-2:]]",
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+async def test_what_a_cut_leaves_loose_is_mended(
+    world: OpenWorld, install: Install, server: ModelServer, cut: str
 ) -> None:
-    """As engines do that count messages: their results come back without the call."""
+    """As engines do that count messages: results come back without the call, and calls without results."""
     body = """def should_compress(self, prompt_tokens=None): return prompt_tokens > 6000
 def compress(self, messages, current_tokens=None):
     cut = [i for i, m in enumerate(messages) if m["role"] == "tool"][3]
-    return [messages[0], {"role": "assistant", "content": "[so far]"}, *messages[cut:]]"""
-    install("odd", odd(body))
+    return MADE"""
+    install("odd", odd(body.replace("MADE", CUTS[cut])))
     async with world(enabled=("odd",), engine="odd", window=8_000) as one:
         live = one.session()
         await full(one, live, server)
         server.say("after")
         report = await one.ask(live, "and now?")
         assert (report.text, one.notices[0][:20]) == ("after", "The conversation was")
+        assert "and now?" in json.dumps(json.loads(server.requests[-1].body)["messages"][-1])
         assert [entry.summary_by for entry in await compactions(one, live)] == ["engine"]
 
 

@@ -88,7 +88,7 @@ async def test_what_cannot_be_copied_is_shared_and_that_is_told(
     async with world(enabled=("made",), engine="made") as one:
         first, second = await statuses(one, server)
         assert first["sessions"] == second["sessions"] == ["left", "right"]
-        assert one.notices == ["Context engine made cannot be copied: all conversations of this process share one."]
+        assert one.notices == ["Context engine made cannot be copied: all conversations here share one."]
 
 
 async def test_hooks_that_an_engine_puts_into_the_table_itself_are_not_doubled(

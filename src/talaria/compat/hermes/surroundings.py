@@ -1,15 +1,18 @@
-"""What plugins for Hermes expect around them."""
+"""What plugins for Hermes expect around them: its names, its home, and what `.env` says."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from talaria.compat.hermes import finder
 from talaria.plugins.discovery import Found
+from talaria.providers.catalog import catalog
 
 
 class Surroundings:
-    """What plugins for Hermes expect around them: its names, its home, and of `.env` what they declare to need."""
+    """The keys of model providers stay with us, unless a plugin declares that it needs one. Commands of the model are
+    given none of this."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], found: Sequence[Found]) -> None:
         self._home = home
@@ -22,9 +25,10 @@ class Surroundings:
         self._is_prepared = True
         finder.install()
         self._add("HERMES_HOME", str(self._home))
-        for one in self._found:
-            for need in (*one.manifest.requires_env, *one.manifest.optional_env):
-                self._add(need.name, self._environment.get(need.name, ""))
+        needed = {need.name for one in self._found for need in (*one.manifest.requires_env, *one.manifest.optional_env)}
+        for name, value in self._environment.items():
+            if name in needed or not _is_model_key(name):
+                self._add(name, value)
 
     def _add(self, name: str, value: str) -> None:
         if value and name not in os.environ:
@@ -36,3 +40,8 @@ class Surroundings:
             os.environ.pop(name, None)
         if self._is_prepared:
             finder.remove()
+
+
+def _is_model_key(name: str) -> bool:
+    """Also a further one, `NAME_2`."""
+    return re.sub(r"_\d$", "", name) in {key for facts in catalog().values() for key in facts.keys}
