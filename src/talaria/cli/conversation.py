@@ -31,6 +31,8 @@ from talaria.runtime.view import standing
 from talaria.store.base import Session, Sessions
 from talaria.waiting import completed
 
+MAX_INJECTED = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -81,8 +83,9 @@ def _told(context: dict[str, Any]) -> Iterator[str]:
     """Of an engine that a plugin has brought."""
     if "engine" in context:
         yield f"context engine {context['engine']}"
-    if context.get("threshold_tokens"):
-        yield f"{context.get('last_prompt_tokens', 0):,} of {context['threshold_tokens']:,} tokens before it compacts"
+    used, limit = context.get("last_prompt_tokens"), context.get("threshold_tokens")
+    if isinstance(used, int) and isinstance(limit, int) and limit > 0:
+        yield f"{max(used, 0):,} of {limit:,} tokens before it compacts"
 
 
 class Conversation:
@@ -99,7 +102,6 @@ class Conversation:
         self._row = row
         self._gate = _gate(options)
         self._live = self._session(row)
-
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
 
@@ -107,10 +109,16 @@ class Conversation:
         self._runner.run(self._live.close())
 
     def _inject(self, content: str, role: str) -> bool:
-        """By a plugin, from any thread: a note in the turn that runs, or else a message when it is our turn again."""
+        """By a plugin, from any thread: a note in the turn that runs, or else a message when it is our turn again.
+
+        False: nobody would read it.
+        """
         text = content if role == "user" else f"[{role}] {content}"
-        if not self._live.steer(text):
-            self._injected.append(text)
+        if self._live.steer(text):
+            return True
+        if self._options.is_one_shot or len(self._injected) >= MAX_INJECTED:
+            return False
+        self._injected.append(text)
         return True
 
     def once(self, message: User) -> int:
@@ -127,7 +135,7 @@ class Conversation:
             ended = self._heed(line)
             if ended is None:
                 break
-            code = ended or self._heed_injected() or code
+            code = self._heed_injected() or ended or code
         return exits.DONE if self._options.is_interactive else code
 
     @property
@@ -183,11 +191,15 @@ class Conversation:
 
     async def _switch_to(self, row: Session | None, reason: Literal["new", "resume", "branch"]) -> None:
         """The only way to another conversation. What was allowed once for all is asked again there."""
-        left = self._live
-        self._row = row
+        gate = self._gate
         self._gate = _gate(self._options)
-        self._live = self._session(row)
-        await left.hand_over(self._live, carry_over=reason == "branch")
+        live = self._session(row)
+        try:
+            await completed(self._live.hand_over(live, carry_over=reason == "branch"))
+        except TalariaError:
+            self._gate = gate
+            raise
+        self._row, self._live = row, live
 
     async def _kept(self) -> Session:
         row = await self._app.store.sessions.get(self.session)
@@ -205,8 +217,9 @@ class Conversation:
         )
 
     def _heed_injected(self) -> int:
+        """Those that are there by now: what they bring about in turn waits for the person's next word."""
         code = exits.DONE
-        while self._injected:
+        for _ in range(len(self._injected)):
             message = user(self._injected.popleft())
             code = self._attempt(lambda message=message: self._ask(message)) or code
         return code

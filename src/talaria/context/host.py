@@ -6,14 +6,14 @@ stands in for the rest of the turn. One that has hung is left to its thread, and
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from talaria.context.base import Keeper, Place, Shortened, Wish
 from talaria.context.counting import as_dict, canonical
 from talaria.context.engine import ContextEngine
 from talaria.context.progress import is_shorter
-from talaria.foreign import Broke, Hosted, within
+from talaria.foreign import Broke, Hosted, Late, within
 from talaria.model.clock import Clock
 from talaria.model.dialect import as_dicts, from_dicts
 from talaria.model.messages import Message
@@ -88,7 +88,7 @@ class EngineHost:
         if await self._call("get_active_compression_failure_cooldown"):
             return False
         if is_new:
-            if await self._call("should_compress_preflight", as_dicts(self._history)):
+            if await self._call("should_compress_preflight", _shown(self._history)):
                 return True
             if await self._call("should_defer_preflight_to_real_usage", tokens):
                 return False
@@ -106,16 +106,16 @@ class EngineHost:
         if self._is_sidelined or wish.keep_last is not None:
             made = await self._builtin.compact(messages, wish)
         if made is not None and is_shorter(made.messages, messages):
-            await self._note("on_session_end", self._session, as_dicts(messages))
+            await self._note("on_session_end", self._session, _shown(messages))
         return made
 
     async def _compressed(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
         """None: it has nothing to leave out, or it failed."""
-        if wish.is_asked_for and await self._call("has_content_to_compress", as_dicts(messages)) is False:
+        if wish.is_asked_for and await self._call("has_content_to_compress", _shown(messages)) is False:
             return None
         given = await self._call(
             "compress",
-            as_dicts(messages),
+            _shown(messages),
             seconds=COMPRESS_S if wish.seconds is None else min(COMPRESS_S, wish.seconds),
             opaque=("current_tokens",),
             current_tokens=wish.tokens,
@@ -161,7 +161,7 @@ class EngineHost:
         if left is None or self._engine is None:
             return
         self._place = place
-        await self._note("on_session_end", left.session, as_dicts(previous))
+        await self._note("on_session_end", left.session, _shown(previous))
         await self.reset()
         carried = {"carry_over_context": True} if carry_over else {}
         await self._start(old_session_id=left.session, **carried)
@@ -180,7 +180,7 @@ class EngineHost:
     async def close(self, messages: Sequence[Message]) -> None:
         engine = self._engine
         if engine is not None and not engine.lane.is_blocked:
-            await self._note("on_session_end", self._session, as_dicts(messages))
+            await self._note("on_session_end", self._session, _shown(messages))
             if not engine.is_shared:
                 await self._note("shutdown")
         self._engine = self._place = None
@@ -264,6 +264,7 @@ class EngineHost:
             await engine.call(method, *args, seconds=LEAVING_S, **keywords)
         except Broke as fault:
             log.warning("context engine %s %s in %s", self._name, fault, method)
+            self._tell(f"Context engine {self._name} {fault} in {method}.")
             if fault.has_hung:
                 self._engine = None
 
@@ -281,7 +282,7 @@ class EngineHost:
 
     def _handler(self, name: str) -> Handler:
         async def handle(arguments: dict[str, Any], run: Run) -> str:  # noqa: ARG001
-            live = as_dicts(self._history)
+            live = _shown(self._history)
             engine = await self._ready()
             if engine is None:
                 return json.dumps({"error": f"Context engine {self._name} is not available in this turn."})
@@ -293,3 +294,9 @@ class EngineHost:
                 return json.dumps({"error": f"{name} {fault}"})
 
         return handle
+
+
+def _shown(messages: Iterable[Message]) -> Late:
+    """As they are now."""
+    kept = tuple(messages)
+    return Late(lambda: as_dicts(kept))
