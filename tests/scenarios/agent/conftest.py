@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from talaria.agent.hooks import Hooks
 from talaria.agent.limits import Limits
 from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.events import Event
@@ -42,6 +43,7 @@ class Scene:
         gate: Gate | None = None,
         journal: Journal | None = None,
         clock: ManualClock | None = None,
+        hooks: Hooks | None = None,
     ) -> LiveSession:
         """The conversation as a fresh process would open it, the one before it being gone."""
         for owner in self._owners:
@@ -60,6 +62,7 @@ class Scene:
             toolbox=Toolbox(tools),
             gate=gate or OpenGate(),
             clock=clock or self.clock,
+            hooks=hooks,
         )
 
     async def messages(self) -> Sequence[Message]:
