@@ -1,7 +1,9 @@
 """Whatever was said, what the compactor makes of it is legal, keeps what must be kept, and is shorter or nothing."""
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,10 +12,12 @@ from talaria.context.base import Shortened, Wish
 from talaria.context.compactor import BuiltinCompactor
 from talaria.context.summary import found_in
 from talaria.model.errors import Overloaded
-from talaria.model.ids import CallId
+from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
-from talaria.providers.history import size_tokens
-from talaria.testing.rules import transcript_problems
+from talaria.providers.base import Endpoint, Request, WireName
+from talaria.providers.history import History, size_tokens
+from talaria.providers.wires import wire_for
+from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 
 texts = st.text("abc xyz\n", max_size=900)
 
@@ -87,7 +91,7 @@ def test_whatever_was_said(
 def test_a_summary_is_kept_up_to_date_and_never_doubled(messages: list[Message], threshold: int) -> None:
     summariser = Summariser()
     first = shortened(messages, Wish(10**6, threshold, focus="x"), summariser)
-    if first is None:
+    if first is None or not found_in(first.messages):  # all of it stands at the end: it was clipped
         return
     later = [*first.messages, user("and now?"), Assistant((Text("this"),)), user("more"), Assistant((Text("ok"),))]
     if transcript_problems(later):
@@ -97,3 +101,29 @@ def test_a_summary_is_kept_up_to_date_and_never_doubled(messages: list[Message],
     carriers = [one for one in second.messages if isinstance(one, User) and found_in([one])]
     assert len(carriers) == 1
     assert "<earlier-summary>\nGoal: go on" in summariser.asked[-1]
+
+
+@given(conversations(), st.integers(200, 4_000), st.booleans())
+def test_every_wire_would_take_what_is_left(messages: list[Message], threshold: int, fails: bool) -> None:
+    made = shortened(messages, Wish(10**6, threshold), Summariser(fails=fails))
+    if made is None:
+        return
+    left = [*made.messages, *([user("and now?")] if isinstance(made.messages[-1], Assistant) else [])]
+    for name, problems in JUDGES.items():
+        assert problems(sent(left, name)) == []
+
+
+JUDGES: dict[WireName, Callable[[dict[str, Any]], list[str]]] = {
+    "openai_chat": chat_problems,
+    "openai_responses": responses_problems,
+    "anthropic_messages": messages_problems,
+}
+
+
+def sent(messages: Sequence[Message], name: WireName) -> dict[str, Any]:
+    """What goes over the wire."""
+    endpoint, wire = Endpoint(provider="p", model="m", base_url="http://x", wire=name), wire_for(name)
+    history = History(messages)
+    request = Request(system="be brief", tools=(), history=history, session=SessionId("s"))
+    encoded = history.encoded(name, lambda message: wire.encode(message, endpoint.origin))
+    return json.loads(wire.body(request, endpoint, encoded))

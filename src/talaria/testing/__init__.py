@@ -23,7 +23,9 @@ __all__ = [
     "call",
     "chat_problems",
     "crashing_store",
+    "messages_problems",
     "moments",
+    "responses_problems",
     "transcript_problems",
 ]
 
@@ -31,7 +33,12 @@ if TYPE_CHECKING:
     from talaria.testing.clock import ManualClock
     from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store, moments
     from talaria.testing.provider import ScriptedProvider
-    from talaria.testing.rules import chat_problems, transcript_problems
+    from talaria.testing.rules import (
+        chat_problems,
+        messages_problems,
+        responses_problems,
+        transcript_problems,
+    )
     from talaria.testing.servers.model_server import ModelServer, RecordedRequest
     from talaria.testing.servers.replies import Call, Failure, Faults, Reply, call
 
@@ -39,7 +46,7 @@ _HOMES = {
     "clock": ("ManualClock",),
     "crash": ("CrashPoints", "CrashingProvider", "Moment", "World", "crashing_store", "moments"),
     "provider": ("ScriptedProvider",),
-    "rules": ("chat_problems", "transcript_problems"),
+    "rules": ("chat_problems", "messages_problems", "responses_problems", "transcript_problems"),
     "servers.model_server": ("ModelServer", "RecordedRequest"),
     "servers.replies": ("Call", "Failure", "Faults", "Reply", "call"),
 }
