@@ -1,18 +1,19 @@
 """The composition root: the only place that knows everybody."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from talaria.agent.limits import Cap, Limits
 from talaria.config import paths, routes
 from talaria.config.load import load
 from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import environment as read_environment
-from talaria.config.selection import DEMO, Choice, choose, endpoint, local_servers
+from talaria.config.selection import DEMO, Choice, choose, endpoint
+from talaria.connections import Connections, local_choice
 from talaria.context.base import Keeper
 from talaria.context.compactor import BuiltinCompactor
 from talaria.context.keeper import BuiltinKeeper
@@ -20,9 +21,7 @@ from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
 from talaria.model.errors import TalariaError
 from talaria.model.ids import OwnerId, SessionId, new_session_id
-from talaria.providers.base import Endpoint, Provider
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
-from talaria.providers.demo import DemoProvider
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
@@ -35,12 +34,15 @@ from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Tool
 from talaria.tools.registry import Toolbox
+from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.extensions import Extensions
-    from talaria.net.client import HttpClient
+    from talaria.tools.mcp.servers import Servers
 
 log = logging.getLogger(__name__)
+
+PROJECT_SERVERS = ".mcp.json"
 
 Purpose = Literal["title", "summary", "judge"]
 OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
@@ -81,6 +83,7 @@ class Application:
     commands: Commands = field(default_factory=lambda: Commands(BUILTIN))
     """Slash commands, those of plugins among them."""
     extensions: "Extensions | None" = None
+    mcp: "Servers | None" = None
 
     def session(
         self,
@@ -118,7 +121,7 @@ class Application:
             store=self.store,
             owner=self.owner,
             upstream=self.upstream,
-            toolbox=self.toolbox,
+            toolbox=self.toolbox.joined(self.mcp.tools()) if self.mcp else self.toolbox,
             gate=gate or OpenGate(),
             clock=self.clock,
             keeper=self._keeper(session, setup.person),
@@ -188,7 +191,8 @@ async def open_application(
             extensions = await stack.enter_async_context(_extensions(settings, clock, commands))
             config = extensions.with_providers(settings.config, settings.environment)
             settings = replace(settings, config=config)
-        choice = choose(settings.config, settings.environment, model) or await local_choice(settings, clock)
+        choice = choose(settings.config, settings.environment, model)
+        choice = choice or await local_choice(settings.config, settings.environment, clock)
         planned = _planned(choice or Choice(DEMO), settings)
         connections = await stack.enter_async_context(Connections(settings.home, clock))
         upstream = Upstream(connections.provider, clock)
@@ -200,6 +204,7 @@ async def open_application(
         if extensions is not None:
             extensions.settle(frozenset(toolbox.names))
             toolbox = toolbox.without(extensions.brought.overrides)
+        mcp, said = await _servers(settings, clock, stack) if tools is None else (None, ())
         app = Application(
             settings,
             store,
@@ -209,9 +214,14 @@ async def open_application(
             toolbox,
             clock,
             is_stand_in=choice is None,
-            left_out=(*planned.left_out, *(extensions.notices if extensions else ())),
+            left_out=(
+                *planned.left_out,
+                *(extensions.notices if extensions else ()),
+                *said,
+            ),
             commands=commands,
             extensions=extensions,
+            mcp=mcp,
         )
         if extensions is not None:
             extensions.services.auxiliary = app.plugin_auxiliary
@@ -222,6 +232,21 @@ def _extensions(settings: Settings, clock: Clock, commands: Commands) -> Abstrac
     from talaria.extensions import open_extensions  # noqa: PLC0415  (who has no plugins does not pay for them)
 
     return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
+
+
+async def _servers(settings: Settings, clock: Clock, stack: AsyncExitStack) -> tuple["Servers | None", Sequence[str]]:
+    """MCP servers of the settings, and of a project whose list the person trusts; and what is to be said of them."""
+    listed = settings.config.all_mcp_servers
+    if not listed and not (Path.cwd() / PROJECT_SERVERS).exists():
+        return None, ()
+    from talaria.tools.mcp.project import choose as choose_servers  # noqa: PLC0415
+    from talaria.tools.mcp.servers import open_servers  # noqa: PLC0415
+
+    chosen = await in_thread(lambda: choose_servers(listed, Path.cwd(), settings.home, settings.environment))
+    if not chosen.entries:
+        return None, chosen.notices
+    servers = await stack.enter_async_context(open_servers(chosen.entries, settings.home, clock, settings.environment))
+    return servers, (*chosen.notices, *servers.notices)
 
 
 async def _leave(store: Store, owner: OwnerId) -> None:
@@ -252,45 +277,3 @@ def _planned(choice: Choice, settings: Settings) -> routes.Planned:
         return routes.Planned(Route(DEMO_ENDPOINT))
     primary = endpoint(choice, settings.config, settings.environment)
     return routes.plan(primary, settings.config, settings.environment)
-
-
-class Connections:
-    """Reaches endpoints over one HTTP client, which is loaded with the first that needs it."""
-
-    def __init__(self, home: Path, clock: Clock) -> None:
-        self._home = home
-        self._clock = clock
-        self._stack = AsyncExitStack()
-        self._client: HttpClient | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
-
-    def provider(self, endpoint: Endpoint) -> Provider:
-        if endpoint.provider == DEMO:
-            return DemoProvider(paths.secrets_file(self._home))
-        from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
-        from talaria.providers.http import HttpProvider  # noqa: PLC0415
-        from talaria.providers.wires import wire_for  # noqa: PLC0415
-
-        if self._client is None:
-            self._client = HttpClient(self._clock)
-            self._stack.push_async_exit(self._client)
-        return HttpProvider(endpoint, wire_for(endpoint.wire), self._client, self._clock)
-
-
-async def local_choice(settings: Settings, clock: Clock) -> Choice | None:
-    """A model server on this machine, or where the settings say that one is."""
-    from talaria.providers import local  # noqa: PLC0415
-
-    listening = await local.open_ports(local_servers(settings.config, settings.environment))
-    if not listening:
-        return None
-    from talaria.net.client import HttpClient  # noqa: PLC0415
-
-    async with HttpClient(clock) as client:
-        found = await local.first_model(listening, client)
-    return Choice(found.provider, found.model) if found else None

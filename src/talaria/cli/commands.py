@@ -9,6 +9,7 @@ import click
 
 from talaria import __version__
 from talaria.cli.exits import guarded
+from talaria.model.errors import BadConfig
 
 _MODULES = {
     "chat": "talaria.cli.chat",
@@ -18,6 +19,7 @@ _MODULES = {
     "config": "talaria.cli.config",
     "import": "talaria.cli.importing",
     "plugins": "talaria.cli.plugins",
+    "mcp": "talaria.cli.mcp",
     "doctor": "talaria.cli.doctor",
 }
 _SUMMARIES = {
@@ -28,6 +30,7 @@ _SUMMARIES = {
     "config": "Read and change settings.",
     "import": "Bring along what another program keeps.",
     "plugins": "List, install, enable and choose plugins.",
+    "mcp": "List, add and try MCP servers.",
     "doctor": "Check that everything is in order.",
 }
 
@@ -63,10 +66,14 @@ def _of_plugins(ctx: click.Context) -> dict[str, str]:
     file = paths.consents_file(paths.home(ctx.find_root().obj))
     if not file.exists():
         return {}
+    from talaria.cli.safe import printable  # noqa: PLC0415
     from talaria.plugins import consent  # noqa: PLC0415
 
-    agreed = consent.read(file).values()
-    return {name: told for one in agreed for name, told in one.cli.items() if name not in _MODULES}
+    try:
+        agreed = consent.read(file).values()
+    except BadConfig:  # told by whoever needs it; help is still help
+        return {}
+    return {name: printable(told) for one in agreed for name, told in one.cli.items() if name not in _MODULES}
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,10 +6,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from talaria.compose import Connections, Settings, local_choice
+from talaria.compose import Settings
 from talaria.config import routes
 from talaria.config.schema import Config, LimitsConfig, ProviderConfig
 from talaria.config.selection import DEMO, Choice, choose, endpoint
+from talaria.connections import Connections, local_choice
 from talaria.model.clock import SystemClock
 from talaria.model.errors import MissingCredential, OperatorError, TalariaError
 from talaria.providers import local
@@ -69,7 +70,7 @@ async def default(settings: Settings, *, is_live: bool) -> Default:
     try:
         choice = choose(settings.config, settings.environment)
         if choice is None and is_live:
-            choice = await local_choice(settings, SystemClock())
+            choice = await local_choice(settings.config, settings.environment, SystemClock())
     except OperatorError as error:
         return Default(problem=str(error))
     if choice is None:

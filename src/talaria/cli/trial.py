@@ -6,8 +6,9 @@ import msgspec
 
 from talaria.agent.asking import nothing_said
 from talaria.agent.limits import cost_usd
-from talaria.compose import Connections, Settings, local_choice, open_store
+from talaria.compose import Settings, open_store
 from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming
+from talaria.connections import Connections, local_choice
 from talaria.model.clock import SystemClock
 from talaria.model.errors import Disconnected, ProviderFailure, Repair, RequestRejected
 from talaria.model.ids import SessionId
@@ -37,7 +38,7 @@ class Trial(msgspec.Struct, frozen=True):
 async def find(settings: Settings, name: str | None) -> Endpoint:
     """As `-m NAME` would; None: the default. Raises `BadConfig`, `MissingCredential`."""
     config, environment = settings.config, settings.environment
-    choice = choose(config, environment, name) or await local_choice(settings, SystemClock()) or Choice(DEMO)
+    choice = choose(config, environment, name) or await local_choice(config, environment, SystemClock()) or Choice(DEMO)
     return DEMO_ENDPOINT if choice.provider == DEMO else endpoint(choice, config, environment)
 
 

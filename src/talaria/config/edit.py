@@ -25,7 +25,7 @@ def set_value(home: Path, key: str, value: str) -> Path:
         document: Any = {} if is_empty else yaml.load(before)
     except ruamel.yaml.YAMLError as fault:
         raise BadConfig(f"{file} is not valid YAML; correct it before setting values.") from fault
-    _put(document, key, _scalar(value))
+    _put(document, key, _quoted(_scalar(value)))
     text = _comments(before) + _dump(yaml, document) if is_empty else _dump(yaml, document)
     known = environment(paths.secrets_file(home))
     decode(expand(parse_yaml(text, file), known, file), file)  # refuse what would not load
@@ -52,6 +52,16 @@ def _scalar(value: str) -> Any:
         return yaml.safe_load(value)
     except yaml.YAMLError:
         return value
+
+
+def _quoted(value: Any) -> Any:
+    """What is written here as YAML 1.2 is read as 1.1, where also `on` and `no` are no text."""
+    import ruamel.yaml.scalarstring  # noqa: PLC0415
+
+    if isinstance(value, list):
+        return [_quoted(item) for item in cast("list[Any]", value)]
+    is_misread = isinstance(value, str) and _scalar(value) != value
+    return ruamel.yaml.scalarstring.DoubleQuotedScalarString(value) if is_misread else value
 
 
 def _comments(text: str) -> str:

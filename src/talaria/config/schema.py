@@ -7,6 +7,7 @@ import msgspec
 from talaria.context.threshold import SHARE
 from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
+from talaria.net.web import WebSettings
 from talaria.providers.base import Caching, Effort, Prices, Rotation, WireName
 from talaria.tools.mcp.entries import ServerEntry
 
@@ -169,6 +170,10 @@ class McpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     servers: dict[str, ServerEntry] = {}
 
 
+class WebConfig(WebSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     model: ModelConfig = ModelConfig()
     fallback_providers: str | Fallback | tuple[str | Fallback, ...] = ()
@@ -181,6 +186,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
     plugins: PluginsConfig = PluginsConfig()
+    web: WebConfig = WebConfig()
     mcp_servers: dict[str, ServerEntry] = {}
     """MCP servers by name; also under `mcp.servers` and `mcpServers`, where other programs keep them."""
     mcp: McpConfig = McpConfig()

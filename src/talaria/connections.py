@@ -1,0 +1,58 @@
+"""How endpoints are reached: over one HTTP client, which is loaded with the first that needs it."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from talaria.config import paths
+from talaria.config.schema import Config
+from talaria.config.selection import DEMO, Choice, local_servers
+from talaria.model.clock import Clock
+from talaria.providers.base import Endpoint, Provider
+from talaria.providers.demo import DemoProvider
+
+if TYPE_CHECKING:
+    from talaria.net.client import HttpClient
+
+
+class Connections:
+    """Reaches endpoints over one HTTP client, which is loaded with the first that needs it."""
+
+    def __init__(self, home: Path, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._stack = AsyncExitStack()
+        self._client: HttpClient | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def provider(self, endpoint: Endpoint) -> Provider:
+        if endpoint.provider == DEMO:
+            return DemoProvider(paths.secrets_file(self._home))
+        from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
+        from talaria.providers.http import HttpProvider  # noqa: PLC0415
+        from talaria.providers.wires import wire_for  # noqa: PLC0415
+
+        if self._client is None:
+            self._client = HttpClient(self._clock)
+            self._stack.push_async_exit(self._client)
+        return HttpProvider(endpoint, wire_for(endpoint.wire), self._client, self._clock)
+
+
+async def local_choice(config: Config, environment: Mapping[str, str], clock: Clock) -> Choice | None:
+    """A model server on this machine, or where the settings say that one is."""
+    from talaria.providers import local  # noqa: PLC0415
+
+    listening = await local.open_ports(local_servers(config, environment))
+    if not listening:
+        return None
+    from talaria.net.client import HttpClient  # noqa: PLC0415
+
+    async with HttpClient(clock) as client:
+        found = await local.first_model(listening, client)
+    return Choice(found.provider, found.model) if found else None

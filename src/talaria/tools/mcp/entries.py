@@ -1,0 +1,94 @@
+"""What a settings file says of one MCP server. Read by config.yaml and by a project's `.mcp.json` alike."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+import msgspec
+
+from talaria.model.secret import Secret
+
+PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ")
+"""All that a server's process sees of our environment; the rest its entry must name."""
+
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Transport = Literal["stdio", "http", "streamable-http", "streamable_http", "sse"]
+
+
+class ToolFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """By the server's own names for its tools; `*` stands for anything."""
+
+    include: tuple[str, ...] = ()
+    """None: all."""
+    exclude: tuple[str, ...] = ()
+
+    def admits(self, name: str) -> bool:
+        is_wanted = not self.include or _matches(name, self.include)
+        return is_wanted and not _matches(name, self.exclude)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A server that is started here (`command`) or reached over HTTP (`url`)."""
+
+    command: str | None = None
+    args: tuple[str | int | float, ...] = ()
+    env: dict[str, Secret] = {}
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, Secret] = {}
+    type: Transport | None = None
+    """Other programs write it down; here it follows from `command` or `url`, but for `sse`."""
+    enabled: bool = True
+    timeout: Seconds = 120.0
+    """Of one call, waiting for a server that is away among it."""
+    connect_timeout: Seconds = 60.0
+    tools: ToolFilter = ToolFilter()
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has either a `command` or a `url`")
+        if self.url is not None and not re.match(r"https?://[^/\s]", self.url):
+            raise ValueError("the `url` of an MCP server begins with http:// or https://")
+
+    @property
+    def place(self) -> str:
+        """For people: where it is, without what may be secret."""
+        if self.url is None:
+            return " ".join([self.command or "", *map(str, self.args)])
+        return re.sub(r"(?<=//)[^/@]*@", "", self.url).partition("?")[0]
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        return frozenset(value.reveal() for value in (*self.env.values(), *self.headers.values()))
+
+
+def surroundings(entry: ServerEntry, environment: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a server's process."""
+    passed = {name: environment[name] for name in PASSED_ON if name in environment}
+    return {**passed, **{name: value.reveal() for name, value in entry.env.items()}}
+
+
+def digest(entry: ServerEntry) -> str:
+    """Tells apart whatever may offer other tools; tells no secret."""
+    kept = {
+        **{name: getattr(entry, name) for name in ("command", "args", "cwd", "url")},
+        **{f"env {name}": value.fingerprint() for name, value in entry.env.items()},
+        **{f"header {name}": value.fingerprint() for name, value in entry.headers.items()},
+    }
+    return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()[:32]
+
+
+def redacted(text: str, entry: ServerEntry) -> str:
+    """Without the entry's secrets: what a server says of its failure may quote them."""
+    if entry.url is not None:
+        text = text.replace(entry.url, entry.place)
+    for secret in sorted(entry.secrets, key=len, reverse=True):
+        if len(secret) >= 4:
+            text = text.replace(secret, "•••")
+    return text

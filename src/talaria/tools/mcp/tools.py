@@ -1,0 +1,77 @@
+"""The tools of servers as tools of ours."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from talaria.model.errors import BadArguments, ToolFailed
+from talaria.model.tools import ToolSpec
+from talaria.tools.base import AfterCrash, Effect, Run, Scope, Tool
+from talaria.tools.mcp.connection import Connection
+from talaria.tools.mcp.names import named
+from talaria.tools.mcp.offers import Offer
+
+MARGIN_S = 10.0
+"""A call ends itself in time; only if that fails the executor ends it."""
+MAX_SHOWN_CHARS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """Fixed: what its server changes later is another tool, of another session."""
+
+    connection: Connection
+    offer: Offer
+    spec: ToolSpec
+    after_crash: AfterCrash = "once"
+
+    @property
+    def timeout_s(self) -> float:
+        return self.connection.entry.timeout + MARGIN_S
+
+    def prepare(self, arguments: str, scope: Scope) -> "McpInvocation":  # noqa: ARG002
+        try:
+            decoded = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
+            raise BadArguments(f"The arguments of {self.spec.name} are not right: {fault}.") from fault
+        return McpInvocation(self, decoded, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class McpInvocation:
+    tool: McpTool
+    arguments: dict[str, Any]
+    shown: str
+
+    @property
+    def effect(self) -> Effect:
+        return self.tool.offer.effect
+
+    @property
+    def question(self) -> str | None:
+        if self.tool.offer.is_reading:
+            return None
+        shown = self.shown[:MAX_SHOWN_CHARS].replace("\n", "\n  ")
+        return f"Let the MCP server {self.tool.connection.name} do {self.tool.offer.name}?\n  {shown}"
+
+    async def run(self, run: Run) -> str:  # noqa: ARG002
+        answer = await self.tool.connection.call(self.tool.offer.name, self.arguments)
+        if answer.is_error:
+            raise ToolFailed(answer.text or f"{self.tool.offer.name} failed and did not say why.")
+        return answer.text
+
+
+def tools_of(connections: Iterable[Connection]) -> tuple[Tool, ...]:
+    offered = [
+        (connection, offer)
+        for connection in connections
+        for offer in (connection.listing.offers if connection.listing else ())
+        if connection.entry.tools.admits(offer.name)
+    ]
+    names = named((connection.name, offer.name) for connection, offer in offered)
+    return tuple(
+        McpTool(connection, offer, ToolSpec(name, offer.description, offer.parameters))
+        for name, (connection, offer) in zip(names, offered, strict=True)
+    )

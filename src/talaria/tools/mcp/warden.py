@@ -1,0 +1,161 @@
+"""Starts one command and ends all of it. Run as a script of its own, between us and a server's process:
+
+    python -I -S warden.py LIFELINE COMMAND [ARGUMENT …]
+
+LIFELINE is the reading end of a pipe whose writing end only we hold. When that closes, because we let go of it or
+because we are dead, the command gets a moment to end by itself (its stdin has closed with us), then SIGTERM, then
+SIGKILL, and so does everything that it has started, also what left its process group. Imports nothing of ours.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+STAGES: tuple[tuple[signal.Signals | None, float], ...] = (
+    (None, 0.3),
+    (signal.SIGTERM, 1.0),
+    (signal.SIGKILL, 1.0),
+)
+"""What is done about a command that has not ended, and the seconds it then has."""
+LONGEST_S = sum(seconds for _, seconds in STAGES)
+POLL_S = 0.02
+NOT_STARTED = 126
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(lifeline: int, command: list[str]) -> int:
+    woken = _woken_by_children()
+    _adopt_orphans()
+    try:
+        child = os.posix_spawnp(command[0], command, _environment(), setpgroup=0, setsigdef=[signal.SIGPIPE])
+    except OSError as fault:
+        os.write(2, f"{command[0]}: {fault.strerror}".encode())
+        return NOT_STARTED
+    _let_go_of_pipes()
+    code = _watched(child, lifeline, woken)
+    _sweep(child)
+    return code
+
+
+def _environment() -> dict[bytes, bytes]:
+    """As it was given to us: Python may have added to its own."""
+    try:
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123  (pathlib takes as long to load as all the rest)
+            lines = file.read().split(b"\0")
+    except OSError:
+        return dict(os.environb)
+    return dict(line.split(b"=", 1) for line in lines if b"=" in line)
+
+
+def _woken_by_children() -> int:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for sign in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, _pass)  # only the end of the lifeline ends us; the command starts without these
+    return reading
+
+
+def _pass(*_: object) -> None:
+    return None
+
+
+def _adopt_orphans() -> None:
+    """So that what a command leaves behind is our child, wherever it went."""
+    if sys.platform != "linux":
+        return
+    import ctypes  # noqa: PLC0415
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _let_go_of_pipes() -> None:
+    """They are the command's: when it ends, whoever reads them must see the end."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+
+
+def _watched(child: int, lifeline: int, woken: int) -> int:
+    """The command's exit code, once it has ended by itself or was made to."""
+    while True:
+        ready, _, _ = select.select([lifeline, woken], [], [])
+        with suppress(BlockingIOError):
+            os.read(woken, 4096)
+        code = _reaped(child)
+        if code is not None:
+            return code
+        if lifeline in ready:
+            return _ended(child)
+
+
+def _ended(child: int) -> int:
+    for sign, seconds in STAGES:
+        if sign is not None:
+            _signal_all(child, sign)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            code = _reaped(child)
+            if code is not None:
+                return code
+            time.sleep(POLL_S)
+    return NOT_STARTED
+
+
+def _sweep(child: int) -> None:
+    """What is left when the command itself is gone has no more to do."""
+    while _signal_all(child, signal.SIGKILL):
+        _reaped(child)
+        time.sleep(POLL_S)
+
+
+def _reaped(child: int) -> int | None:
+    """Takes in every child that has ended; the command's code if it is among them."""
+    code = None
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == child:
+                code = os.waitstatus_to_exitcode(status)
+    return code
+
+
+def _signal_all(child: int, sign: signal.Signals) -> bool:
+    """Whether there was anybody."""
+    if not os.path.isdir("/proc/self"):  # noqa: PTH112
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, sign)
+        return False
+    found = _descendants()
+    for pid in found:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, sign)
+    return bool(found)
+
+
+def _descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
+            with suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state != b"Z":
+                    children.setdefault(int(parent), []).append(int(name))
+    found: list[int] = []
+    pending = [os.getpid()]
+    while pending:
+        below = children.get(pending.pop(), [])
+        found += below
+        pending += below
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]) & 0xFF)

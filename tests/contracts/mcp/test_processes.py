@@ -1,0 +1,75 @@
+"""Whatever a server has started ends with us: when we close, and when we are killed."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from textwrap import dedent
+
+from tests.contracts.mcp.conftest import ODD, Odd, Open, is_alive, until
+
+PROGRAM = """
+import asyncio, os, sys
+from contextlib import suppress
+from pathlib import Path
+from talaria.model.clock import SystemClock
+from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.servers import open_servers
+
+async def main():
+    entry = ServerEntry(command=sys.executable, args=("-I", "-S", sys.argv[1], sys.argv[2], sys.argv[3]))
+    async with open_servers({"odd": entry}, Path(sys.argv[3]) / "home", SystemClock(), os.environ):
+        print("open", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def running(folder: Path) -> list[int]:
+    """Processes that were started with this folder."""
+    found: list[int] = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with suppress(OSError):
+                if os.fsencode(folder) in (process / "cmdline").read_bytes():
+                    found.append(int(process.name))
+    return found
+
+
+def brood(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "children").read_text().split()]
+
+
+async def test_children_of_a_server_end_when_it_is_closed(opened: Open, odd: Odd, folder: Path) -> None:
+    async with opened(odd=odd("brood")):
+        children = brood(folder)
+        assert [is_alive(pid) for pid in children] == [True, True]
+    assert [is_alive(pid) for pid in children] == [False, False]
+
+
+async def test_server_that_wants_to_stay_is_ended(opened: Open, odd: Odd, folder: Path) -> None:
+    began = time.monotonic()
+    async with opened(odd=odd("stubborn")):
+        assert running(folder)
+    assert time.monotonic() - began < 5
+    assert running(folder) == []
+
+
+async def test_everything_ends_when_we_are_killed(folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", dedent(PROGRAM), str(ODD), "brood", str(folder)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == b"open\n"
+    children = brood(folder)
+    assert all(is_alive(pid) for pid in children)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    await until(lambda: not any(is_alive(pid) for pid in children))
+    await until(lambda: running(folder) == [])
