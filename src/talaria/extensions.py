@@ -14,26 +14,29 @@ from talaria.agent.hooks import Hooks, Tell
 from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.compat.hermes.surroundings import Surroundings
 from talaria.config import paths
-from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
+from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig, decode_secret
 from talaria.context.base import Keeper
 from talaria.context.engine import ContextEngine
 from talaria.context.host import EngineHost
-from talaria.foreign import Broke, Hosted, Lane, within
+from talaria.foreign import Broke, Hosted, Lane, contained, within
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
 from talaria.model.clock import Clock
-from talaria.model.secret import Secret
+from talaria.plugins import bytecode
 from talaria.plugins.api import is_engine, is_memory
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import Contributions, chosen, gather
 from talaria.plugins.discovery import discover, places
-from talaria.plugins.host import Plugin, PluginHost, Wanted
+from talaria.plugins.host import PluginHost
 from talaria.plugins.instances import fresh
+from talaria.plugins.judging import Wanted
 from talaria.plugins.models import ProviderProfile, overridden
+from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import Registered
 from talaria.plugins.services import PluginServices
 from talaria.plugins.session_hooks import SessionHooks
 from talaria.providers.base import WireName
+from talaria.providers.catalog import catalog
 from talaria.runtime.commands import Commands
 from talaria.waiting import in_thread
 
@@ -147,22 +150,33 @@ class Extensions:
 
     def with_providers(self, config: Config, environment: Mapping[str, str]) -> Config:
         """The settings, with the providers that plugins describe; what the person says of one counts more."""
-        for profile in self.providers.values():
-            for name in overridden(profile):
-                self.host.notices.append(f"Provider {profile.name} has its own {name}, which is not called here.")
-        described = {name: _provider(profile, environment) for name, profile in self.providers.items()}
+        described: dict[str, ProviderConfig] = {}
+        for name, profile in self.providers.items():
+            try:
+                provider, others = contained(lambda profile=profile: _described(profile, environment))
+            except Broke as fault:
+                self.host.notices.append(f"The model provider {name!r} of a plugin is left out: reading it {fault}.")
+                continue
+            described[name] = provider
+            for alias in others - catalog().keys():
+                described.setdefault(alias, provider)
+            for method in overridden(profile):
+                self.host.notices.append(f"Provider {name} has its own {method}, which is not called here.")
         return msgspec.structs.replace(config, providers={**described, **config.providers})
 
 
-def _provider(profile: ProviderProfile, environment: Mapping[str, str]) -> ProviderConfig:
+def _described(profile: ProviderProfile, environment: Mapping[str, str]) -> tuple[ProviderConfig, frozenset[str]]:
+    """Checked as if the person had written it; and its other names. Raises whatever its fields do."""
     key = next((environment[name] for name in profile.env_vars if environment.get(name)), "")
-    return ProviderConfig(
-        base_url=profile.base_url or None,
-        api_key=Secret(key),
-        wire=_WIRES.get(profile.api_mode),
-        headers={name: Secret(value) for name, value in profile.default_headers.items()},
-        default_model=next(iter(profile.fallback_models), None),
-    )
+    told = {
+        "base_url": profile.base_url or None,
+        "api_key": key,
+        "wire": _WIRES.get(profile.api_mode),
+        "headers": dict(profile.default_headers),
+        "default_model": next(iter(profile.fallback_models), None),
+    }
+    names = msgspec.convert((profile.name, *profile.aliases), tuple[str, ...])
+    return msgspec.convert(told, ProviderConfig, dec_hook=decode_secret), frozenset(names)
 
 
 @asynccontextmanager
@@ -175,14 +189,14 @@ async def open_extensions(
     extensions = Extensions(config, host, services, commands, clock, home)
     bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
     where = places(home, cwd, environment, with_project=config.plugins.project)
-    found = {} if _is_safe_mode(environment) else await in_thread(lambda: discover(where))
-    wanted = frozenset(config.plugins.enabled)
-    surroundings = Surroundings(home, environment, [one for one in found.values() if one.names & wanted])
+    found = await in_thread(lambda: discover(where))
+    surroundings = Surroundings(home, environment)
     bridge.open()
     bind(bound)
     try:
-        await extensions.host.load(found, before_hermes=surroundings.prepare)
-        yield extensions
+        with bytecode.kept_in(home / "cache" / "bytecode"):
+            await host.load(found, before_hermes=surroundings.prepare, is_safe_mode=is_safe_mode(environment))
+            yield extensions
     finally:
         surroundings.restore()
         release(bound)
@@ -205,5 +219,5 @@ def _profile(home: Path) -> str:
     return home.name if home.parent.name == "profiles" else "default"
 
 
-def _is_safe_mode(environment: Mapping[str, str]) -> bool:
+def is_safe_mode(environment: Mapping[str, str]) -> bool:
     return any(environment.get(name, "") not in ("", "0") for name in ("TALARIA_SAFE_MODE", "HERMES_SAFE_MODE"))

@@ -14,7 +14,7 @@ from talaria.waiting import in_thread
 T = TypeVar("T")
 
 MAX_SAID_CHARS = 500
-GRACE_S = 5.0
+GRACE_S = 2.0
 """How long a call that should have ended is waited for by the next one."""
 
 
@@ -82,6 +82,13 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """An argument that takes long to make, and is made in the thread."""
+
+    make: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Hosted(Generic[T]):
     """A foreign object in its lane."""
 
@@ -91,17 +98,32 @@ class Hosted(Generic[T]):
     """Others have it, too, in the same lane."""
 
     async def call(
-        self, method: str, *args: object, seconds: float, opaque: Collection[str] = (), **keywords: Any
+        self,
+        method: str,
+        *args: object,
+        seconds: float,
+        opaque: Collection[str] = (),
+        read: Callable[[Any], Any] | None = None,
+        **keywords: Any,
     ) -> Any:
-        """None if it lacks the method. Raises `Broke`."""
-        return await self.lane.call(lambda: _called(self.instance, method, args, keywords, opaque), seconds)
+        """None if it lacks the method. Raises `Broke`. `read` looks at the answer, which may run code of theirs."""
+
+        def work() -> Any:
+            answer = _called(self.instance, method, args, keywords, opaque)
+            return answer if read is None else read(answer)
+
+        return await self.lane.call(work, seconds)
 
 
 def _called(
     instance: object, method: str, args: tuple[object, ...], keywords: Mapping[str, Any], opaque: Collection[str]
 ) -> Any:
     function = getattr(instance, method, None)
-    return None if function is None else function(*args, **fitting(function, keywords, opaque))
+    if function is None:
+        return None
+    made = [arg.make() if isinstance(arg, Late) else arg for arg in args]
+    given = {name: value.make() if isinstance(value, Late) else value for name, value in keywords.items()}
+    return function(*made, **fitting(function, given, opaque))
 
 
 def _looked_at(task: "asyncio.Future[Any]") -> None:
@@ -144,9 +166,14 @@ def contained(work: Callable[[], T]) -> T:
 
 def _said(fault: BaseException) -> str:
     try:
-        return " ".join(str(fault).split())[:MAX_SAID_CHARS]
+        return " ".join(as_text(fault).split())[:MAX_SAID_CHARS]
     except Exception:  # noqa: BLE001  (somebody's `__str__`)
         return "(it cannot say what)"
+
+
+def as_text(value: object) -> str:
+    """What somebody's object says of itself, as plain text that can be written down. It may run their code."""
+    return str.encode(str(value), "utf-8", "replace").decode()
 
 
 class Background:
@@ -165,7 +192,7 @@ class Background:
         with self._beginning:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="plugin loop", daemon=True).start()
+                threading.Thread(target=_run, args=(self._loop,), name="plugin loop", daemon=True).start()
             return self._loop
 
     def close(self) -> None:
@@ -173,10 +200,19 @@ class Background:
             self._loop.call_soon_threadsafe(_stop, self._loop)
 
 
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    for task in asyncio.all_tasks(loop):
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
         task.cancel()
-    loop.call_soon(loop.stop)
+    ending = asyncio.gather(*tasks, return_exceptions=True)
+    ending.add_done_callback(lambda _: loop.call_soon(loop.stop))
 
 
 def returned(work: Callable[[], Any], background: Background) -> Any:

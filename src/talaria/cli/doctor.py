@@ -13,6 +13,7 @@ import msgspec
 from talaria import __version__
 from talaria.cli import exits, surroundings
 from talaria.cli.render import print_json
+from talaria.cli.safe import printable
 from talaria.compose import Settings, open_application, open_store, read_settings
 from talaria.config import paths
 from talaria.config.selection import DEMO
@@ -34,7 +35,7 @@ def command(ctx: click.Context, as_json: bool) -> int:
         print_json(findings)
     else:
         for finding in findings:
-            click.echo(f"{finding.verdict:>4}  {finding.subject}: {finding.text}")
+            click.echo(printable(f"{finding.verdict:>4}  {finding.subject}: {finding.text}"))
     return exits.BAD_INPUT if any(finding.verdict == "fail" for finding in findings) else exits.DONE
 
 
@@ -83,7 +84,7 @@ async def _store(home: Path) -> Finding:
 
 def _plugins(settings: Settings) -> Iterator[Finding]:
     """Loaded as a conversation would load them."""
-    from talaria.cli.plugins import looked  # noqa: PLC0415  (who has none does not wait for it)
+    from talaria.cli.plugin_view import looked  # noqa: PLC0415  (who has none does not wait for it)
 
     try:
         loaded, problems = looked(settings, lambda some: ([one.key for one in some.host.loaded], some.problems()))

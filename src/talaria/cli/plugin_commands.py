@@ -2,19 +2,25 @@
 
 import argparse
 import asyncio
+import logging
 from pathlib import Path
 
 import click
 
 from talaria.cli import exits, surroundings
+from talaria.cli.notices import complain
 from talaria.compose import Settings, builtin_names
 from talaria.extensions import Extensions, open_extensions
+from talaria.foreign import Background, Broke, as_text, contained, returned
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput
+from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import PluginCli
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
 from talaria.waiting import in_thread
+
+log = logging.getLogger(__name__)
 
 
 def command(name: str, help: str) -> click.Command:  # noqa: A002
@@ -37,20 +43,37 @@ async def _run(name: str, arguments: tuple[str, ...], settings: Settings) -> int
         settings.home, settings.config, settings.environment, Path.cwd(), SystemClock(), Commands(BUILTIN)
     ) as extensions:
         extensions.settle(builtin_names())
-        found = _found(name, extensions)
+        plugin, found = _found(name, extensions)
         try:
-            returned = await in_thread(lambda: _called(found, arguments))
-        except SystemExit as leaving:  # argparse and people's habits
-            return leaving.code if isinstance(leaving.code, int) else exits.BAD_INPUT if leaving.code else exits.DONE
-        return returned if isinstance(returned, int) else exits.DONE
+            return await in_thread(lambda: contained(lambda: _ended(found, arguments, plugin.background)))
+        except Broke as fault:
+            log.warning("command %s of plugin %s %s", name, plugin.key, fault, exc_info=True)
+            complain(f"The command {name} of plugin {plugin.key} {fault}.")
+            return exits.BUG
 
 
-def _found(name: str, extensions: Extensions) -> PluginCli:
-    for plugin in extensions.host.loaded:
-        for one in plugin.registered.cli:
-            if one.name == name:
-                return one
-    raise BadInput(f"No loaded plugin has the command {name} any more; `talaria plugins list` may tell why.")
+def _found(name: str, extensions: Extensions) -> tuple[Plugin, PluginCli]:
+    plugin = extensions.host.plugins.get(extensions.brought.cli.get(name, ""))
+    found = None if plugin is None else next((one for one in plugin.registered.cli if one.name == name), None)
+    if plugin is None or found is None:
+        raise BadInput(f"No loaded plugin has the command {name} any more; `talaria plugins list` may tell why.")
+    return plugin, found
+
+
+def _ended(found: PluginCli, arguments: tuple[str, ...], background: Background) -> int:
+    """The exit code."""
+    try:
+        code = returned(lambda: _called(found, arguments), background)
+    except SystemExit as leaving:  # argparse and people's habits
+        return _left(leaving.code)
+    return code if isinstance(code, int) and not isinstance(code, bool) else exits.DONE
+
+
+def _left(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return code or exits.DONE
+    complain(as_text(code))
+    return exits.BUG
 
 
 def _called(found: PluginCli, arguments: tuple[str, ...]) -> object:

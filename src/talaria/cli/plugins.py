@@ -1,53 +1,47 @@
 """`talaria plugins`: what there is, what is enabled, and which of a kind is chosen."""
 
-import asyncio
+import json
+import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from textwrap import shorten
-from typing import Any, Literal, TypeVar
 
 import click
-import msgspec
 
 from talaria.cli import exits, surroundings
 from talaria.cli.notices import say
+from talaria.cli.plugin_view import (
+    Kind,
+    about,
+    all_found,
+    choices,
+    keys_called,
+    looked,
+    named,
+    names_of,
+    next_steps,
+    only_key,
+    rows,
+)
 from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable
-from talaria.compose import Settings, builtin_names
+from talaria.compose import Settings
 from talaria.config import edit, paths
 from talaria.config.schema import BUILTIN_ENGINE
-from talaria.extensions import Extensions, open_extensions
+from talaria.extensions import is_safe_mode
 from talaria.files import read_text
-from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput
 from talaria.plugins import consent
-from talaria.plugins.choices import Choice, engine_choices, memory_choices
+from talaria.plugins.choices import Choice
 from talaria.plugins.consent import Consent
-from talaria.plugins.discovery import Found, discover, places
-from talaria.plugins.host import Plugin
+from talaria.plugins.discovery import Found
 from talaria.plugins.installing import AFTER, installed
-from talaria.runtime.builtin_commands import BUILTIN
-from talaria.runtime.commands import Commands
 
 SHOWN_CHARS = 4_000
 ABOUT_CHARS = 100
-T = TypeVar("T")
-Kind = Literal["engine", "memory"]
 _SETTING: dict[Kind, str] = {"engine": "context.engine", "memory": "memory.provider"}
 _TITLE: dict[Kind, str] = {"engine": "Context engine", "memory": "Memory provider"}
-
-
-class Row(msgspec.Struct, frozen=True):
-    """A plugin as it is listed."""
-
-    name: str
-    version: str
-    source: str
-    status: str
-    description: str
-    problems: tuple[str, ...]
 
 
 @click.group("plugins", help="List, install, enable and choose plugins.", invoke_without_command=True)
@@ -66,20 +60,20 @@ def command(ctx: click.Context) -> None:
 def list_plugins(ctx: click.Context, as_json: bool = False) -> None:
     with told(as_json=as_json):
         settings = surroundings.settings(ctx)
-        rows, choices = looked(settings, lambda extensions: (list(_rows(extensions)), _choices(extensions)))
+        listed, offered = looked(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
     if as_json:
-        print_json({"plugins": rows, "choices": choices})
+        print_json({"plugins": listed, "choices": offered})
         return
-    if not rows:
+    if not listed:
         say(f"No plugins yet; `talaria plugins install PATH|GIT-URL` puts one into {settings.home / 'plugins'}.")
-    for row in rows:
-        about = shorten(row.description, ABOUT_CHARS, placeholder=" …")
-        click.echo(printable(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {about}"))
+    for row in listed:
+        description = shorten(row.description, ABOUT_CHARS, placeholder=" …")
+        click.echo(printable(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {description}"))
         for problem in row.problems:
             click.echo(printable(f"            ! {problem}"))
-    for kind, named in choices.items():
+    for kind, known in offered.items():
         chosen = _chosen(settings, kind)
-        marks = ", ".join(f"{name}{' (chosen)' if name == chosen else ''}" for name, _ in named)
+        marks = ", ".join(f"{name}{' (chosen)' if name == chosen else ''}" for name, _ in known)
         if marks:
             click.echo(printable(f"{_TITLE[kind]}: {marks}"))
 
@@ -89,7 +83,7 @@ def list_plugins(ctx: click.Context, as_json: bool = False) -> None:
 @click.pass_context
 def info(ctx: click.Context, name: str) -> None:
     settings = surroundings.settings(ctx)
-    for line in looked(settings, lambda extensions: list(_about(_named(extensions, name)))):
+    for line in looked(settings, lambda extensions: list(about(named(extensions, name)))):
         click.echo(printable(line))
 
 
@@ -109,14 +103,14 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
     if after:
         click.echo(printable(after.strip()))
     if manifest.packages:
-        click.echo(printable(f"It needs: {sys.executable} -m pip install {' '.join(manifest.packages)}"))
+        click.echo(printable(f"It needs: {sys.executable} -m pip install {shlex.join(manifest.packages)}"))
     for need in manifest.requires_env:
         click.echo(printable(f"It needs {need.name} ({need.description or need.url or 'see its README'}):"))
-        click.echo(f"  talaria config set {need.name} …")
+        click.echo(printable(f"  talaria config set {shlex.quote(need.name)} …"))
     if is_enabling:
         ctx.invoke(enable, name=manifest.name)
     else:
-        click.echo(f"Look at it, then: talaria plugins enable {manifest.name}")
+        click.echo(printable(f"Look at it, then: talaria plugins enable {shlex.quote(manifest.name)}"))
 
 
 @command.command("enable", help="Agree to a plugin as it is now: from now on its code is loaded.")
@@ -125,23 +119,37 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
 def enable(ctx: click.Context, name: str) -> int:
     settings = surroundings.settings(ctx)
     found = _found(settings, name)
-    place = found.place
-    if found.problem or place is None:
-        raise BadInput(f"Plugin {found.key} cannot be enabled: it {found.problem or 'has no code'}.")
+    _check_enabling(settings, found)
     file, enabled = paths.consents_file(settings.home), settings.config.plugins.enabled
     before = consent.read(file)
-    consent.write(file, {**before, found.key: Consent(consent.content_of(place))})
-    if not {found.key, found.manifest.name} & set(enabled):
+    consent.write(file, {**before, found.key: Consent(_content(found))})
+    if found.key not in enabled:
         edit.set_value(settings.home, "plugins.enabled", _flow([*enabled, found.key]))
     plugin = looked(surroundings.settings(ctx), lambda extensions: extensions.host.plugins[found.key])
     if plugin.status == "failed":
         consent.write(file, before)
         edit.set_value(settings.home, "plugins.enabled", _flow(enabled))
         raise BadInput(f"Plugin {found.key} is not enabled: it {plugin.problems[0]}.")
-    click.echo(f"Enabled {found.key}.")
-    for line in _next_steps(plugin):
+    click.echo(printable(f"Enabled {found.key}."))
+    for line in next_steps(plugin):
         click.echo(printable(line))
     return exits.DONE
+
+
+def _check_enabling(settings: Settings, found: Found) -> None:
+    if is_safe_mode(settings.environment):
+        raise BadInput(f"This is safe mode, in which no plugin is loaded: {found.key} cannot be enabled now.")
+    if found.names & set(settings.config.plugins.disabled):
+        raise BadInput(f"Plugin {found.key} stands under plugins.disabled in config.yaml; take it out there first.")
+    if found.problem or not found.places:
+        raise BadInput(f"Plugin {found.key} cannot be enabled: it {found.problem or 'has no code'}.")
+
+
+def _content(found: Found) -> str:
+    try:
+        return consent.content_of(found.places)
+    except (OSError, consent.TooMuch) as fault:
+        raise BadInput(f"Plugin {found.key} cannot be enabled: it cannot be read: {fault}.") from fault
 
 
 @command.command("disable", help="Do not load a plugin any more.")
@@ -149,17 +157,19 @@ def enable(ctx: click.Context, name: str) -> int:
 @click.pass_context
 def disable(ctx: click.Context, name: str) -> None:
     settings = surroundings.settings(ctx)
-    enabled = settings.config.plugins.enabled
-    found = next((one for one in _all(settings).values() if name in (one.key, one.manifest.name)), None)
-    names = {name} if found is None else {found.key, found.manifest.name}
+    enabled, found = settings.config.plugins.enabled, all_found(settings)
+    keys = keys_called(name, found)
+    key = keys[0] if len(keys) == 1 else name  # also one that is gone
+    names = names_of(found[key], found) if key in found else {name}
     if not names & set(enabled):
         raise BadInput(f"Plugin {name} is not enabled.")
-    edit.set_value(settings.home, "plugins.enabled", _flow([one for one in enabled if one not in names]))
+    edit.set_value(settings.home, "plugins.enabled", _flow(one for one in enabled if one not in names))
     file = paths.consents_file(settings.home)
     agreed = consent.read(file)
-    consent.write(file, {key: value for key, value in agreed.items() if key not in names})
-    click.echo(f"Disabled {name}.")
-    _let_go(settings, names)
+    known = agreed.pop(key, Consent(""))
+    consent.write(file, agreed)
+    click.echo(printable(f"Disabled {name}."))
+    _let_go(settings, names, known)
 
 
 @command.command("remove", help="Disable a plugin and delete its folder from the home.")
@@ -168,15 +178,17 @@ def disable(ctx: click.Context, name: str) -> None:
 def remove(ctx: click.Context, name: str) -> None:
     settings = surroundings.settings(ctx)
     found = _found(settings, name)
+    if found.folder is None and found.behind is not None:
+        found = found.behind
     if found.folder is None or not found.folder.is_relative_to(settings.home / "plugins"):
         raise BadInput(f"Plugin {found.key} is not in {settings.home / 'plugins'}; remove it where it came from.")
-    if {found.key, found.manifest.name} & set(settings.config.plugins.enabled):
-        ctx.invoke(disable, name=name)
+    if names_of(found, all_found(settings)) & set(settings.config.plugins.enabled):
+        ctx.invoke(disable, name=found.key)
     if found.folder.is_symlink():
         found.folder.unlink()
     else:
         shutil.rmtree(found.folder)
-    click.echo(f"Removed {found.folder}.")
+    click.echo(printable(f"Removed {found.folder}."))
 
 
 @command.command("choose", help="Choose the context engine or the memory provider.")
@@ -185,76 +197,39 @@ def remove(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
     settings = surroundings.settings(ctx)
-    named = looked(settings, _choices)[kind]
-    picked = name if name is not None else _picked(kind, named, _chosen(settings, kind))
-    if picked is None or picked == _chosen(settings, kind):
+    offered, before = looked(settings, choices)[kind], _chosen(settings, kind)
+    picked = name if name is not None else _picked(kind, offered, before)
+    if picked is None or picked == before:
         return
-    if picked not in [known for known, _ in named]:
-        known = ", ".join(known for known, _ in named) or "none"
+    if picked not in [known for known, _ in offered]:
+        known = ", ".join(known for known, _ in offered) or "none"
         raise BadInput(f"There is no {_TITLE[kind].lower()} {picked!r}; there are: {known}.")
-    edit.set_value(settings.home, _SETTING[kind], picked)
-    click.echo(f"{_TITLE[kind]}: {picked}.")
+    _choose(settings, kind, picked)
+    missing = looked(surroundings.settings(ctx), lambda extensions: extensions.missing(kind))
+    if missing:
+        _choose(settings, kind, before)
+        raise BadInput(f"{_TITLE[kind]} {picked} cannot be used: {missing}")
+    click.echo(printable(f"{_TITLE[kind]}: {picked}."))
 
 
-def _picked(kind: Kind, named: list[Choice], chosen: str) -> str | None:
+def _picked(kind: Kind, offered: list[Choice], chosen: str) -> str | None:
     """By number; None keeps what is chosen."""
-    if not named or not sys.stdin.isatty():
-        if named and kind:
-            say(f"Say which: {', '.join(name for name, _ in named)}.")
+    if not offered or not sys.stdin.isatty():
+        if offered:
+            say(f"Say which: {', '.join(name for name, _ in offered)}.")
         return None
     click.echo(f"{_TITLE[kind]}:")
-    for number, (name, description) in enumerate(named, 1):
+    for number, (name, description) in enumerate(offered, 1):
         click.echo(printable(f"  {number}  {name}{' (chosen)' if name == chosen else ''}  {description}"))
     answer = click.prompt("Number (Enter keeps it)", default="", show_default=False)
-    if not answer.isdecimal() or not 1 <= int(answer) <= len(named):
+    if not answer.isdecimal() or not 1 <= int(answer) <= len(offered):
         return None
-    return named[int(answer) - 1][0]
+    return offered[int(answer) - 1][0]
 
 
-def looked(settings: Settings, look: Callable[[Extensions], T]) -> T:
-    """At the plugins, loaded as a conversation would load them."""
-
-    async def run() -> T:
-        commands = Commands(BUILTIN)
-        async with open_extensions(
-            settings.home, settings.config, settings.environment, Path.cwd(), SystemClock(), commands
-        ) as extensions:
-            extensions.settle(builtin_names())
-            return look(extensions)
-
-    return asyncio.run(run())
-
-
-def _all(settings: Settings) -> dict[str, Found]:
-    config = settings.config.plugins
-    return discover(places(settings.home, Path.cwd(), settings.environment, with_project=config.project))
-
-
-def _found(settings: Settings, name: str) -> Found:
-    found = _all(settings)
-    one = found.get(name) or next((one for one in found.values() if one.manifest.name == name), None)
-    if one is None:
-        raise BadInput(f"There is no plugin {name!r}; there are: {', '.join(found) or 'none'}.")
-    return one
-
-
-def _named(extensions: Extensions, name: str) -> Plugin:
-    plugins = extensions.host.plugins
-    one = plugins.get(name) or next((one for one in plugins.values() if one.name == name), None)
-    if one is None:
-        raise BadInput(f"There is no plugin {name!r}; there are: {', '.join(plugins) or 'none'}.")
-    return one
-
-
-def _rows(extensions: Extensions) -> Iterator[Row]:
-    for plugin in extensions.host.plugins.values():
-        about = plugin.found.manifest
-        status, source = plugin.status, plugin.found.source
-        yield Row(plugin.key, about.version, source, status, about.description, tuple(plugin.problems))
-
-
-def _choices(extensions: Extensions) -> dict[Kind, list[Choice]]:
-    return {"engine": engine_choices(extensions.host), "memory": memory_choices(extensions.host)}
+def _choose(settings: Settings, kind: Kind, name: str) -> None:
+    """In quotes: a name may look like a number or a truth."""
+    edit.set_value(settings.home, _SETTING[kind], json.dumps(name, ensure_ascii=False) if name else "")
 
 
 def _chosen(settings: Settings, kind: Kind) -> str:
@@ -262,42 +237,20 @@ def _chosen(settings: Settings, kind: Kind) -> str:
     return config.context.engine if kind == "engine" else config.memory.provider or ""
 
 
-def _about(plugin: Plugin) -> Iterator[str]:
-    about, brought = plugin.found.manifest, plugin.registered
-    yield f"{plugin.key} {about.version}  {about.description}"
-    yield f"author: {about.author or 'unknown'} · kind: {about.kind} · {plugin.found.source}: {plugin.found.place}"
-    yield f"status: {plugin.status}"
-    yield from (f"problem: {problem}" for problem in plugin.problems)
-    parts = {
-        "tools": [tool.spec.name for tool in brought.tools],
-        "hooks": [name for name, _ in brought.hooks],
-        "slash commands": [f"/{one.name}" for one in brought.commands],
-        "commands": [f"talaria {one.name}" for one in brought.cli],
-        "skills": [skill.name for skill in brought.skills],
-        "context engine": [plugin.name] if brought.engine else [],
-        "memory provider": [plugin.name] if brought.memory else [],
-        "needs": [*(need.name for need in about.requires_env), *about.packages],
-    }
-    yield from (f"{title}: {', '.join(items)}" for title, items in parts.items() if items)
+def _found(settings: Settings, name: str) -> Found:
+    found = all_found(settings)
+    return found[only_key(name, found)]
 
 
-def _next_steps(plugin: Plugin) -> Iterator[str]:
-    yield from (f"! {problem}" for problem in plugin.problems)
-    if plugin.registered.engine is not None or plugin.found.category == "context_engine":
-        name = plugin.registered.engine.name if plugin.registered.engine else plugin.name
-        yield f"To use its context engine: talaria plugins choose engine {name}"
-    if plugin.registered.memory is not None or plugin.found.manifest.kind == "exclusive":
-        yield f"To use its memory: talaria plugins choose memory {plugin.name}"
-
-
-def _let_go(settings: Settings, names: set[str]) -> None:
+def _let_go(settings: Settings, names: set[str], known: Consent) -> None:
     """Of a choice that is gone with its plugin."""
-    if settings.config.context.engine in names:
-        edit.set_value(settings.home, "context.engine", BUILTIN_ENGINE)
+    if settings.config.context.engine in names | {known.engine}:
+        _choose(settings, "engine", BUILTIN_ENGINE)
         click.echo("The context engine is the built-in one again.")
-    if settings.config.memory.provider in names:
-        edit.set_value(settings.home, "memory.provider", "")
+    if _chosen(settings, "memory") in names | {known.memory} - {""}:
+        _choose(settings, "memory", "")
+        click.echo("No memory provider is chosen any more.")
 
 
-def _flow(names: Any) -> str:
-    return msgspec.json.encode(list(names)).decode()
+def _flow(names: Iterable[str]) -> str:
+    return json.dumps(list(names), ensure_ascii=False)

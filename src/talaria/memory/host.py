@@ -4,10 +4,11 @@ conversation goes on without what it would have said; one that hangs is not aske
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from talaria.foreign import Broke, Hosted
+from talaria.foreign import Broke, Hosted, as_text
 from talaria.memory.provider import MemoryProvider
 from talaria.model.dialect import as_dicts
 from talaria.model.ids import SessionId
@@ -39,31 +40,39 @@ class MemoryHost:
     async def open(self, session: SessionId, home: Path, platform: str, person: str) -> tuple[Sequence[Tool], str]:
         """Its tools, and what it adds to the system prompt. One that cannot begin is not asked further."""
         self._session = session
-        facts = {"hermes_home": str(home), "platform": platform, "agent_context": "primary", "user_id": person}
         try:
-            self._provider = await self._build()
-            if not await self._provider.call("is_available", seconds=USUAL_S):
-                raise Broke("says that it is not available")  # noqa: TRY301
-            await self._provider.call(
-                "initialize", session, seconds=START_S, **facts, agent_identity="default", agent_workspace=""
-            )
+            provider = await self._build()
+            await self._begin(provider, home, platform, person)
         except Broke as fault:
-            self._provider = None
             self._complain(str(fault))
             return (), ""
-        if self._provider.is_shared:
+        self._provider = provider
+        if provider.is_shared:
             self._tell(f"Memory provider {self._name} cannot be copied: all conversations here share one.")
-        tools, problems = tools_of(await self._call("get_tool_schemas"), self._handler)
+        return await self._tools(), await self._text("system_prompt_block")
+
+    async def _begin(self, provider: Hosted[MemoryProvider], home: Path, platform: str, person: str) -> None:
+        facts = {"hermes_home": str(home), "platform": platform, "agent_context": "primary", "user_id": person}
+        facts |= {"agent_identity": "default", "agent_workspace": ""}
+        if not await _started(provider, "is_available", seconds=USUAL_S, read=bool):
+            raise Broke("says that it is not available")
+        await _started(provider, "initialize", self._session, seconds=START_S, **facts)
+
+    async def _tools(self) -> Sequence[Tool]:
+        tools, problems = await self._call("get_tool_schemas", read=partial(tools_of, handler=self._handler)) or (
+            (),
+            (),
+        )
         for problem in problems:
             self._complain(f"has a tool that cannot be used: {problem}")
-        return tools, _text(await self._call("system_prompt_block"))
+        return tools
 
     async def recall(self, message: str) -> str:
         """What the model shall know with this message."""
         self._turns += 1
         await self._call("on_turn_start", self._turns, message)
         seconds = START_S if self._turns == 1 else USUAL_S
-        return _text(await self._call("prefetch", message, seconds=seconds, session_id=self._session))
+        return await self._text("prefetch", message, seconds=seconds, session_id=self._session)
 
     async def keep(self, asked: str, answer: str, messages: Sequence[Message]) -> None:
         """A turn ended with an answer."""
@@ -73,7 +82,7 @@ class MemoryHost:
         await self._call("queue_prefetch", asked, session_id=self._session)
 
     async def before_compaction(self, messages: Sequence[Message]) -> str:
-        return _text(await self._call("on_pre_compress", as_dicts(messages, with_context=False)))
+        return await self._text("on_pre_compress", as_dicts(messages, with_context=False))
 
     async def leave(self, messages: Sequence[Message], successor: SessionId | None) -> None:
         await self._call("on_session_end", as_dicts(messages, with_context=False))
@@ -82,6 +91,9 @@ class MemoryHost:
         if self._provider is not None and not self._provider.is_shared:
             await self._call("shutdown")
         self._provider = None
+
+    async def _text(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> str:
+        return await self._call(method, *args, seconds=seconds, read=_said, **keywords) or ""
 
     async def _call(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> Any:
         """None if it lacks the method, or failed in it."""
@@ -105,12 +117,20 @@ class MemoryHost:
                 return json.dumps({"error": f"Memory provider {self._name} is not available."})
             facts = {"session_id": run.scope.session, "tool_call_id": run.call}
             try:
-                return as_result(await provider.call("handle_tool_call", name, arguments, seconds=TOOL_S, **facts))
+                return await provider.call("handle_tool_call", name, arguments, seconds=TOOL_S, read=as_result, **facts)
             except Broke as fault:
                 return json.dumps({"error": f"{name} {fault}"})
 
         return handle
 
 
-def _text(said: object) -> str:
-    return said if isinstance(said, str) else ""
+async def _started(provider: Hosted[MemoryProvider], method: str, *args: object, **keywords: Any) -> Any:
+    """Raises `Broke`, which says where."""
+    try:
+        return await provider.call(method, *args, **keywords)
+    except Broke as fault:
+        raise Broke(f"{fault} in {method}", has_hung=fault.has_hung) from fault
+
+
+def _said(answer: object) -> str:
+    return as_text(answer) if isinstance(answer, str) else ""

@@ -3,15 +3,17 @@
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from talaria.context.engine import ContextEngine
+from talaria.foreign import as_text
 from talaria.memory.provider import MemoryProvider
 from talaria.plugins.manifest import Manifest
 from talaria.plugins.registered import PluginCli, PluginCommand, PluginSkill, PluginTool, Registered
 from talaria.tools.schema_tool import BadSchema, spec_of
 
 _SKILL_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_COMMAND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _TASK_KEY = re.compile(r"[a-z][a-z0-9_]*")
 NOT_YET = (
     "register_platform",
@@ -41,11 +43,13 @@ class Services(Protocol):
 
 
 class PluginContext:
-    def __init__(self, key: str, manifest: Manifest, services: Services) -> None:
+    def __init__(self, key: str, manifest: Manifest, services: Services, *, takes_any_engine: bool = False) -> None:
+        """`takes_any_engine`: also one that only behaves like a `ContextEngine`."""
         self.manifest = manifest
         self.registered = Registered()
         self._key = key
         self._services = services
+        self._takes_any_engine = takes_any_engine
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name in NOT_YET:
@@ -68,7 +72,7 @@ class PluginContext:
         return self._services.dispatch(tool_name, dict(args or {}))
 
     def inject_message(self, content: str, role: str = "user") -> bool:
-        return self._services.inject(content, role)
+        return self._services.inject(as_text(content), as_text(role))
 
     def register_tool(
         self,
@@ -95,7 +99,7 @@ class PluginContext:
 
     def register_hook(self, hook_name: str, callback: Callable[..., Any]) -> None:
         if callable(callback):
-            self.registered.hooks.append((hook_name, callback))
+            self.registered.hooks.append((as_text(hook_name), callback))
         else:
             self._refuse(f"hook {hook_name} is not callable")
 
@@ -103,7 +107,8 @@ class PluginContext:
         self, name: str, handler: Callable[[str], Any], description: str = "", args_hint: str = ""
     ) -> None:
         if callable(handler):
-            self.registered.commands.append(PluginCommand(str(name), handler, description or "", args_hint or ""))
+            about, hint = as_text(description or ""), as_text(args_hint or "")
+            self.registered.commands.append(PluginCommand(as_text(name), handler, about, hint))
         else:
             self._refuse(f"command {name} has no handler")
 
@@ -115,7 +120,11 @@ class PluginContext:
         handler_fn: Callable[[Any], object] | None = None,
         description: str = "",
     ) -> None:
-        self.registered.cli.append(PluginCli(str(name), help or description, setup_fn or _no_setup, handler_fn))
+        if not isinstance(name, str) or not _COMMAND_NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+            self._refuse(f"{name!r} cannot be the name of a command of talaria")
+            return
+        told = as_text(help or description or "")
+        self.registered.cli.append(PluginCli(name, told, setup_fn or _no_setup, handler_fn))
 
     def register_skill(self, name: str, path: str | Path, description: str = "") -> None:
         file = Path(path)
@@ -124,23 +133,23 @@ class PluginContext:
         if not _SKILL_NAME.fullmatch(name) or not file.is_file():
             self._refuse(f"skill {name!r} has no usable name, or no file at {file}")
             return
-        self.registered.skills.append(PluginSkill(f"{self.manifest.name}:{name}", file, description))
+        self.registered.skills.append(PluginSkill(f"{self.manifest.name}:{name}", file, as_text(description or "")))
 
     def register_context_engine(self, engine: object) -> None:
-        if not isinstance(engine, ContextEngine):
+        if not isinstance(engine, ContextEngine) and not (self._takes_any_engine and is_engine(engine)):
             self._refuse("its context engine is not a ContextEngine")
         elif self.registered.engine is not None:
             self._refuse("it has more than one context engine; the first counts")
         else:
-            self.registered.engine = engine
+            self.registered.engine = cast("ContextEngine", engine)
 
     def register_memory_provider(self, provider: object) -> None:
-        if not isinstance(provider, MemoryProvider):
+        if not is_memory(provider):
             self._refuse("its memory provider is not a MemoryProvider")
         elif self.registered.memory is not None:
             self._refuse("it has more than one memory provider; the first counts")
         else:
-            self.registered.memory = provider
+            self.registered.memory = cast("MemoryProvider", provider)
 
     def register_auxiliary_task(
         self, key: str, *, display_name: str = "", description: str = "", defaults: Mapping[str, Any] | None = None
@@ -154,7 +163,22 @@ class PluginContext:
         }
 
     def _refuse(self, problem: str) -> None:
-        self.registered.problems.append(problem)
+        problem = as_text(problem)
+        if problem not in self.registered.problems:
+            self.registered.problems.append(problem)
+
+
+def is_memory(provider: object) -> bool:
+    """Also one that derives from nothing, as some do."""
+    return _has(provider, "name", "is_available", "initialize", "get_tool_schemas")
+
+
+def is_engine(engine: object) -> bool:
+    return _has(engine, "name", "update_from_response", "should_compress", "compress")
+
+
+def _has(one: object, *names: str) -> bool:
+    return all(getattr(one, name, None) is not None for name in names)
 
 
 def _no_setup(_: Any) -> None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from talaria.plugins.contributions import engine_name
 from talaria.plugins.discovery import ENGINES, MEMORY
-from talaria.plugins.host import Plugin, PluginHost
+from talaria.plugins.host import PluginHost
+from talaria.plugins.plugin import Plugin
+from talaria.plugins.registered import engine_name, memory_name
 
 BUILTIN = ("compressor", "Built in: leaves out old tool output, then sums up the middle with a model.")
 
@@ -38,7 +39,7 @@ def _engine(plugin: Plugin) -> str | None:
 
 def _memory(plugin: Plugin) -> str | None:
     if plugin.registered.memory is not None:
-        return plugin.registered.memory.name
+        return memory_name(plugin.registered.memory)
     is_memory = plugin.found.category == MEMORY or plugin.found.manifest.kind == "exclusive"
     is_offered = plugin.found.source == "bundled" or plugin.status == "not chosen"
     return plugin.name if is_memory and is_offered else None

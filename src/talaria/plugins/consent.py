@@ -11,9 +11,12 @@ import msgspec
 from talaria.files import replace_file
 from talaria.model.errors import BadConfig, OperatorError
 
-SKIPPED = frozenset({".git", "__pycache__", ".pytest_cache", ".venv", "node_modules"})
-DATA = (".pyc", ".log", ".db", ".sqlite", ".sqlite3", "-wal", "-shm", "-journal")
-"""What a plugin may write beside its code: none of it is code."""
+SKIPPED = frozenset({".git", ".pytest_cache", ".venv"})
+"""Folders that no import finds: their names begin with a dot."""
+DATA = (".log", ".db", ".sqlite", ".sqlite3", "-wal", "-shm", "-journal")
+"""Files that a plugin may write beside its code: no import finds them."""
+CACHE = "__pycache__"
+"""What Python writes there is not looked at while plugins are loaded (`bytecode.py`); what else is there is code."""
 MAX_FILES = 20_000
 
 
@@ -26,6 +29,9 @@ class Consent(msgspec.Struct, frozen=True):
     """SHA-256 of all its files but data."""
     cli: dict[str, str] = {}
     """The commands that it adds to `talaria`, with their help: known without loading it."""
+    engine: str = ""
+    memory: str = ""
+    """The names by which its context engine and its memory provider are chosen."""
 
 
 Consents = dict[str, Consent]
@@ -50,8 +56,12 @@ def write(file: Path, consents: Consents) -> None:
         raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
 
 
-def content_of(place: Path) -> str:
-    """One digest of every file's name and bytes. Raises `OSError`, `TooMuch`."""
+def content_of(places: Sequence[Path]) -> str:
+    """For each place one digest of every file's name and bytes. Raises `OSError`, `TooMuch`."""
+    return ":".join(_digest(place) for place in places)
+
+
+def _digest(place: Path) -> str:
     digest = hashlib.sha256()
     for count, (name, file) in enumerate(_files(place)):
         if count >= MAX_FILES:
@@ -77,9 +87,14 @@ def _files(place: Path) -> Iterator[tuple[bytes, Path]]:
         seen.add(real)
         for entry in sorted(folder.iterdir(), reverse=True):
             path = (*parents, entry.name)
-            if entry.name in SKIPPED or entry.name.endswith(DATA):
-                continue
             if entry.is_dir():
-                pending.append((path, entry))
-            elif entry.is_file():
+                if entry.name not in SKIPPED:
+                    pending.append((path, entry))
+            elif entry.is_file() and not _is_data(entry):
                 yield os.fsencode("/".join(path)), entry
+
+
+def _is_data(file: Path) -> bool:
+    """Bytecode is that only under the names that Python gives it (`part.cpython-311.pyc`): others are modules."""
+    is_cached = file.parent.name == CACHE and file.suffix == ".pyc" and "." in file.stem
+    return is_cached or file.name.endswith(DATA)

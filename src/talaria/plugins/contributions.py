@@ -2,24 +2,28 @@
 came first; the loser is told of in its plugin's problems."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from talaria.context.engine import ContextEngine
-from talaria.foreign import Broke, contained, fitting, returned, within
+from talaria.foreign import Background, Broke, as_text, contained, fitting, returned, within
 from talaria.model.clock import Clock
 from talaria.model.errors import OperatorError, UserFacing
 from talaria.plugins.discovery import ENGINES
-from talaria.plugins.host import Plugin, PluginHost
-from talaria.plugins.registered import PluginCommand, PluginSkill, PluginTool
+from talaria.plugins.host import PluginHost
+from talaria.plugins.plugin import Plugin
+from talaria.plugins.problems import Problems
+from talaria.plugins.registered import PluginCommand, PluginSkill, PluginTool, engine_name, memory_name
 from talaria.runtime.chat import Chat, Outcome, Say
 from talaria.runtime.commands import Command, Commands
 from talaria.tools.base import Run, Tool
 from talaria.tools.schema_tool import SchemaTool, as_result
 from talaria.waiting import in_thread
 
+OWN_COMMANDS = ("chat", "model", "sessions", "rollback", "usage", "config", "import", "plugins", "mcp", "doctor")
+"""Of `talaria`; a test holds them against the real ones."""
 COMMAND_S = 30.0
 CHECK_S = 5.0
 
@@ -35,6 +39,7 @@ class OfferedTool:
     tool: Tool
     check: Callable[[], object] | None
     plugin: Plugin
+    problems: Problems
 
 
 @dataclass(slots=True)
@@ -45,17 +50,25 @@ class Contributions:
     engines: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
     memory: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
     skills: dict[str, PluginSkill] = field(default_factory=dict[str, PluginSkill])
+    cli: dict[str, str] = field(default_factory=dict[str, str])
+    """Whose each command of `talaria` is; ours are nobody's to take."""
+    tasks: dict[str, str] = field(default_factory=dict[str, str])
+    """Whose each kind of small model call is."""
 
 
 def gather(host: PluginHost, taken: AbstractSet[str], commands: Commands, clock: Clock) -> Contributions:
     """`taken` are the names of our own tools; `commands` get those of the plugins."""
-    brought = Contributions()
+    brought = Contributions(cli=dict.fromkeys(OWN_COMMANDS, "Talaria"))
     names = set(taken)
     for plugin in sorted(host.loaded, key=lambda plugin: plugin.found.source != "bundled"):
         for offered in plugin.registered.tools:
             _add_tool(offered, plugin, host, names, brought)
         for command in plugin.registered.commands:
             _add_command(command, plugin, commands, clock)
+        for one in plugin.registered.cli:
+            _add_unique(one.name, "command talaria", plugin, brought.cli)
+        for key in plugin.registered.tasks:
+            _add_unique(key, "auxiliary task", plugin, brought.tasks)
         brought.skills |= {skill.name: skill for skill in plugin.registered.skills}
         _add_single(plugin, brought)
     return brought
@@ -70,22 +83,34 @@ def _add_tool(offered: PluginTool, plugin: Plugin, host: PluginHost, names: set[
         plugin.problems.append(f"its tool {name} is left out: another has that name")
         return
     names.add(name)
-    brought.tools.append(OfferedTool(SchemaTool(offered.spec, _handler(offered)), offered.check, plugin))
+    tool = SchemaTool(offered.spec, _handler(offered, plugin, host.faults))
+    brought.tools.append(OfferedTool(tool, offered.check, plugin, host.faults))
 
 
-def _handler(offered: PluginTool) -> Callable[[dict[str, Any], Run], Awaitable[str]]:
+def _add_unique(name: str, what: str, plugin: Plugin, table: dict[str, str]) -> None:
+    owner = table.setdefault(name, plugin.key)
+    if owner != plugin.key:
+        plugin.problems.append(f"its {what} {name} is left out: {owner} has it")
+
+
+def _handler(
+    offered: PluginTool, plugin: Plugin, problems: Problems
+) -> Callable[[dict[str, Any], Run], Awaitable[str]]:
     async def handle(arguments: dict[str, Any], run: Run) -> str:
         facts = {"task_id": run.scope.session, "session_id": run.scope.session, "tool_call_id": run.call}
         try:
-            return await in_thread(lambda: _contained(offered.handler, arguments, facts))
+            return await in_thread(lambda: _contained(offered.handler, arguments, facts, plugin.background))
         except Broke as fault:
+            problems.add(plugin.key, f"its tool {offered.spec.name}", fault)
             return json.dumps({"error": f"{offered.spec.name} {fault}"})
 
     return handle
 
 
-def _contained(handler: Callable[..., Any], arguments: dict[str, Any], facts: dict[str, Any]) -> str:
-    return contained(lambda: as_result(returned(handler, arguments, **fitting(handler, facts))))
+def _contained(
+    handler: Callable[..., Any], arguments: dict[str, Any], facts: dict[str, Any], background: Background
+) -> str:
+    return contained(lambda: as_result(returned(lambda: handler(arguments, **fitting(handler, facts)), background)))
 
 
 def _add_command(command: PluginCommand, plugin: Plugin, commands: Commands, clock: Clock) -> None:
@@ -95,7 +120,7 @@ def _add_command(command: PluginCommand, plugin: Plugin, commands: Commands, clo
                 command.name,
                 command.description or f"(of plugin {plugin.name})",
                 "plugins",
-                _runner(command, clock),
+                _runner(command, plugin.background, clock),
                 args_hint=command.args_hint,
                 owner=owner_of(plugin),
             )
@@ -112,15 +137,20 @@ def owner_of(plugin: Plugin) -> str:
     return f"plugin:{plugin.key}"
 
 
-def _runner(command: PluginCommand, clock: Clock) -> Callable[[Chat, str], Awaitable[Outcome]]:
+def _runner(command: PluginCommand, background: Background, clock: Clock) -> Callable[[Chat, str], Awaitable[Outcome]]:
     async def run(chat: Chat, argument: str) -> Outcome:  # noqa: ARG001
         try:
-            answer = await within(lambda: returned(command.handler, argument), COMMAND_S, clock)
+            answer = await within(lambda: _answered(command, argument, background), COMMAND_S, clock)
         except Broke as fault:
             raise CommandFailed(f"/{command.name} {fault}.") from fault
-        return Say(str(answer)) if answer else None
+        return Say(answer) if answer else None
 
     return run
+
+
+def _answered(command: PluginCommand, argument: str, background: Background) -> str:
+    answer = returned(lambda: command.handler(argument), background)
+    return "" if answer is None else as_text(answer)
 
 
 def _add_single(plugin: Plugin, brought: Contributions) -> None:
@@ -128,7 +158,7 @@ def _add_single(plugin: Plugin, brought: Contributions) -> None:
     if plugin.registered.engine is not None:
         _add_named(engine_name(plugin.registered.engine), "context engine", plugin, brought.engines)
     if plugin.registered.memory is not None:
-        _add_named(plugin.registered.memory.name, "memory provider", plugin, brought.memory)
+        _add_named(memory_name(plugin.registered.memory), "memory provider", plugin, brought.memory)
 
 
 def _add_named(name: str, what: str, plugin: Plugin, table: dict[str, Plugin]) -> None:
@@ -138,21 +168,22 @@ def _add_named(name: str, what: str, plugin: Plugin, table: dict[str, Plugin]) -
         table[name] = plugin
 
 
-def engine_name(engine: ContextEngine) -> str:
-    try:
-        return str(engine.name)
-    except Exception:  # noqa: BLE001  (somebody's property)
-        return "?"
+def chosen(name: str, table: Mapping[str, Plugin]) -> Plugin | None:
+    """By the name of what it brings, or else by one of its own."""
+    return table.get(name) or next((plugin for plugin in table.values() if name in plugin.names), None)
 
 
 async def usable(offered: Iterable[OfferedTool], clock: Clock) -> list[Tool]:
     """Those whose own check says so, now."""
     tools: list[Tool] = []
     for one in offered:
-        check = one.check
         try:
-            if check is None or await within(lambda check=check: returned(check), CHECK_S, clock):
+            if one.check is None or await within(partial(_passes, one.check, one.plugin), CHECK_S, clock):
                 tools.append(one.tool)
         except Broke as fault:
-            one.plugin.problems.append(f"the check of its tool {one.tool.spec.name} {fault}")
+            one.problems.add(one.plugin.key, f"the check of its tool {one.tool.spec.name}", fault)
     return tools
+
+
+def _passes(check: Callable[[], object], plugin: Plugin) -> bool:
+    return bool(returned(check, plugin.background))

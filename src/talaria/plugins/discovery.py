@@ -1,13 +1,14 @@
 """Where plugins may be, and which are there. Nothing of them is imported."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from talaria.plugins.manifest import BadManifest, Manifest, manifest_file, read_manifest
+from talaria.plugins.manifest import BadManifest, Manifest, is_file, manifest_file, read_manifest
 
 Source = Literal["bundled", "user", "project", "package"]
 GROUPS = ("talaria.plugins", "hermes_agent.plugins")
@@ -28,6 +29,14 @@ class Found:
     entry_point: EntryPoint | None = None
     problem: str = ""
     """Why it cannot be used at all."""
+    behind: "Found | None" = None
+    """The one of the same key that this package would take the place of."""
+
+    @property
+    def names(self) -> AbstractSet[str]:
+        """All that people may call it."""
+        folder = self.folder.name if self.folder is not None else self.key
+        return {self.key, self.manifest.name, folder}
 
     @property
     def category(self) -> str:
@@ -40,9 +49,11 @@ class Found:
         return self.entry_point is None or self.entry_point.group != OWN_GROUP
 
     @property
-    def place(self) -> Path | None:
-        """Its code: a folder or a file."""
-        return self.folder if self.entry_point is None else _package_place(self.entry_point)
+    def places(self) -> Sequence[Path]:
+        """Of its code: a folder or a file; more than one if it is spread over several."""
+        if self.entry_point is not None:
+            return _package_places(self.entry_point)
+        return () if self.folder is None else (self.folder,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class Places:
 def places(home: Path, cwd: Path, environment: Mapping[str, str], *, with_project: bool) -> Places:
     """`with_project`, or the variable that Hermes has for it, lets plugins of the working directory in."""
     wants_project = with_project or environment.get("HERMES_ENABLE_PROJECT_PLUGINS", "") in ("1", "true", "yes")
-    bundled = environment.get("TALARIA_BUNDLED_PLUGINS") or environment.get("HERMES_BUNDLED_PLUGINS")
+    bundled = environment.get("TALARIA_BUNDLED_PLUGINS")
     return Places(home / "plugins", Path(bundled) if bundled else BUNDLED, cwd if wants_project else None)
 
 
@@ -69,8 +80,24 @@ def discover(places: Places) -> dict[str, Found]:
         for folder in PROJECT_FOLDERS:
             found |= {one.key: one for one in _in_root(places.project / folder, "project")}
     if places.with_packages:
-        found |= {one.key: one for one in _in_packages()}
+        for one in _in_packages():
+            found[one.key] = replace(one, behind=found.get(one.key))
     return found
+
+
+def shared_names(found: Mapping[str, Found]) -> AbstractSet[str]:
+    """Those that more than one plugin goes by."""
+    owners: dict[str, set[str]] = {}
+    for one in found.values():
+        for each in (one, one.behind):
+            for name in each.names if each else ():
+                owners.setdefault(name, set()).add(one.key)
+    return {name for name, keys in owners.items() if len(keys) > 1}
+
+
+def own_names(one: Found, shared: AbstractSet[str]) -> AbstractSet[str]:
+    """Who borrows the name of another does not borrow what was said under it; a key is always its own."""
+    return {one.key} | (one.names - shared)
 
 
 def _in_root(root: Path, source: Source) -> Iterator[Found]:
@@ -83,15 +110,22 @@ def _in_root(root: Path, source: Source) -> Iterator[Found]:
 
 def _folders(root: Path) -> Iterable[Path]:
     try:
-        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith((".", "__")))
+        return sorted(entry for entry in root.iterdir() if not entry.name.startswith((".", "__")) and _is_folder(entry))
     except OSError:
         return ()
+
+
+def _is_folder(entry: Path) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that cannot be followed
+        return False
 
 
 def _is_plugin(folder: Path) -> bool:
     if manifest_file(folder) is not None:
         return True
-    return folder.parent.name in (ENGINES, MEMORY, MODELS) and (folder / "__init__.py").is_file()
+    return folder.parent.name in (ENGINES, MEMORY, MODELS) and is_file(folder / "__init__.py")
 
 
 def _found(folder: Path, source: Source, category: str) -> Found:
@@ -101,7 +135,7 @@ def _found(folder: Path, source: Source, category: str) -> Found:
         key = f"{category}/{folder.name}" if category else folder.name
         return Found(key, source, Manifest(folder.name), folder, problem=str(problem))
     key = f"{category}/{folder.name}" if category else manifest.name
-    problem = "" if (folder / "__init__.py").is_file() else "has no __init__.py"
+    problem = "" if is_file(folder / "__init__.py") else "has no __init__.py"
     return Found(key, source, manifest, folder, problem=problem)
 
 
@@ -119,14 +153,14 @@ def _summary(distribution: Distribution) -> str:
     return str(about["Summary"]) if "Summary" in about else ""
 
 
-def _package_place(point: EntryPoint) -> Path | None:
-    """Of its top-level package, which looking for does not import."""
+def _package_places(point: EntryPoint) -> Sequence[Path]:
+    """Of its top-level package, which looking for does not import. A namespace may have several."""
     try:
         spec = find_spec(point.module.partition(".")[0])
-    except (ImportError, ValueError):
-        return None
+    except (ImportError, ValueError, AttributeError):  # the last: an entry point that names no module
+        return ()
     if spec is None:
-        return None
+        return ()
     if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations)))
-    return Path(spec.origin) if spec.origin else None
+        return tuple(Path(place) for place in spec.submodule_search_locations)
+    return (Path(spec.origin),) if spec.origin else ()

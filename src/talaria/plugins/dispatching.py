@@ -9,6 +9,7 @@ from talaria.model.messages import ToolCall
 from talaria.plugins.bridge import Bridge
 from talaria.runtime.current import serving
 from talaria.tools.executor import Executor
+from talaria.waiting import in_thread
 
 
 def dispatch(bridge: Bridge, tool: str, arguments: dict[str, Any]) -> str:
@@ -22,7 +23,7 @@ def dispatch(bridge: Bridge, tool: str, arguments: dict[str, Any]) -> str:
 
 async def _run(call: ToolCall, tools: Executor) -> str:
     try:
-        prepared = tools.prepare(call)
+        prepared = await in_thread(lambda: tools.prepare(call))  # it may look at the file system
         await tools.admit(prepared)
     except ModelCorrectable as refusal:
         return _error(str(refusal))

@@ -1,28 +1,21 @@
-"""The hooks that plugins register callbacks for, and the walk from what happens to who hears it.
+"""The hooks that plugins register callbacks for, and the walk from what happens to who hears it."""
 
-A callback that raises is left out of that call; one that does not return in time is not called again. Both are its
-plugin's problem (`problems`), and nobody else's.
-"""
-
-import logging
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from talaria.agent.hooks import Block, Doubt, Equipment, Facts, Objection, Tell
+from talaria.agent.hooks import Block, Change, Doubt, Equipment, Facts, Objection, Tell
 from talaria.context.counting import as_dict, canonical
-from talaria.foreign import Broke, fitting, returned, within
-from talaria.model.clock import Clock
 from talaria.model.dialect import as_dicts
 from talaria.model.entries import TurnOutcome
 from talaria.model.ids import SessionId
-from talaria.model.messages import Message, ToolCall, ToolResult
-from talaria.model.usage import Usage
+from talaria.model.messages import Assistant, Message, ToolCall, ToolResult
+from talaria.plugins.hook_table import HookTable
 from talaria.providers.base import Endpoint
-
-HOOK_S = 10.0
-SCHEMA_VERSION = 1
+from talaria.tools.output import HEAD_BYTES, NOTICE_BYTES, TAIL_BYTES
 
 FIRED = frozenset(
     {
@@ -55,45 +48,9 @@ VALID_HOOKS = FIRED | {
 }
 """Of these, the ones that are not fired here wait for what they tell of."""
 
-Callback = Callable[..., Any]
-log = logging.getLogger(__name__)
-
-
-class HookTable:
-    def __init__(self, clock: Clock) -> None:
-        self.callbacks: dict[str, list[Callback]] = {}
-        self.problems: list[tuple[str, str]] = []
-        """Of which plugin, and what."""
-        self._owners: dict[int, str] = {}
-        self._clock = clock
-
-    def add(self, owner: str, name: str, callback: Callback) -> None:
-        self.callbacks.setdefault(name, []).append(callback)
-        self._owners[id(callback)] = owner
-
-    async def invoke(self, name: str, **facts: Any) -> list[Any]:
-        """What those who answer say, in the order in which they came."""
-        answers: list[Any] = []
-        for callback in tuple(self.callbacks.get(name, ())):
-            try:
-                answer = await within(lambda heard=callback: _heard(heard, facts), HOOK_S, self._clock)
-            except Broke as fault:
-                self._blame(name, callback, fault)
-                continue
-            if answer is not None:
-                answers.append(answer)
-        return answers
-
-    def _blame(self, name: str, callback: Callback, fault: Broke) -> None:
-        owner = self._owners.get(id(callback), "?")
-        log.warning("hook %s of plugin %s %s", name, owner, fault)
-        if fault.has_hung:
-            self.callbacks[name].remove(callback)
-        self.problems.append((owner, f"hook {name} {fault}{' and is left out' if fault.has_hung else ''}"))
-
-
-def _heard(callback: Callback, facts: dict[str, Any]) -> Any:
-    return returned(callback, **fitting(callback, {"telemetry_schema_version": SCHEMA_VERSION, **facts}))
+_OF_RESULTS = ("post_tool_call", "transform_tool_result", "transform_terminal_output")
+_FINISH = {"calls": "tool_calls", "length": "length", "refused": "content_filter"}
+_EXIT_CODE = re.compile(r"\[exit code (-?\d+)\]\s*\Z")
 
 
 class PluginHooks:
@@ -101,11 +58,19 @@ class PluginHooks:
 
     def __init__(self, table: HookTable) -> None:
         self._table = table
+        self._requests = 0
+        """Of the turn."""
+        self._asked = ""
+
+    @property
+    def hear_results(self) -> bool:
+        return any(self._has(name) for name in _OF_RESULTS)
 
     async def equip(self, facts: Facts) -> Equipment:  # noqa: ARG002
         return Equipment()
 
     async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:  # noqa: ARG002
+        self._requests, self._asked = 0, asked
         if not history:
             await self._fire("on_session_start", facts)
         if not self._has("pre_llm_call"):
@@ -114,7 +79,7 @@ class PluginHooks:
             "pre_llm_call",
             facts,
             user_message=asked,
-            conversation_history=as_dicts(history),
+            conversation_history=as_dicts(history, with_context=False),
             is_first_turn=not history,
             sender_id=facts.person,
         )
@@ -124,7 +89,11 @@ class PluginHooks:
         self, facts: Facts, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
     ) -> None:
         if outcome == "completed" and self._has("post_llm_call"):
-            told = {"user_message": asked, "assistant_response": answer, "conversation_history": as_dicts(history)}
+            told = {
+                "user_message": asked,
+                "assistant_response": answer,
+                "conversation_history": as_dicts(history, with_context=False),
+            }
             await self._fire("post_llm_call", facts, **told)
         await self._fire(
             "on_session_end", facts, completed=outcome == "completed", interrupted=outcome == "interrupted"
@@ -141,37 +110,56 @@ class PluginHooks:
         answers = await self._fire("transform_llm_output", facts, response_text=text)
         return next((answer for answer in answers if isinstance(answer, str) and answer), text)
 
-    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: int) -> None:
-        await self._fire("pre_api_request", facts, **_endpoint(endpoint), message_count=messages)
+    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: Iterable[Message]) -> None:
+        self._requests += 1
+        if self._has("pre_api_request"):
+            sent = as_dicts(messages)
+            told = {"request_messages": sent, "message_count": len(sent), "user_message": self._asked}
+            await self._fire("pre_api_request", facts, **_endpoint(endpoint), **self._request(facts), **told)
 
-    async def after_request(self, facts: Facts, endpoint: Endpoint, usage: Usage | None, seconds: float) -> None:
+    async def after_request(self, facts: Facts, endpoint: Endpoint, answer: Assistant, seconds: float) -> None:
         if self._has("post_api_request"):
-            counted = as_dict(canonical(usage)) if usage else {}
-            told = {**_endpoint(endpoint), "usage": counted, "api_duration": seconds}
-            await self._fire("post_api_request", facts, **told)
+            told = {
+                "usage": as_dict(canonical(answer.usage)) if answer.usage else {},
+                "api_duration": seconds,
+                "assistant_message": as_dicts([answer])[0],
+                "assistant_content": answer.text,
+                "finish_reason": _FINISH.get(answer.stop, "stop"),
+            }
+            await self._fire("post_api_request", facts, **_endpoint(endpoint), **self._request(facts), **told)
+
+    def _request(self, facts: Facts) -> dict[str, Any]:
+        return {"api_call_count": self._requests, "api_request_id": f"{facts.turn}-{self._requests}"}
 
     async def request_failed(self, facts: Facts, endpoint: Endpoint, failure: Exception) -> None:
-        told = {**_endpoint(endpoint), "error": str(failure), "error_type": type(failure).__name__}
-        await self._fire("api_request_error", facts, **told)
+        told = {"error": str(failure), "error_type": type(failure).__name__}
+        await self._fire("api_request_error", facts, **_endpoint(endpoint), **self._request(facts), **told)
 
     async def before_call(self, facts: Facts, call: ToolCall) -> Objection | None:
         if not self._has("pre_tool_call"):
             return None
-        answers = await self._fire("pre_tool_call", facts, **_call(call))
-        return next((objection for answer in answers if (objection := _objection(answer))), None)
+        told = self._call(facts, call)
+        answers = await self._fire("pre_tool_call", facts, **told)
+        objection = next((objection for answer in answers if (objection := _objection(answer))), None)
+        return objection or await self._table.read(lambda: _change(told["args"], call))
 
     async def after_call(self, facts: Facts, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
-        told = _call(call)
+        told = self._call(facts, call)
         if call.name == "terminal" and self._has("transform_terminal_output"):
             command = {"command": told["args"].get("command", ""), "output": result.text, "env_type": "local"}
+            command["returncode"] = _exit_code(result.text)
             result = _replaced(result, await self._fire("transform_terminal_output", facts, **command))
-        status = {"duration_ms": round(seconds * 1000), "status": "error" if result.is_error else "success"}
+        status = {"duration_ms": round(seconds * 1000), **_status(result)}
         await self._fire("post_tool_call", facts, **told, result=result.text, **status)
         answers = await self._fire("transform_tool_result", facts, **told, result=result.text, **status)
         return _replaced(result, answers)
 
     async def before_compaction(self, facts: Facts, messages: Sequence[Message]) -> str:  # noqa: ARG002
         return ""
+
+    def _call(self, facts: Facts, call: ToolCall) -> dict[str, Any]:
+        named = {"tool_name": call.name, "args": _arguments(call), "tool_call_id": call.id}
+        return {**named, "api_request_id": self._request(facts)["api_request_id"], "middleware_trace": []}
 
     def _has(self, name: str) -> bool:
         return bool(self._table.callbacks.get(name))
@@ -200,12 +188,30 @@ def _endpoint(endpoint: Endpoint) -> dict[str, Any]:
     }
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _arguments(call: ToolCall) -> dict[str, Any]:
     try:
-        arguments = msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
+        return msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        arguments = {}
-    return {"tool_name": call.name, "args": arguments, "tool_call_id": call.id}
+        return {}
+
+
+def _change(shown: Mapping[str, Any], call: ToolCall) -> Change | None:
+    """Some write into what they are shown."""
+    written = json.dumps(shown, default=str)
+    return Change(written) if json.loads(written) != _arguments(call) else None
+
+
+def _exit_code(output: str) -> int | None:
+    """As our terminal tells it; None: the command was stopped, or never began."""
+    found = _EXIT_CODE.search(output)
+    return int(found[1]) if found else None
+
+
+def _status(result: ToolResult) -> dict[str, Any]:
+    """Tools of plugins tell their errors as JSON."""
+    if not result.is_error and not result.text.startswith('{"error":'):
+        return {"status": "ok", "error_type": None, "error_message": None}
+    return {"status": "error", "error_type": "ToolFailed", "error_message": result.text}
 
 
 def _added(answer: object) -> str:
@@ -217,7 +223,8 @@ def _objection(answer: object) -> Objection | None:
     if not isinstance(answer, dict):
         return None
     fields = cast("dict[str, Any]", answer)
-    match fields.get("action"):
+    action = fields.get("action")
+    match action if isinstance(action, str) else None:
         case "block":
             return Block(str(fields.get("message") or "A plugin does not allow this call."))
         case "approve":
@@ -228,4 +235,14 @@ def _objection(answer: object) -> Objection | None:
 
 def _replaced(result: ToolResult, answers: Sequence[Any]) -> ToolResult:
     text = next((answer for answer in answers if isinstance(answer, str)), None)
-    return result if text is None else msgspec.structs.replace(result, text=text)
+    return result if text is None else msgspec.structs.replace(result, text=_short(text))
+
+
+def _short(text: str) -> str:
+    """No longer than results are that nobody has changed."""
+    encoded = text.encode("utf-8", "replace")
+    left_out = len(encoded) - HEAD_BYTES - TAIL_BYTES
+    if left_out <= NOTICE_BYTES:
+        return text
+    head, tail = encoded[:HEAD_BYTES].decode("utf-8", "ignore"), encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
+    return f"{head}\n\n[… {left_out:,} bytes of what a plugin made of this are left out …]\n\n{tail}"

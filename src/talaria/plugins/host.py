@@ -4,55 +4,31 @@ A plugin's code is only run if the person has agreed to it as it is now. Whateve
 """
 
 import logging
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Literal
 
 from talaria.foreign import Broke, within
 from talaria.model.clock import Clock
 from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
-from talaria.plugins.consent import Consent
-from talaria.plugins.discovery import ENGINES, MEMORY, MODELS, Found
-from talaria.plugins.hooks import VALID_HOOKS, HookTable
-from talaria.plugins.loading import LOAD_S, Register, loading, register_of
+from talaria.plugins.discovery import ENGINES, Found
+from talaria.plugins.hook_table import HookTable
+from talaria.plugins.hooks import VALID_HOOKS
+from talaria.plugins.judging import Judge, Wanted
+from talaria.plugins.loading import LOAD_S, asked, module_for, registered, why
+from talaria.plugins.plugin import Plugin
+from talaria.plugins.problems import Problems
 from talaria.plugins.registered import Registered
 from talaria.waiting import in_thread
 
-Status = Literal["loaded", "available", "disabled", "not chosen", "changed", "failed"]
+AGAIN_S = 10.0
+"""How long one waits while another is asked again."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the settings say."""
-
-    enabled: frozenset[str] = frozenset()
-    disabled: frozenset[str] = frozenset()
-    engine: str = ""
-    memory: str = ""
-    may_override: frozenset[str] = frozenset()
-    """Plugins whose tools may stand in place of others."""
-
-
-@dataclass(slots=True)
-class Plugin:
-    found: Found
-    status: Status
-    problems: list[str] = field(default_factory=list[str])
-    registered: Registered = field(default_factory=Registered)
-    register: Register | None = None
-
-    @property
-    def key(self) -> str:
-        return self.found.key
-
-    @property
-    def name(self) -> str:
-        return self.found.manifest.name
 
 
 class PluginHost:
@@ -62,85 +38,49 @@ class PluginHost:
         self._wanted = wanted
         self._services = services
         self._clock = clock
+        self._judge = Judge(consents, wanted, {})
+        self._modules: set[str] = set()
+        self._asking_again = threading.Lock()
         self.plugins: dict[str, Plugin] = {}
-        self.hooks = HookTable(clock)
+        self.faults = Problems()
+        """What they do wrong while they run."""
+        self.hooks = HookTable(clock, self.faults)
         self.notices: list[str] = []
         """What the person should know at the start."""
 
-    async def load(self, found: Mapping[str, Found], *, before_hermes: Callable[[], None]) -> None:
-        """`before_hermes` is called once, before the first that may import Hermes' names."""
-        self.plugins = await in_thread(lambda: self._all_judged(found))
-        is_prepared = False
+    async def load(
+        self,
+        found: Mapping[str, Found],
+        *,
+        before_hermes: Callable[[Sequence[Found]], None],
+        is_safe_mode: bool = False,
+    ) -> None:
+        """`before_hermes` is called once, with all that shall be loaded, if one of them may import Hermes' names.
+        In safe mode nobody is loaded."""
+        self._judge = Judge(self._consents, self._wanted, found)
+        if is_safe_mode:
+            self.plugins = self._judge.in_safe_mode()
+            self.notices.append("Safe mode: no plugin is loaded.")
+            return
+        self.plugins = await in_thread(self._judge.plugins)
+        if any(plugin.found.is_hermes_style for plugin in self.loaded):
+            before_hermes([plugin.found for plugin in self.loaded])
         for plugin in self.loaded:
-            if plugin.found.is_hermes_style and not is_prepared:
-                before_hermes()
-                is_prepared = True
             await self._load(plugin)
-        await in_thread(self._remember_commands)
+        await in_thread(self._remember)
         self.notices.extend(self._complaints())
 
-    def _all_judged(self, found: Mapping[str, Found]) -> dict[str, Plugin]:
-        consents = consent.read(self._consents)
-        return {one.key: self._judged(one, consents) for one in found.values()}
-
-    def _remember_commands(self) -> None:
-        """So that `talaria NAME` is known without loading anybody."""
-        consents = consent.read(self._consents)
-        known = {
-            plugin.key: Consent(consents[plugin.key].content, {one.name: one.help for one in plugin.registered.cli})
-            for plugin in self.loaded
-            if plugin.key in consents
-        }
-        if {**consents, **known} != consents:
-            consent.write(self._consents, {**consents, **known})
-
-    def _judged(self, found: Found, consents: dict[str, Consent]) -> Plugin:
-        """`loaded` means here: shall be."""
-        status = self._wish(found)
-        if status != "loaded" or found.source == "bundled":
-            return Plugin(found, status, [found.problem] if found.problem else [])
-        if found.problem:
-            return Plugin(found, "failed", [found.problem])
-        try:
-            return self._agreed(found, consents)
-        except (OSError, consent.TooMuch) as fault:
-            return Plugin(found, "failed", [f"cannot be read: {fault}"])
-
-    def _wish(self, found: Found) -> Status:
-        names = {found.key, found.manifest.name}
-        if names & self._wanted.disabled:
-            return "disabled"
-        chosen = _single_choice(found, self._wanted)
-        if found.source == "bundled":
-            is_wanted = chosen if chosen is not None else found.category == MODELS or found.manifest.kind == "backend"
-            return "loaded" if is_wanted or names & self._wanted.enabled else "available"
-        if not names & self._wanted.enabled:
-            return "available"
-        return "not chosen" if chosen is False else "loaded"
-
-    def _agreed(self, found: Found, consents: dict[str, Consent]) -> Plugin:
-        """A name in the settings is consent to what is there now; what changes later is not covered by it."""
-        if found.place is None:
-            return Plugin(found, "failed", ["its code is not there"])
-        content = consent.content_of(found.place)
-        known = consents.get(found.key)
-        if known is None and found.source == "project":
-            return Plugin(found, "changed", ["came with this project, and you have not agreed to it"])
-        if known is None:
-            consents[found.key] = Consent(content)
-            consent.write(self._consents, consents)
-            self.notices.append(f"Plugin {found.key} is loaded for the first time, and pinned as it is now.")
-        elif known.content != content:
-            return Plugin(found, "changed", ["has changed since you enabled it"])
-        return Plugin(found, "loaded", list(found.manifest.warnings))
-
     async def _load(self, plugin: Plugin) -> None:
-        ctx = PluginContext(plugin.key, plugin.found.manifest, self._services)
+        """What it prints goes where notices go: stdout is for answers."""
+        ctx = self._context(plugin.found)
+        module = module_for(plugin.key, self._modules)
+        self._modules.add(module)
         try:
-            plugin.register = await within(lambda: _registered(plugin.found, ctx), LOAD_S, self._clock)
+            with redirect_stdout(sys.stderr):
+                plugin.register = await within(lambda: registered(plugin.found, ctx, module), LOAD_S, self._clock)
         except Broke as fault:
             plugin.status = "failed"
-            plugin.problems.append(_why(fault))
+            plugin.problems.append(why(fault, plugin.found))
             log.warning("plugin %s %s", plugin.key, fault, exc_info=True)
             return
         plugin.registered = ctx.registered
@@ -148,73 +88,59 @@ class PluginHost:
         for name, callback in ctx.registered.hooks:
             if name not in VALID_HOOKS:
                 plugin.problems.append(f"listens for {name!r}, which nobody fires")
-            self.hooks.add(plugin.key, name, callback)
+            self.hooks.add(plugin.key, name, callback, plugin.background)
+
+    def _context(self, found: Found) -> PluginContext:
+        return PluginContext(found.key, found.manifest, self._services, takes_any_engine=found.category == ENGINES)
+
+    def _remember(self) -> None:
+        """So that `talaria NAME`, and what is chosen by name, are known without loading anybody."""
+        consents = consent.read(self._consents)
+        known = {
+            plugin.key: plugin.remembered(consents[plugin.key].content)
+            for plugin in self.loaded
+            if plugin.key in consents
+        }
+        if {**consents, **known} != consents:
+            consent.write(self._consents, {**consents, **known})
 
     def _complaints(self) -> Iterator[str]:
+        for key in self._judge.first_time:
+            yield f"Plugin {key} is loaded for the first time, and pinned as it is now."
         for plugin in self.plugins.values():
             if plugin.status == "changed":
                 yield (
                     f"Plugin {plugin.key} {plugin.problems[0]}; it is not loaded. "
-                    f"Look at it, then: talaria plugins enable {plugin.key}"
+                    f"Look at it, then: talaria plugins enable {shlex.quote(plugin.key)}"
                 )
-            elif plugin.status == "failed" and {plugin.key, plugin.name} & self._wanted.enabled:
+            elif plugin.status == "failed" and plugin.names & self._wanted.enabled:
                 yield f"Plugin {plugin.key} is not loaded: it {plugin.problems[0]}."
-        known = {name for one in self.plugins.values() for name in (one.key, one.name)}
-        for key in sorted(self._wanted.enabled - known):
-            yield f"Plugin {key} is enabled, but is nowhere to be found."
+        yield from self._judge.complaints()
 
     @property
     def loaded(self) -> list[Plugin]:
         return [plugin for plugin in self.plugins.values() if plugin.status == "loaded"]
 
+    def close(self) -> None:
+        for plugin in self.plugins.values():
+            plugin.background.close()
+        self.hooks.close()
+
     def may_override(self, plugin: Plugin) -> bool:
-        return bool({plugin.key, plugin.name} & self._wanted.may_override)
+        return self._judge.may_override(plugin.found)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Of which plugin, and what; also what its hooks did since."""
+        """Of which plugin, and what; also what it did since."""
         for plugin in self.plugins.values():
             yield from ((plugin.key, problem) for problem in plugin.problems)
-        yield from self.hooks.problems
+        yield from self.faults
 
     def again(self, plugin: Plugin) -> Registered:
-        """What it registers when it is asked anew; nothing else of it counts. Off the event loop."""
-        if plugin.register is None:
+        """What it registers when it is asked anew; nothing else of it counts. Off the event loop, one at a time."""
+        if plugin.register is None or not self._asking_again.acquire(timeout=AGAIN_S):
             raise Broke("cannot be asked again")
-        kept = {name: list(callbacks) for name, callbacks in self.hooks.callbacks.items()}
-        ctx = PluginContext(plugin.key, plugin.found.manifest, self._services)
-        token = loading.set(ctx)
         try:
-            plugin.register(ctx)
-        finally:  # some put their hooks into the table themselves
-            loading.reset(token)
-            self.hooks.callbacks.clear()
-            self.hooks.callbacks.update(kept)
-        return ctx.registered
-
-
-def _why(fault: Broke) -> str:
-    missing = fault.__cause__
-    if isinstance(missing, ModuleNotFoundError) and missing.name:
-        package = missing.name.partition(".")[0]
-        return f"needs the Python package {package}, which is not there: {sys.executable} -m pip install {package}"
-    return f"{fault} while it was loaded"
-
-
-def _registered(found: Found, ctx: PluginContext) -> Register:
-    token = loading.set(ctx)
-    try:
-        register = register_of(found)
-        register(ctx)
-    finally:
-        loading.reset(token)
-    return register
-
-
-def _single_choice(found: Found, wanted: Wanted) -> bool | None:
-    """Whether it is the chosen one of a kind of which there is only one; None if it is of no such kind."""
-    names = {found.manifest.name, found.key.rpartition("/")[2]}
-    if found.category == ENGINES:
-        return wanted.engine in names
-    if found.category == MEMORY or found.manifest.kind == "exclusive":
-        return wanted.memory in names
-    return None
+            with self.hooks.unchanged():  # some put their hooks into the table themselves
+                return asked(plugin.register, self._context(plugin.found))
+        finally:
+            self._asking_again.release()

@@ -1,18 +1,22 @@
 """Brings a plugin's folder into the home, from a folder or a Git repository. Nothing of it is run."""
 
+import os
+import re
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from talaria.model.errors import BadInput, OperatorError
-from talaria.plugins.consent import SKIPPED
-from talaria.plugins.manifest import BadManifest, Manifest, read_manifest
+from talaria.plugins.consent import CACHE, SKIPPED
+from talaria.plugins.manifest import BadManifest, Manifest, is_file, manifest_file, read_manifest
 
 CLONE_S = 120
 AFTER = "after-install.md"
+NOT_COPIED = SKIPPED | {CACHE}
+_AT_GITHUB = re.compile(r"([\w-]+/[\w.-]+)(?:/([\w./-]+))?")
 
 
 def installed(source: str, root: Path, *, replace: bool) -> tuple[Path, Manifest]:
@@ -26,22 +30,39 @@ def installed(source: str, root: Path, *, replace: bool) -> tuple[Path, Manifest
     return target, manifest
 
 
-def is_repository(source: str) -> bool:
-    return "://" in source or source.startswith("git@") or source.endswith(".git")
-
-
 @contextmanager
 def _fetched(source: str) -> Generator[Path]:
-    if not is_repository(source):
-        folder = Path(source).expanduser()
-        if not folder.is_dir():
-            raise BadInput(f"{source} is neither a folder nor the address of a Git repository.")
-        yield folder.resolve()
-        return
-    with TemporaryDirectory(prefix="talaria-plugin-") as temporary:
-        folder = Path(temporary) / _name_in(source)
-        _clone(source, folder)
+    folder = _folder(source)
+    if folder is not None:
         yield folder
+        return
+    address, inner = _repository(source)
+    with TemporaryDirectory(prefix="talaria-plugin-") as temporary:
+        clone = Path(temporary) / _name_in(address)
+        _clone(address, clone)
+        found = (clone / inner).resolve()
+        if not found.is_relative_to(clone.resolve()) or not found.is_dir():
+            raise BadInput(f"{address} has no folder {inner}.")
+        yield found
+
+
+def _folder(source: str) -> Path | None:
+    try:
+        folder = Path(source).expanduser()
+        return folder.resolve() if folder.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # no path at all
+        return None
+
+
+def _repository(source: str) -> tuple[str, str]:
+    """Its address and, behind `#`, the folder in it; `OWNER/NAME[/FOLDER]` is one at GitHub."""
+    if "://" in source or source.startswith("git@") or source.endswith(".git"):
+        address, _, inner = source.partition("#")
+        return address, inner
+    named = _AT_GITHUB.fullmatch(source)
+    if named is None:
+        raise BadInput(f"{source} is neither a folder nor the address of a Git repository.")
+    return f"https://github.com/{named[1]}.git", named[2] or ""
 
 
 def _clone(source: str, folder: Path) -> None:
@@ -53,7 +74,13 @@ def _clone(source: str, folder: Path) -> None:
     command = [git, "clone", "--quiet", "--depth", "1", "--", source, str(folder)]
     try:
         done = subprocess.run(  # noqa: S603  (an address that the person typed, behind `--`)
-            command, capture_output=True, text=True, timeout=CLONE_S, stdin=subprocess.DEVNULL, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=CLONE_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
         )
     except subprocess.TimeoutExpired as fault:
         raise OperatorError(f"{source} did not arrive within {CLONE_S} seconds.") from fault
@@ -67,11 +94,13 @@ def _name_in(source: str) -> str:
 
 
 def _checked(folder: Path, source: str) -> Manifest:
+    if manifest_file(folder) is None:
+        raise BadInput(f"{source} is no plugin: it has no plugin.yaml.")
     try:
         manifest = read_manifest(folder)
     except BadManifest as problem:
         raise BadInput(f"{source} is no plugin: {problem}.") from problem
-    if not (folder / "__init__.py").is_file():
+    if not is_file(folder / "__init__.py"):
         raise BadInput(f"{source} is no plugin: it has no __init__.py.")
     return manifest
 
@@ -85,18 +114,55 @@ def _folder_name(name: str) -> str:
 
 
 def _copy(folder: Path, target: Path) -> None:
-    """Whole or not at all; links that lead out of the folder are refused."""
-    for entry in folder.rglob("*"):
-        if entry.is_symlink() and not entry.resolve().is_relative_to(folder):
-            raise BadInput(f"{entry.relative_to(folder)} in the plugin leads to a file outside of it.")
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    arriving = target.with_name(f".{target.name}.new")
-    shutil.rmtree(arriving, ignore_errors=True)
+    """Whole or not at all; links that lead to a folder, or out of this one, are refused."""
+    for link in _links(folder):
+        if not _is_inside(link, folder):
+            raise BadInput(f"{link.relative_to(folder)} in the plugin is a link to a folder, or leads out of it.")
+    arriving, leaving = (target.with_name(f".{target.name}.{word}") for word in ("new", "old"))
     try:
-        shutil.copytree(folder, arriving, ignore=lambda _, names: [name for name in names if name in SKIPPED])
-        if target.exists():
-            shutil.rmtree(target)
-        arriving.replace(target)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _delete(arriving)
+        shutil.copytree(folder, arriving, ignore=_not_copied)
+        _take_place(arriving, target, leaving)
     except OSError as fault:
-        shutil.rmtree(arriving, ignore_errors=True)
+        _delete(arriving)
         raise OperatorError(f"Cannot write {target}: {fault}.") from fault
+
+
+def _take_place(arriving: Path, target: Path, leaving: Path) -> None:
+    """The one that was there is moved aside, and comes back if the new one cannot take its place."""
+    _delete(leaving)
+    if target.is_symlink() or target.exists():
+        target.rename(leaving)
+    try:
+        arriving.rename(target)
+    except OSError:
+        if leaving.is_symlink() or leaving.exists():
+            leaving.rename(target)
+        raise
+    _delete(leaving)
+
+
+def _delete(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _not_copied(parent: str, names: Sequence[str]) -> list[str]:
+    return [name for name in names if name in NOT_COPIED and Path(parent, name).is_dir()]
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in NOT_COPIED]
+        yield from (path for name in (*folders, *files) if (path := Path(parent, name)).is_symlink())
+
+
+def _is_inside(link: Path, folder: Path) -> bool:
+    """Whether it leads to a file there: what leads to a folder may lead in circles."""
+    try:
+        return link.is_file() and link.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):
+        return False

@@ -14,7 +14,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def fresh(kind: type[T], registered: T, register_again: Callable[[], T | None]) -> T | None:
+def fresh(is_one: Callable[[object], bool], registered: T, register_again: Callable[[], T | None]) -> T | None:
     """Another one; None if there is no way to one. A clone may be of another class."""
     for way, make in _ways(registered, register_again):
         try:
@@ -22,7 +22,7 @@ def fresh(kind: type[T], registered: T, register_again: Callable[[], T | None]) 
         except Exception:
             log.info("no instance of %s by %s", type(registered).__name__, way, exc_info=True)
             continue
-        if made is not None and made is not registered and isinstance(made, kind):
+        if made is not None and made is not registered and is_one(made):
             return made
     return None
 

@@ -1,9 +1,12 @@
 """Imports one plugin and runs its `register`, off the event loop and with a time limit."""
 
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
+from itertools import count
 from types import ModuleType
 from typing import Any
 
@@ -11,9 +14,14 @@ from talaria.context.engine import ContextEngine
 from talaria.foreign import Broke
 from talaria.plugins.api import PluginContext
 from talaria.plugins.discovery import MODELS, Found
+from talaria.plugins.registered import Registered
 
 NAMESPACE = "hermes_plugins"
 LOAD_S = 30.0
+
+_OF_HERMES = frozenset(
+    {"agent", "cron", "gateway", "hermes_cli", "hermes_state", "plugins", "providers", "run_agent", "tools", "utils"}
+)
 
 Register = Callable[[PluginContext], object]
 
@@ -21,9 +29,44 @@ loading: ContextVar[PluginContext | None] = ContextVar("loading", default=None)
 """The context of the plugin that is being loaded, for code that registers without being given one."""
 
 
-def register_of(found: Found) -> Register:
-    """Imports it. Raises `Broke`, and whatever its code raises."""
-    loaded: object = _imported(found) if found.entry_point is None else found.entry_point.load()
+def registered(found: Found, ctx: PluginContext, module: str) -> Register:
+    """Imports it, a folder as `module`, and asks it what it brings; how to ask it again. Raises whatever its code
+    raises."""
+    token = loading.set(ctx)
+    try:
+        register = _register_of(found, module)
+        register(ctx)
+    finally:
+        loading.reset(token)
+    return register
+
+
+def asked(register: Register, ctx: PluginContext) -> Registered:
+    token = loading.set(ctx)
+    try:
+        register(ctx)
+    finally:
+        loading.reset(token)
+    return ctx.registered
+
+
+def why(fault: Broke, found: Found) -> str:
+    """It could not be loaded; goes on behind its name."""
+    missing = fault.__cause__
+    if not isinstance(missing, ModuleNotFoundError) or not missing.name:
+        return f"{fault} while it was loaded"
+    package = missing.name.partition(".")[0]
+    if package in _OF_HERMES:
+        return f"uses {missing.name} of Hermes, which is not here"
+    if package == NAMESPACE or "." in missing.name:  # a part of what is there: no package would bring it
+        return f"needs {missing.name}, which is not here"
+    packages = shlex.join(found.manifest.packages)  # only its author knows what it is called where pip looks
+    how = f": {sys.executable} -m pip install {packages}" if packages else "; its README may say how to get it"
+    return f"needs the Python package {package}, which is not there{how}"
+
+
+def _register_of(found: Found, module: str) -> Register:
+    loaded: object = _imported(found, module) if found.entry_point is None else found.entry_point.load()
     if not isinstance(loaded, ModuleType):
         register: object = loaded
     elif found.manifest.kind == "model-provider" or found.category == MODELS:
@@ -35,12 +78,11 @@ def register_of(found: Found) -> Register:
     return register
 
 
-def _imported(found: Found) -> ModuleType:
+def _imported(found: Found, name: str) -> ModuleType:
     """Executed anew."""
     if found.folder is None:
         raise Broke("has no code")
     _namespace()
-    name = f"{NAMESPACE}.{slug(found.key)}"
     init = found.folder / "__init__.py"
     spec = importlib.util.spec_from_file_location(name, init, submodule_search_locations=[str(found.folder)])
     if spec is None or spec.loader is None:
@@ -58,6 +100,12 @@ def _imported(found: Found) -> ModuleType:
 
 def slug(key: str) -> str:
     return key.replace("/", "__").replace("-", "_").replace(" ", "_").replace(".", "_")
+
+
+def module_for(key: str, taken: AbstractSet[str]) -> str:
+    """Two keys may differ only by what no module's name can have."""
+    names = (f"{NAMESPACE}.{slug(key)}{'_' * more}" for more in count())
+    return next(name for name in names if name not in taken)
 
 
 def forget(name: str) -> None:

@@ -7,9 +7,12 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 import yaml
 
+from talaria.files import read_bytes
+
 Kind = Literal["standalone", "backend", "exclusive", "platform", "model-provider"]
 NAMES = ("plugin.yaml", "plugin.yml")
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 20
 GUESS_CHARS = 8192
 
 
@@ -40,7 +43,15 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def manifest_file(folder: Path) -> Path | None:
-    return next((folder / name for name in NAMES if (folder / name).is_file()), None)
+    return next((folder / name for name in NAMES if is_file(folder / name)), None)
+
+
+def is_file(path: Path) -> bool:
+    """Also where a link cannot be followed."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -65,27 +76,49 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _read(file: Path) -> Mapping[str, Any]:
     try:
-        with file.open("rb") as stream:
-            text = stream.read(MAX_BYTES + 1)
-        document: object = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (safe)
+        text = read_bytes(file, MAX_BYTES + 1)
     except OSError as fault:
         raise BadManifest(f"{file.name} cannot be read: {fault.strerror}") from fault
-    except (yaml.YAMLError, ValueError, RecursionError) as fault:
-        raise BadManifest(f"{file.name} is not valid YAML") from fault
     if len(text) > MAX_BYTES:
         raise BadManifest(f"{file.name} is longer than {MAX_BYTES // 1024} KB")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        is_plain = _is_plain(text, loader)
+        document: object = yaml.load(text, Loader=loader) if is_plain else None  # noqa: S506  (a safe one)
+    except (yaml.YAMLError, ValueError) as fault:
+        raise BadManifest(f"{file.name} is not valid YAML") from fault
+    if not is_plain:
+        raise BadManifest(f"{file.name} has references, tags or depths, which are not for manifests")
     if not isinstance(document, Mapping):
         raise BadManifest(f"{file.name} holds no `name: value` lines")
     return cast("Mapping[str, Any]", document)
 
 
+def _is_plain(text: bytes, loader: Any) -> bool:
+    """Nothing in it grows or dives when it is read. Raises `YAMLError`."""
+    depth = 0
+    events = cast("Iterator[Any]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None or depth > MAX_DEPTH:
+            return False
+    return True
+
+
 def _word(fields: Mapping[str, Any], key: str) -> str:
     value = fields.get(key)
-    return " ".join(str(value).split())[:500] if isinstance(value, str | int | float) else ""
+    return " ".join(_said(value).split())[:500] if isinstance(value, str | int | float) else ""
+
+
+def _said(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # a number of more digits than Python wants to write
+        return ""
 
 
 def _words(given: object) -> tuple[str, ...]:
-    return tuple(str(item) for item in cast("list[object]", given)) if isinstance(given, list) else ()
+    return tuple(_said(item) for item in cast("list[object]", given)) if isinstance(given, list) else ()
 
 
 def _kind(given: object, folder: Path) -> tuple[Kind, tuple[str, ...]]:
@@ -93,7 +126,7 @@ def _kind(given: object, folder: Path) -> tuple[Kind, tuple[str, ...]]:
         return _guessed(folder), ()
     if given in get_args(Kind):
         return cast("Kind", given), ()
-    return "standalone", (f"its kind {given!r} is not known; it is taken as standalone",)
+    return "standalone", (f"its kind {_said(given)[:50]!r} is not known; it is taken as standalone",)
 
 
 def _guessed(folder: Path) -> Kind:

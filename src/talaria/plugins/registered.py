@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from talaria.context.engine import ContextEngine
+from talaria.foreign import Broke, as_text, contained
 from talaria.memory.provider import MemoryProvider
 from talaria.model.tools import ToolSpec
 
@@ -60,3 +61,19 @@ class Registered:
     memory: MemoryProvider | None = None
     problems: list[str] = field(default_factory=list[str])
     """What it asked for in vain."""
+
+
+def engine_name(engine: ContextEngine | None) -> str:
+    """By which it is chosen; empty if there is none."""
+    return "" if engine is None else _own_name(engine)
+
+
+def memory_name(memory: MemoryProvider | None) -> str:
+    return "" if memory is None else _own_name(memory)
+
+
+def _own_name(part: ContextEngine | MemoryProvider) -> str:
+    try:
+        return contained(lambda: as_text(part.name))
+    except Broke:  # somebody's property
+        return "?"

@@ -10,7 +10,8 @@ from talaria.model.entries import TurnOutcome
 from talaria.model.ids import SessionId
 from talaria.model.messages import Message
 from talaria.plugins.contributions import Contributions, usable
-from talaria.plugins.hooks import HookTable, PluginHooks
+from talaria.plugins.hook_table import HookTable
+from talaria.plugins.hooks import PluginHooks
 from talaria.plugins.skills import skill_tool
 
 MakeMemory = Callable[[Tell], MemoryHost]
@@ -46,6 +47,7 @@ class SessionHooks(PluginHooks):
             tell(self._unsaid.pop(0))
         added = list(await super().before_turn(facts, asked, history, tell))
         recalled = await self._memory.recall(asked) if self._memory else ""
+        self._tell_problems()
         return [*added, f"[What the memory has on this:]\n{recalled}"] if recalled else added
 
     async def after_turn(
@@ -54,7 +56,12 @@ class SessionHooks(PluginHooks):
         await super().after_turn(facts, asked, answer, history, outcome)
         if self._memory and outcome == "completed" and asked and answer:
             await self._memory.keep(asked, answer, history)
+        self._tell_problems()
         self._tell = self._unsaid.append
+
+    def _tell_problems(self) -> None:
+        for sentence in self._table.problems.untold():
+            self._tell(sentence)
 
     async def before_compaction(self, facts: Facts, messages: Sequence[Message]) -> str:  # noqa: ARG002
         return await self._memory.before_compaction(messages) if self._memory else ""

@@ -17,9 +17,11 @@ class Toolbox:
             self._tools[tool.spec.name] = tool
 
     def joined(self, tools: Iterable[Tool]) -> "Toolbox":
-        """With these, too; one whose name is taken is left out."""
-        fitting = [tool for tool in tools if tool.spec.name not in self._tools]
-        return Toolbox([*self._tools.values(), *{tool.spec.name: tool for tool in fitting}.values()])
+        """With these, too; one whose name is taken, also by one of these, is left out."""
+        known = dict(self._tools)
+        for tool in tools:
+            known.setdefault(tool.spec.name, tool)
+        return Toolbox(known.values())
 
     def without(self, names: AbstractSet[str]) -> "Toolbox":
         return Toolbox(tool for name, tool in self._tools.items() if name not in names)

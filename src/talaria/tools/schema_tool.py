@@ -1,15 +1,20 @@
 """Tools of plugins: described by a JSON schema, run by a handler that takes a dictionary."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
 
+from talaria.foreign import as_text
 from talaria.model.errors import BadArguments
 from talaria.model.tools import ToolSpec
 from talaria.tools.base import EXCLUSIVE, AfterCrash, Effect, Run, Scope, Tool
 from talaria.tools.function import DEFAULT_TIMEOUT_S
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What every endpoint takes as the name of a tool; one that it does not take spoils the whole request."""
 
 Handler = Callable[[dict[str, Any], Run], Awaitable[str]]
 
@@ -25,12 +30,15 @@ def spec_of(schema: object) -> ToolSpec:
         raise BadSchema("a tool's schema is not a mapping")
     fields = cast("Mapping[str, Any]", given)
     name = fields.get("name")
-    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():
-        raise BadSchema(f"a tool is called {name!r}")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadSchema(f"a tool is called {name!r}; endpoints take up to 64 letters, digits, - and _")
     parameters: Any = fields.get("parameters") or {"type": "object", "properties": {}}
+    if not isinstance(parameters, Mapping) or cast("Mapping[str, Any]", parameters).get("type", "object") != "object":
+        raise BadSchema(f"the parameters of {name} are no JSON schema of an object")
     try:
-        return ToolSpec(name, str(fields.get("description") or ""), msgspec.Raw(msgspec.json.encode(parameters)))
-    except (TypeError, msgspec.MsgspecError, UnicodeEncodeError) as fault:
+        encoded = msgspec.json.encode({"type": "object", **parameters})
+        return ToolSpec(name, as_text(fields.get("description") or ""), msgspec.Raw(encoded))
+    except (TypeError, msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
         raise BadSchema(f"the parameters of {name} are no JSON: {fault}") from fault
 
 
@@ -81,5 +89,5 @@ def tools_of(schemas: object, handler: Callable[[str], Handler]) -> tuple[list[T
 def as_result(returned: object) -> str:
     """What a handler returns is JSON text; anything else is made that."""
     if isinstance(returned, str):
-        return returned
+        return as_text(returned)
     return "" if returned is None else msgspec.json.encode(returned, enc_hook=str).decode()

@@ -29,7 +29,8 @@ from talaria.model.usage import Usage
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import gather, usable
 from talaria.plugins.discovery import Places, discover
-from talaria.plugins.host import PluginHost, Wanted
+from talaria.plugins.host import PluginHost
+from talaria.plugins.judging import Wanted
 from talaria.plugins.llm import Answer, Question
 from talaria.plugins.models import ProviderProfile
 from talaria.runtime.builtin_commands import BUILTIN
@@ -149,7 +150,7 @@ class Application:
                 (folder / "plugin.yaml").write_text(f"name: {folder.name}\ndescription: About {folder.name}.\n")
                 (folder / "__init__.py").write_text(source)
         places = Places(self.home / "plugins", self.home / "bundled", with_packages=False)
-        await self.host.load(discover(places), before_hermes=lambda: None)
+        await self.host.load(discover(places), before_hermes=lambda _: None)
         self.brought = gather(self.host, set(), self.commands, SystemClock())
 
     async def serve(self, gate: Gate) -> None:

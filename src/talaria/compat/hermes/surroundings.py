@@ -14,18 +14,18 @@ class Surroundings:
     """The keys of model providers stay with us, unless a plugin declares that it needs one. Commands of the model are
     given none of this."""
 
-    def __init__(self, home: Path, environment: Mapping[str, str], found: Sequence[Found]) -> None:
+    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self._home = home
         self._environment = environment
-        self._found = found
         self._added: list[str] = []
         self._is_prepared = False
 
-    def prepare(self) -> None:
+    def prepare(self, found: Sequence[Found]) -> None:
+        """For these, which the person has agreed to."""
         self._is_prepared = True
         finder.install()
         self._add("HERMES_HOME", str(self._home))
-        needed = {need.name for one in self._found for need in (*one.manifest.requires_env, *one.manifest.optional_env)}
+        needed = {need.name for one in found for need in (*one.manifest.requires_env, *one.manifest.optional_env)}
         for name, value in self._environment.items():
             if name in needed or not _is_model_key(name):
                 self._add(name, value)

@@ -14,8 +14,8 @@ from talaria.plugins.api import PluginContext
 from talaria.plugins.contributions import owner_of
 from talaria.plugins.discovery import ENGINES
 from talaria.plugins.hooks import VALID_HOOKS
-from talaria.plugins.host import Plugin as LoadedPlugin
 from talaria.plugins.manifest import Manifest as PluginManifest
+from talaria.plugins.plugin import Plugin as LoadedPlugin
 from talaria.runtime.commands import Command, normalised
 
 __all__ = [

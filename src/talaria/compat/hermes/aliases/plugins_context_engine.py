@@ -2,9 +2,9 @@
 
 from talaria.compat.hermes.bound import bound
 from talaria.context.engine import ContextEngine
-from talaria.plugins.contributions import engine_name
 from talaria.plugins.discovery import ENGINES
-from talaria.plugins.host import Plugin
+from talaria.plugins.plugin import Plugin
+from talaria.plugins.registered import engine_name
 
 
 def discover_context_engines() -> list[tuple[str, str, bool]]:

@@ -1,0 +1,120 @@
+"""Plugins as `talaria plugins` and `talaria doctor` see them: found by name, loaded as a conversation would load them,
+and told in lines."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from talaria.compose import Settings, builtin_names
+from talaria.extensions import Extensions, open_extensions
+from talaria.model.clock import SystemClock
+from talaria.model.errors import BadInput
+from talaria.plugins.choices import Choice, engine_choices, memory_choices
+from talaria.plugins.discovery import ENGINES, Found, discover, own_names, places, shared_names
+from talaria.plugins.plugin import Plugin
+from talaria.plugins.registered import engine_name, memory_name
+from talaria.runtime.builtin_commands import BUILTIN
+from talaria.runtime.commands import Commands
+
+T = TypeVar("T")
+Kind = Literal["engine", "memory"]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A plugin as it is listed."""
+
+    name: str
+    version: str
+    source: str
+    status: str
+    description: str
+    problems: tuple[str, ...]
+
+
+def looked(settings: Settings, look: Callable[[Extensions], T]) -> T:
+    """At the plugins, loaded as a conversation would load them."""
+
+    async def run() -> T:
+        commands = Commands(BUILTIN)
+        async with open_extensions(
+            settings.home, settings.config, settings.environment, Path.cwd(), SystemClock(), commands
+        ) as extensions:
+            extensions.settle(builtin_names())
+            return look(extensions)
+
+    return asyncio.run(run())
+
+
+def all_found(settings: Settings) -> dict[str, Found]:
+    config = settings.config.plugins
+    return discover(places(settings.home, Path.cwd(), settings.environment, with_project=config.project))
+
+
+def keys_called(name: str, names: Mapping[str, Found]) -> list[str]:
+    """Whose key that is or, if it is nobody's, who else goes by that name."""
+    return [name] if name in names else [key for key, one in names.items() if name in one.names]
+
+
+def only_key(name: str, found: Mapping[str, Found]) -> str:
+    match keys_called(name, found):
+        case [key]:
+            return key
+        case []:
+            raise BadInput(f"There is no plugin {name!r}; there are: {', '.join(found) or 'none'}.")
+        case several:
+            raise BadInput(f"Several plugins are called {name}; say which: {', '.join(several)}.")
+
+
+def names_of(one: Found, found: Mapping[str, Found]) -> set[str]:
+    """Under which it may be enabled."""
+    return set(own_names(one, shared_names(found)))
+
+
+def named(extensions: Extensions, name: str) -> Plugin:
+    plugins = extensions.host.plugins
+    return plugins[only_key(name, {key: plugin.found for key, plugin in plugins.items()})]
+
+
+def rows(extensions: Extensions) -> Iterator[Row]:
+    for plugin in extensions.host.plugins.values():
+        about = plugin.found.manifest
+        status, source = plugin.status, plugin.found.source
+        yield Row(plugin.key, about.version, source, status, about.description, tuple(plugin.problems))
+
+
+def choices(extensions: Extensions) -> dict[Kind, list[Choice]]:
+    return {"engine": engine_choices(extensions.host), "memory": memory_choices(extensions.host)}
+
+
+def about(plugin: Plugin) -> Iterator[str]:
+    manifest, brought = plugin.found.manifest, plugin.registered
+    where = ", ".join(str(place) for place in plugin.found.places)
+    yield f"{plugin.key} {manifest.version}  {manifest.description}"
+    yield f"author: {manifest.author or 'unknown'} · kind: {manifest.kind} · {plugin.found.source}: {where}"
+    yield f"status: {plugin.status}"
+    yield from (f"problem: {problem}" for problem in plugin.problems)
+    parts = {
+        "tools": [tool.spec.name for tool in brought.tools],
+        "hooks": [name for name, _ in brought.hooks],
+        "slash commands": [f"/{one.name}" for one in brought.commands],
+        "commands": [f"talaria {one.name}" for one in brought.cli],
+        "skills": [skill.name for skill in brought.skills],
+        "context engine": [engine_name(brought.engine)] if brought.engine else [],
+        "memory provider": [memory_name(brought.memory)] if brought.memory else [],
+        "needs": [*(need.name for need in manifest.requires_env), *manifest.packages],
+    }
+    yield from (f"{title}: {', '.join(items)}" for title, items in parts.items() if items)
+
+
+def next_steps(plugin: Plugin) -> Iterator[str]:
+    yield from (f"! {problem}" for problem in plugin.problems)
+    brought = plugin.registered
+    if brought.engine is not None or plugin.found.category == ENGINES:
+        name = engine_name(brought.engine) or plugin.name
+        yield f"To use its context engine: talaria plugins choose engine {name}"
+    if brought.memory is not None or plugin.found.manifest.kind == "exclusive":
+        name = memory_name(brought.memory) or plugin.name
+        yield f"To use its memory: talaria plugins choose memory {name}"

@@ -1,0 +1,120 @@
+"""Which of the plugins that are there shall be loaded: those that the settings want, as the person has agreed to
+them. Off the event loop: it reads all their files."""
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+
+from talaria.plugins import consent
+from talaria.plugins.consent import Consent, Consents
+from talaria.plugins.discovery import ENGINES, MEMORY, MODELS, Found, own_names, shared_names
+from talaria.plugins.plugin import Plugin, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the settings say."""
+
+    enabled: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+    engine: str = ""
+    memory: str = ""
+    may_override: frozenset[str] = frozenset()
+    """Plugins whose tools may stand in place of others."""
+
+
+class Judge:
+    """A plugin whose status is `loaded` shall be, once it is judged."""
+
+    def __init__(self, consents: Path, wanted: Wanted, found: Mapping[str, Found]) -> None:
+        self._file = consents
+        self._wanted = wanted
+        self._found = found
+        self._shared = shared_names(found)
+        self.first_time: list[str] = []
+        """Those that were nobody's concern before, and are pinned now."""
+
+    def plugins(self) -> dict[str, Plugin]:
+        consents = consent.read(self._file)
+        return {one.key: self._judged(one, consents) for one in self._found.values()}
+
+    def in_safe_mode(self) -> dict[str, Plugin]:
+        return {one.key: self._left_out(one) for one in self._found.values()}
+
+    def may_override(self, found: Found) -> bool:
+        return bool(self._names(found) & self._wanted.may_override)
+
+    def complaints(self) -> Iterator[str]:
+        """About names in the settings that nobody has, or too many."""
+        known = {name: [key for key, one in self._found.items() if name in one.names] for name in self._wanted.enabled}
+        for name, keys in sorted(known.items()):
+            if not keys:
+                yield f"Plugin {name} is enabled, but is nowhere to be found."
+            elif len(keys) > 1 and name not in keys:
+                yield f"Several plugins are called {name}; enable one of them by its full name: {', '.join(keys)}."
+
+    def _names(self, found: Found) -> AbstractSet[str]:
+        return own_names(found, self._shared)
+
+    def _left_out(self, found: Found) -> Plugin:
+        status = self._wish(found)
+        if status != "loaded":
+            return Plugin(found, status, [found.problem] if found.problem else [])
+        return Plugin(found, "disabled", ["is not loaded: this is safe mode"])
+
+    def _judged(self, found: Found, consents: Consents) -> Plugin:
+        """A package takes the place of a folder only if it is the one that was agreed to."""
+        plugin = self._judged_alone(found, consents)
+        if plugin.status == "loaded" or found.behind is None:
+            return plugin
+        behind = self._judged(found.behind, consents)
+        return behind if behind.status == "loaded" else plugin
+
+    def _judged_alone(self, found: Found, consents: Consents) -> Plugin:
+        status = self._wish(found)
+        if status != "loaded" or found.source == "bundled":
+            return Plugin(found, status, [found.problem] if found.problem else [])
+        if found.problem:
+            return Plugin(found, "failed", [found.problem])
+        try:
+            return self._agreed(found, consents)
+        except (OSError, consent.TooMuch) as fault:
+            return Plugin(found, "failed", [f"cannot be read: {fault}"])
+
+    def _wish(self, found: Found) -> Status:
+        if found.names & self._wanted.disabled:
+            return "disabled"
+        is_enabled = bool(self._names(found) & self._wanted.enabled)
+        is_chosen = _is_chosen(found, self._wanted)
+        if found.source == "bundled":
+            is_needed = found.category == MODELS or found.manifest.kind == "backend"
+            return "loaded" if is_enabled or (is_needed if is_chosen is None else is_chosen) else "available"
+        if not is_enabled:
+            return "available"
+        return "not chosen" if is_chosen is False else "loaded"
+
+    def _agreed(self, found: Found, consents: Consents) -> Plugin:
+        """A name in the settings is consent to what is there now; what changes later is not covered by it."""
+        if not found.places:
+            return Plugin(found, "failed", ["has no code"])
+        content = consent.content_of(found.places)
+        known = consents.get(found.key)
+        if known is None and found.source == "project":
+            return Plugin(found, "changed", ["came with this project, and you have not agreed to it"])
+        if known is None:
+            consents[found.key] = Consent(content)
+            consent.write(self._file, consents)
+            self.first_time.append(found.key)
+        elif known.content != content:
+            return Plugin(found, "changed", ["has changed since you enabled it"])
+        return Plugin(found, "loaded", list(found.manifest.warnings))
+
+
+def _is_chosen(found: Found, wanted: Wanted) -> bool | None:
+    """None if it is not of a kind of which one is chosen."""
+    if found.category == ENGINES:
+        return wanted.engine in found.names
+    if found.category == MEMORY or found.manifest.kind == "exclusive":
+        return wanted.memory in found.names
+    return None

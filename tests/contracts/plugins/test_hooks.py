@@ -1,0 +1,413 @@
+"""Every hook that is fired: with which facts, and what comes of the answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.contracts.plugins.conftest import (
+    NOTES,
+    Install,
+    OpenWorld,
+    PluginWorld,
+    asked,
+    heard,
+    module,
+    result,
+)
+
+from talaria.model.entries import MessageAdded, TurnStarted
+from talaria.model.errors import Denied
+from talaria.model.events import AnswerRestarted, TextDelta, ToolEnded
+from talaria.model.ids import TurnId
+from talaria.model.messages import Assistant, ToolCall, ToolResult, user
+from talaria.plugins.hooks import FIRED, VALID_HOOKS
+from talaria.runtime.session import LiveSession
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Failure, Reply, Usage, call
+from talaria.tools.approval import OpenGate
+from talaria.tools.base import Invocation
+
+LISTENER = (
+    NOTES
+    + f"""
+def register(ctx):
+    for name in {sorted(FIRED)!r}:
+        ctx.register_hook(name, lambda name=name, **facts: note(name, **facts))
+    ctx.register_tool("look", "set", {{"parameters": {{"type": "object"}}}}, lambda args: "seen" if args else 1 / 0)
+"""
+)
+EVERYWHERE = {"telemetry_schema_version", "session_id", "platform"}
+IDS = EVERYWHERE | {"task_id", "turn_id", "conversation_id", "gateway_session_key", "model"}
+CALL = IDS | {"tool_name", "args", "tool_call_id", "api_request_id", "middleware_trace"}
+ENDED = CALL | {"result", "duration_ms", "status", "error_type", "error_message"}
+REQUEST = IDS | {"provider", "base_url", "api_mode", "api_call_count"}
+TURN = IDS | {"user_message", "conversation_history"}
+FACTS: dict[str, set[str]] = {
+    "pre_tool_call": CALL,
+    "post_tool_call": ENDED,
+    "transform_tool_result": ENDED,
+    "transform_terminal_output": EVERYWHERE | {"command", "output", "returncode", "task_id", "env_type"},
+    "pre_llm_call": TURN | {"is_first_turn", "sender_id"},
+    "post_llm_call": TURN | {"assistant_response"},
+    "transform_llm_output": EVERYWHERE | {"response_text", "model"},
+    "pre_api_request": REQUEST | {"request_messages"},
+    "post_api_request": REQUEST | {"api_duration", "usage"},
+    "api_request_error": REQUEST | {"error"},
+    "on_session_start": EVERYWHERE | {"model"},
+    "on_session_end": IDS | {"completed", "interrupted"},
+    "on_session_finalize": EVERYWHERE | {"reason"},
+    "on_session_reset": EVERYWHERE | {"reason", "old_session_id", "new_session_id"},
+}
+
+
+async def lively(world: PluginWorld, server: ModelServer) -> LiveSession:
+    """Two turns in which all happens that a hook can hear of, and a third conversation behind them."""
+    live = world.session("one")
+    server.say(
+        Failure(503), Reply(calls=(call("look", at="tea"), call("terminal", id="c2", command="echo hi; exit 3")))
+    )
+    server.say(Reply("first answer", usage=Usage(input=7, output=3)))
+    await world.ask(live, "first question")
+    server.say(Reply(calls=(call("look", id="c3"),)), "second answer")
+    await world.ask(live, "second question")
+    await live.hand_over(world.session("two"))
+    return live
+
+
+def test_the_table_above_has_every_hook_that_is_fired() -> None:
+    assert set(FACTS) == FIRED
+    assert FIRED < VALID_HOOKS
+
+
+@pytest.mark.parametrize("hook", sorted(FIRED))
+async def test_it_is_fired_with_the_facts_that_plugins_were_promised(
+    world: OpenWorld, install: Install, server: ModelServer, hook: str
+) -> None:
+    install("listener", LISTENER)
+    async with world("listener", is_bare=False) as one:
+        await lively(one, server)
+        told = heard("listener", hook)
+        assert told, f"{hook} was not fired"
+        assert FACTS[hook] - set(told[0]) == set()
+        assert told[0]["telemetry_schema_version"] == 1
+        assert [problem for problem in one.problems_of("listener") if "hook" in problem] == []
+
+
+async def test_they_are_fired_in_the_order_of_what_happens(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("listener", LISTENER)
+    async with world("listener") as one:
+        live = one.session()
+        server.say(Reply(calls=(call("look", at="tea"),)), "done")
+        await one.ask(live)
+        await live.close()
+        assert heard("listener") == [
+            "on_session_start",
+            "pre_llm_call",
+            "pre_api_request",
+            "pre_tool_call",
+            "post_tool_call",
+            "transform_tool_result",
+            "post_api_request",  # of an answer that is on the disk by now
+            "pre_api_request",
+            "transform_llm_output",
+            "post_api_request",
+            "post_llm_call",
+            "on_session_end",
+            "on_session_finalize",
+        ]
+
+
+async def test_what_is_told_is_true(world: OpenWorld, install: Install, server: ModelServer) -> None:
+    install("listener", LISTENER)
+    async with world("listener", is_bare=False) as one:
+        await lively(one, server)
+
+        def told(hook: str, *names: str) -> list[tuple[Any, ...]]:
+            return [tuple(facts.get(name) for name in names) for facts in heard("listener", hook)]
+
+        assert told("on_session_start", "session_id", "platform") == [("one", "cli")]
+        assert told("pre_llm_call", "user_message", "is_first_turn") == [
+            ("first question", True),
+            ("second question", False),
+        ]
+        first, second = told("pre_llm_call", "conversation_history")
+        assert (first[0], second[0][-1]["content"]) == ([], "first answer")
+        assert told("post_llm_call", "user_message", "assistant_response") == [
+            ("first question", "first answer"),
+            ("second question", "second answer"),
+        ]
+        assert told("pre_tool_call", "tool_name", "args", "tool_call_id") == [
+            ("look", {"at": "tea"}, "call_1"),
+            ("terminal", {"command": "echo hi; exit 3"}, "c2"),
+            ("look", {}, "c3"),
+        ]
+        assert ("look", "seen") in told("post_tool_call", "tool_name", "result")
+        ((command, output, code),) = told("transform_terminal_output", "command", "output", "returncode")
+        assert (command, code, "hi" in output) == ("echo hi; exit 3", 3, True)
+        turns = {facts["turn_id"] for facts in heard("listener", "pre_tool_call")}
+        assert len(turns - {""}) == 2
+        assert {facts["turn_id"] for facts in heard("listener", "on_session_end")} == turns
+        assert told("on_session_end", "completed", "interrupted") == [(True, False), (True, False)]
+        (failure,) = heard("listener", "api_request_error")
+        assert (failure["provider"], failure["base_url"]) == ("custom", server.base_url)
+        assert "503" in failure["error"] or "overloaded" in failure["error"].lower()
+        counts = [facts["usage"]["prompt_tokens"] for facts in heard("listener", "post_api_request")]
+        assert 7 in counts
+        assert told("on_session_finalize", "session_id") == [("one",)]
+        assert told("on_session_reset", "old_session_id", "new_session_id", "session_id") == [("one", "two", "two")]
+
+
+async def test_a_tool_that_failed_is_told_as_failed(world: OpenWorld, install: Install, server: ModelServer) -> None:
+    install("listener", LISTENER)
+    async with world("listener") as one:
+        server.say(Reply(calls=(call("nothing_like_that"), call("look", id="c2"))), "done")
+        await one.ask(one.session())
+        ended = {facts["tool_call_id"]: facts["status"] for facts in heard("listener", "post_tool_call")}
+        assert ended["c2"] == "error"
+
+
+async def test_the_end_of_a_turn_that_failed_or_was_stopped_is_told_as_that(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    source = LISTENER + "    ctx.register_hook('pre_tool_call', lambda **facts: STOP[0]())\nSTOP = []\n"
+    install("listener", source)
+    async with world("listener") as one:
+        live = one.session()
+        server.say(Failure(401))
+        await one.ask(live)
+        module("listener").STOP.append(live.interrupt)
+        server.say(Reply(calls=(call("look", at="tea"),)))
+        report = await one.ask(live)
+        assert report.outcome == "interrupted"
+        ends = [(facts["completed"], facts["interrupted"]) for facts in heard("listener", "on_session_end")]
+        assert ends == [(False, False), (False, True)]
+        assert heard("listener", "post_llm_call") == []
+
+
+async def test_a_callback_gets_no_more_than_it_asks_for(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    """Also one that is async, or the method of an object."""
+    source = (
+        NOTES
+        + """
+def few(user_message, session_id): note("few", user_message=user_message, session_id=session_id)
+async def later(*, is_first_turn): note("later", is_first_turn=is_first_turn)
+class Object:
+    def method(self, **facts): note("method", count=len(facts))
+def register(ctx):
+    for callback in (few, later, Object().method):
+        ctx.register_hook("pre_llm_call", callback)
+"""
+    )
+    install("modest", source)
+    async with world("modest") as one:
+        server.say("ok")
+        await one.ask(one.session("here"), "hello")
+        assert heard("modest") == ["few", "later", "method"]
+        assert heard("modest", "few") == [{"user_message": "hello", "session_id": "here"}]
+        assert heard("modest", "later") == [{"is_first_turn": True}]
+        assert one.problems_of("modest") == []
+
+
+def answering(hook: str, *answers: str) -> str:
+    lines = "".join(f"    ctx.register_hook({hook!r}, lambda **facts: {answer})\n" for answer in answers)
+    return (
+        "RAN = []\ndef look(args):\n    RAN.append(1)\n    return 'seen'\n"
+        f"def register(ctx):\n{lines}"
+        "    ctx.register_tool('look', 'set', {'parameters': {'type': 'object'}}, look)\n"
+    )
+
+
+async def test_a_call_that_is_blocked_does_not_run_and_the_model_reads_why(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    answers = ("None", "'junk'", "{'action': 'allow'}", "{'action': 'block', 'message': 'not today'}")
+    install("strict", answering("pre_tool_call", *answers, "{'action': 'block', 'message': 'too late'}"))
+    async with world("strict") as one:
+        server.say(Reply(calls=(call("look"),)), "sorry")
+        assert (await one.ask(one.session())).text == "sorry"
+        assert "not today" in result(server)
+        assert "too late" not in result(server)
+        assert ran("strict") == 0
+
+
+class Person(OpenGate):
+    """Somebody who is asked, and answers."""
+
+    def __init__(self, *, says_yes: bool) -> None:
+        self.says_yes = says_yes
+        self.doubts: list[str] = []
+
+    async def insist(self, call: ToolCall, invocation: Invocation, doubt: str) -> None:
+        self.doubts.append(doubt)
+        if not self.says_yes:
+            raise Denied("The person said no.")
+
+
+APPROVE = "{'action': 'approve', 'message': 'is that wise?', 'rule_key': 'r'}"
+
+
+async def test_a_call_that_wants_approval_does_not_run_where_nobody_is_there(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("careful", answering("pre_tool_call", APPROVE))
+    async with world("careful") as one:
+        server.say(Reply(calls=(call("look"),)), "sorry")
+        await one.ask(one.session())
+        assert "nobody is here" in result(server)
+        assert ran("careful") == 0
+
+
+@pytest.mark.parametrize("says_yes", [True, False])
+async def test_a_call_that_wants_approval_runs_if_the_person_says_so(
+    world: OpenWorld, install: Install, server: ModelServer, says_yes: bool
+) -> None:
+    install("careful", answering("pre_tool_call", APPROVE))
+    person = Person(says_yes=says_yes)
+    async with world("careful") as one:
+        server.say(Reply(calls=(call("look"),)), "done")
+        await one.ask(one.session(gate=person))
+        assert person.doubts == ["is that wise?"]
+        assert ran("careful") == int(says_yes)
+        assert ("seen" in result(server)) is says_yes
+
+
+async def test_the_first_word_on_a_call_counts(world: OpenWorld, install: Install, server: ModelServer) -> None:
+    install("careful", answering("pre_tool_call", APPROVE, "{'action': 'block', 'message': 'no'}"))
+    person = Person(says_yes=True)
+    async with world("careful") as one:
+        server.say(Reply(calls=(call("look"),)), "done")
+        await one.ask(one.session(gate=person))
+        assert (person.doubts, ran("careful")) == (["is that wise?"], 1)
+
+
+async def test_a_result_that_is_transformed_is_what_the_model_the_journal_and_the_person_have(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("rewriter", answering("transform_tool_result", "5", "facts['result'].upper() + '!'", "'never'"))
+    async with world("rewriter") as one:
+        live = one.session()
+        server.say(Reply(calls=(call("look"),)), "done")
+        await one.ask(live)
+        assert result(server) == "SEEN!"
+        assert [message.text for message in await messages(one, live) if isinstance(message, ToolResult)] == ["SEEN!"]
+        assert [event.result.text for event in one.events if isinstance(event, ToolEnded)] == ["SEEN!"]
+
+
+async def test_a_result_that_grows_is_still_cut_to_what_the_model_can_read(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("rewriter", answering("transform_tool_result", "'x' * 1_000_000"))
+    async with world("rewriter") as one:
+        live = one.session()
+        server.say(Reply(calls=(call("look"),)), "done")
+        await one.ask(live)
+        (kept,) = [message.text for message in await messages(one, live) if isinstance(message, ToolResult)]
+        assert len(kept) < 100_000
+
+
+async def test_output_of_the_terminal_is_transformed_and_other_results_are_not(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("rewriter", answering("transform_terminal_output", "facts['command'] + ' was run'"))
+    async with world("rewriter", is_bare=False) as one:
+        server.say(Reply(calls=(call("terminal", command="true"),)), Reply(calls=(call("look", id="c2"),)), "done")
+        await one.ask(one.session())
+        assert result(server, 1) == "true was run"
+        assert result(server, 2) == "seen"
+
+
+async def test_an_answer_that_is_transformed_is_what_is_shown_kept_and_gone_on_with(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    answers = ("None", "''", "facts['response_text'] + ' (checked)'", "'never'")
+    install("rewriter", answering("transform_llm_output", *answers))
+    async with world("rewriter") as one:
+        live = one.session()
+        server.say("plain answer")
+        report = await one.ask(live)
+        assert report.text == "plain answer (checked)"
+        assert (await messages(one, live))[-1].text == "plain answer (checked)"
+        restart = next(place for place, event in enumerate(one.events) if isinstance(event, AnswerRestarted))
+        shown = [event.text for event in one.events[restart:] if isinstance(event, TextDelta)]
+        assert "".join(shown) == "plain answer (checked)"
+        server.say("next")
+        await one.ask(live)
+        assert asked(server)[-2]["content"] == "plain answer (checked)"
+
+
+async def test_only_the_last_answer_of_a_turn_is_transformed(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("rewriter", answering("transform_llm_output", "'REWRITTEN'"))
+    async with world("rewriter") as one:
+        live = one.session()
+        server.say(Reply("let me look", calls=(call("look"),)), "done")
+        await one.ask(live)
+        said = [message.text for message in await messages(one, live) if isinstance(message, Assistant)]
+        assert said == ["let me look", "REWRITTEN"]
+
+
+async def test_context_goes_into_the_message_of_its_turn_and_no_other(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    answers = ("{'context': 'about ' + facts['user_message']}", "'and this'", "{'context': 5}", "{'other': 'no'}")
+    install("helper", answering("pre_llm_call", *answers))
+    async with world("helper") as one:
+        live = one.session()
+        server.say("a", "b")
+        await one.ask(live, "teapots")
+        await one.ask(live, "kettles")
+        first, second = (one for one in asked(server) if one["role"] == "user")
+        assert [first["content"].count(text) for text in ("about teapots", "about kettles", "and this")] == [1, 0, 1]
+        assert [second["content"].count(text) for text in ("about teapots", "about kettles", "and this")] == [0, 1, 1]
+        assert second["content"].index("kettles") < second["content"].index("about kettles")
+        assert "about" not in str(asked(server)[0])
+        assert asked(server)[:2] == asked(server, 0)[:2]  # what was sent before is sent again as it was
+        assert [message.text for message in await messages(one, live) if message.text.startswith("tea")] == ["teapots"]
+
+
+async def test_hooks_of_several_plugins_are_heard_in_the_order_of_their_plugins(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    for name in ("alpha", "beta"):
+        install(name, f"def register(ctx): ctx.register_hook('pre_llm_call', lambda **facts: 'from {name}')\n")
+    async with world("beta", "alpha") as one:
+        server.say("ok")
+        await one.ask(one.session())
+        content = asked(server)[-1]["content"]
+        assert 0 < content.index("from alpha") < content.index("from beta")
+
+
+async def test_a_turn_that_a_crash_left_open_ends_with_its_hooks_too(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    """The plugin's books are to agree with ours."""
+    install("listener", LISTENER)
+    async with world("listener") as one:
+        live = one.session("left-open")
+        server.say("before")
+        await one.ask(live)
+        epoch = await one.app.store.journal.seize(live.id, one.app.owner)
+        opening = (TurnStarted(TurnId("t9"), "terminal"), MessageAdded(user("and then?")))
+        await one.app.store.journal.record(live.id, epoch, opening)  # pyright: ignore[reportArgumentType]
+        await one.app.store.journal.release(live.id, epoch)  # pyright: ignore[reportArgumentType]
+        row = await one.app.store.sessions.get(live.id)
+        again = one.app.session(row, cwd=one.home, origin="terminal")
+        server.say("after")
+        report = await again.resume()
+        assert report is not None
+        assert report.text == "after"
+        assert [facts["turn_id"] for facts in heard("listener", "on_session_end")][-1] == "t9"
+
+
+def ran(plugin: str) -> int:
+    return len(module(plugin).RAN)
+
+
+async def messages(world: PluginWorld, live: LiveSession) -> Sequence[Any]:
+    entries = await world.app.store.journal.entries(live.id)
+    return [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
