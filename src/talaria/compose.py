@@ -200,7 +200,7 @@ async def open_application(
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
-        toolbox = Toolbox(_builtin(store) if tools is None else tools)
+        toolbox = Toolbox(builtin_tools(store, settings, clock) if tools is None else tools)
         if extensions is not None:
             extensions.settle(frozenset(toolbox.names))
             toolbox = toolbox.without(extensions.brought.overrides)
@@ -260,16 +260,23 @@ async def _leave(store: Store, owner: OwnerId) -> None:
 def builtin_names() -> frozenset[str]:
     """Of the tools that every conversation has."""
     from talaria.tools.builtin import BUILTIN as TOOLS  # noqa: PLC0415
-    from talaria.tools.builtin.recall import NAMES  # noqa: PLC0415
+    from talaria.tools.builtin import recall, web  # noqa: PLC0415
 
-    return frozenset({*(tool.spec.name for tool in TOOLS), *NAMES})
+    return frozenset({*(tool.spec.name for tool in TOOLS), *recall.NAMES, *web.NAMES})
 
 
-def _builtin(store: Store) -> Iterable[Tool]:
-    from talaria.tools.builtin import BUILTIN  # noqa: PLC0415  (an embedding program may bring only its own)
+def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Iterable[Tool]:
+    from talaria.net.fetch import Fetch  # noqa: PLC0415  (an embedding program may bring only its own)
+    from talaria.tools.builtin import BUILTIN as TOOLS  # noqa: PLC0415
     from talaria.tools.builtin.recall import recall_tools  # noqa: PLC0415
+    from talaria.tools.builtin.web import web_tools  # noqa: PLC0415
 
-    return (*BUILTIN, *recall_tools(store.journal, store.search))
+    web = settings.config.web
+    return (
+        *TOOLS,
+        *recall_tools(store.journal, store.search),
+        *web_tools(Fetch(web, clock), settings.environment, web),
+    )
 
 
 def _planned(choice: Choice, settings: Settings) -> routes.Planned:

@@ -18,11 +18,10 @@ from talaria.compat.hermes_home.home import locate
 from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
 from talaria.compat.hermes_home.report import Item, Verdict, failed
 from talaria.compat.hermes_home.takeover import Ours, take_files
-from talaria.compose import open_store, read_settings
+from talaria.compose import builtin_tools, open_store, read_settings
 from talaria.config import paths
+from talaria.model.clock import SystemClock
 from talaria.model.errors import TalariaError
-from talaria.tools.builtin import BUILTIN
-from talaria.tools.builtin.recall import recall_tools
 from talaria.tools.registry import Toolbox
 
 PROGRESS_EVERY_S = 2.0
@@ -74,7 +73,7 @@ async def _moved(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
     if is_dry_run:
         return await move(file, NoReceiver(paths.database_file(home)), _progress())
     async with open_store(home) as store:
-        toolbox = Toolbox((*BUILTIN, *recall_tools(store.journal, store.search)))
+        toolbox = Toolbox(builtin_tools(store, read_settings(home), SystemClock()))
         return await move(file, StoreReceiver(store.sessions, toolbox, home), _progress())
 
 

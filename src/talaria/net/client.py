@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol, Self
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from talaria.model.clock import Clock
 from talaria.model.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
 from talaria.net import tls
 from talaria.net.pool import Pool
+from talaria.net.proxies import proxy_for
 from talaria.net.stall import StallWatch
 from talaria.net.timeouts import Timeouts
 from talaria.waiting import in_thread
@@ -134,7 +134,7 @@ class HttpClient:
     def _pool_for(self, url: str) -> Pool:
         origin = _origin(url)
         if origin not in self._pools:
-            self._pools[origin] = Pool(_proxy_for(url))
+            self._pools[origin] = Pool(proxy_for(url))
         return self._pools[origin]
 
     async def _context_for(self, url: str, proxy: str | None) -> "ssl.SSLContext | bool":
@@ -149,19 +149,6 @@ class HttpClient:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
-
-
-def _proxy_for(url: str) -> str | None:
-    """Raises `BadConfig` for a proxy that we cannot use: going around it might not be what its owner wants."""
-    parts = urlsplit(url)
-    proxies = getproxies()
-    if not proxies or proxy_bypass(parts.netloc):
-        return None
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if proxy and not proxy.startswith(("http://", "https://")):
-        name = f"{parts.scheme}_proxy" if parts.scheme in proxies else "all_proxy"
-        raise BadConfig(f"{name.upper()} is no proxy that can be used: it must have the form http://host:port.")
-    return proxy
 
 
 def _unreachable(host: str, fault: Exception, timeouts: Timeouts) -> ProviderFailure:

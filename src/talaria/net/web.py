@@ -1,0 +1,18 @@
+"""What the settings say about the web. Apart from `fetch.py`, so that whoever reads settings loads nothing else."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+SearchBackend = Literal["brave", "tavily", "searxng", "duckduckgo"]
+
+
+class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
+    allow_private: tuple[str, ...] = ()
+    """Host names, addresses and networks that may be fetched although they are not on the public internet."""
+    search_backend: SearchBackend | None = None
+    """Left out, the first whose key is set."""
+    max_bytes: Annotated[int, msgspec.Meta(ge=1, le=32 << 20)] = 5 << 20
+    """Of one page, unpacked; what is longer is cut."""
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    """From the request to the end of the page, redirects included."""

@@ -1,0 +1,82 @@
+"""The port of search services, and what their answers have in common."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from talaria.model.errors import ToolFailed
+from talaria.net.fetch import Fetched
+from talaria.net.urls import parse
+from talaria.tools.builtin.web_text import clean
+
+MAX_HITS = 20
+MAX_QUERY_CHARS = 400
+"""The least of what the services take."""
+MAX_TITLE_CHARS = 200
+MAX_SNIPPET_CHARS = 500
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One line each; whatever the service sent."""
+
+    title: str
+    url: str
+    snippet: str
+
+
+class SearchService(Protocol):
+    @property
+    def name(self) -> str: ...
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Raises `ToolFailed`."""
+        ...
+
+
+def hits(found: Iterable[tuple[str, str, str]], limit: int) -> list[Hit]:
+    """From (title, address, snippet), as plain text. What is no address of a page is left out."""
+    kept: list[Hit] = []
+    for title, url, snippet in found:
+        if len(kept) == limit:
+            break
+        address = _address(url)
+        if address:
+            kept.append(Hit(_line(title, MAX_TITLE_CHARS) or address, address, _line(snippet, MAX_SNIPPET_CHARS)))
+    return kept
+
+
+def decoded(answer: Fetched, type: type[T], service: str) -> T:
+    """Raises `ToolFailed`, also for an answer that is a refusal."""
+    check(answer, service)
+    try:
+        return msgspec.json.decode(answer.body, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
+        raise ToolFailed(f"The answer of {service} cannot be read.") from fault
+
+
+def check(answer: Fetched, service: str) -> None:
+    match answer.status:
+        case 200:
+            return
+        case 401 | 402 | 403 | 422 | 432 | 433:
+            raise ToolFailed(f"{service} refused the search (HTTP {answer.status}): its key or plan does not allow it.")
+        case 429:
+            raise ToolFailed(f"{service} has had too many searches; try again later.")
+        case status:
+            raise ToolFailed(f"{service} answered HTTP {status}; try again later.")
+
+
+def _address(url: str) -> str:
+    try:
+        return str(parse(url))
+    except ToolFailed:
+        return ""
+
+
+def _line(text: str, limit: int) -> str:
+    line = " ".join(clean(text[: limit * 10]).split())
+    return line if len(line) <= limit else f"{line[:limit]}…"

@@ -1,0 +1,36 @@
+"""SearXNG at the address in `SEARXNG_URL`, usually the person's own. Its settings must allow the format json."""
+
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+import msgspec
+
+from talaria.model.errors import ToolFailed
+from talaria.net.fetch import Fetch
+from talaria.tools.builtin.web_search.base import Hit, decoded, hits
+
+
+class _Result(msgspec.Struct, frozen=True):
+    url: str
+    title: str = ""
+    content: str | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    results: tuple[_Result, ...]
+
+
+class SearXNG:
+    name = "SearXNG"
+
+    def __init__(self, fetch: Fetch, base_url: str) -> None:
+        self._fetch = fetch
+        self._url = f"{base_url.rstrip('/')}/search"
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        asked = urlencode({"q": query, "format": "json"})
+        answer = await self._fetch.call(f"{self._url}?{asked}", headers={"Accept": "application/json"})
+        if answer.status == 403:
+            raise ToolFailed("SearXNG refused the search: its settings do not allow the format json.")
+        results = decoded(answer, _Answer, self.name).results
+        return hits(((result.title, result.url, result.content or "") for result in results), limit)

@@ -1,0 +1,36 @@
+"""Tavily: https://api.tavily.com."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from talaria.model.secret import Secret
+from talaria.net.fetch import Fetch
+from talaria.tools.builtin.web_search.base import Hit, decoded, hits
+
+BASE_URL = "https://api.tavily.com"
+
+
+class _Result(msgspec.Struct, frozen=True):
+    url: str
+    title: str = ""
+    content: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    results: tuple[_Result, ...]
+
+
+class Tavily:
+    name = "Tavily"
+
+    def __init__(self, fetch: Fetch, key: Secret, base_url: str = BASE_URL) -> None:
+        self._fetch = fetch
+        self._key = key
+        self._url = f"{base_url}/search"
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        body = msgspec.json.encode({"query": query, "max_results": limit})
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key.reveal()}"}
+        answer = decoded(await self._fetch.call(self._url, headers=headers, body=body), _Answer, self.name)
+        return hits(((result.title, result.url, result.content) for result in answer.results), limit)
