@@ -100,7 +100,7 @@ def test_own_functions_are_the_tools(new_agent: NewAgent, server: ModelServer) -
     assert tool_names(server.requests[0]) == ["add", "shout"]
 
 
-@pytest.mark.parametrize(("tools", "names"), [(None, 7), ([], 0)])
+@pytest.mark.parametrize(("tools", "names"), [(None, 9), ([], 0)])
 def test_tools_left_out_are_the_builtin_ones(
     new_agent: NewAgent, server: ModelServer, tools: list[object] | None, names: int
 ) -> None:

@@ -12,24 +12,24 @@ import msgspec
 
 from talaria.agent import interrupted
 from talaria.agent.budget import Account, Budget
-from talaria.agent.hooks import Equipment, Facts, Hooks, NoHooks
+from talaria.agent.hooks import Hooks
 from talaria.agent.loop import run_turn
 from talaria.agent.room import shorten
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
 from talaria.agent.walk import Walk
-from talaria.context.base import Keeper, Place, Wish
+from talaria.context.base import Keeper, Wish
 from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, TurnStarted, Undone
 from talaria.model.errors import BadArguments, Fenced, SessionBusy, StoreUnavailable
 from talaria.model.events import Event, Notice, TurnBegan
 from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id, pid_of
-from talaria.model.messages import Assistant, Context, Message, ToolCall, User
-from talaria.model.tools import ToolSpec
+from talaria.model.messages import Assistant, Context, ToolCall, User
 from talaria.providers.size import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime import current, prompt
 from talaria.runtime.closing import closing
+from talaria.runtime.companions import Companions
 from talaria.runtime.recorder import Observer, Recorder
 from talaria.runtime.setup import Setup, spill_folder
 from talaria.runtime.spending import PatientSpending
@@ -45,9 +45,6 @@ from talaria.waiting import completed, in_thread
 log = logging.getLogger(__name__)
 
 Work = Callable[[Turn, Recorder], Awaitable[Assistant]]
-
-_encode_specs = msgspec.json.Encoder().encode
-_decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
 
 
 def ignore(_: Event) -> None:
@@ -100,13 +97,9 @@ class LiveSession:
         self._store = store
         self._owner = owner
         self._upstream = upstream
-        self._own_tools = self._toolbox = toolbox
         self._gate = gate
         self._clock = clock
-        self._keeper = keeper
-        self._hooks = hooks or NoHooks()
-        self._equipment: Equipment | None = None
-        self._added: tuple[ToolSpec, ...] = ()
+        self.companions = Companions(id, setup, toolbox, keeper, hooks)
         self._view = View()
         self._epoch: Epoch | None = None
         self._is_busy = False
@@ -122,8 +115,7 @@ class LiveSession:
             if self._view.open_turn is not None:
                 await self._give_up(self._view.open_turn, recorder)
             turn = self._new_turn(new_turn_id(), recorder)
-            tell = _teller(recorder)
-            added = await self._hooks.before_turn(turn.facts, message.text, tuple(self._view.history), tell)
+            added = await turn.hooks.before_turn(turn.facts, message.text, tuple(self._view.history), _teller(recorder))
             opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message, added)))
             report = await self._run(turn, recorder, self._answer, opening)
             await self._told_of(turn, message.text, report)
@@ -147,7 +139,7 @@ class LiveSession:
         """The turn has ended: who does not want to wait for others misses nothing."""
         with suppress(asyncio.CancelledError):
             await turn.tell_of_answers()
-            await self._hooks.after_turn(turn.facts, asked, report.text, tuple(self._view.history), report.outcome)
+            await turn.hooks.after_turn(turn.facts, asked, report.text, tuple(self._view.history), report.outcome)
 
     def _last_asked(self) -> str:
         said = [one for one in self._view.history if isinstance(one, User) and one.author == "person"]
@@ -178,8 +170,8 @@ class LiveSession:
             asked = await self._asked_in(turn)
             await recorder.record(Undone(turn))
             await self._look_anew()
-            if self._keeper is not None:
-                await self._keeper.reset()  # what was counted is not there any more
+            if self.companions.keeper is not None:
+                await self.companions.keeper.reset()  # what was counted is not there any more
             return asked
 
     async def _asked_in(self, turn: TurnId) -> str:
@@ -196,39 +188,25 @@ class LiveSession:
 
         `carry_over`: it is the same conversation that goes on.
         """
-        previous = tuple(self._view.history)
         with self._left():
-            if previous:
-                await self._hooks.session_left(self._facts(), previous, successor.id)
-            if self._keeper is not None:
-                await successor.succeed(self._keeper, previous, carry_over=carry_over)
-
-    async def succeed(self, keeper: Keeper, previous: Sequence[Message], *, carry_over: bool) -> None:
-        """What kept the conversation before this one is left with its messages."""
-        if self._keeper is not None:
-            await self._keeper.succeed(keeper, self._place(), previous, carry_over=carry_over)
+            await self.companions.hand_over(successor.companions, tuple(self._view.history), carry_over=carry_over)
 
     async def close(self) -> None:
         """The conversation is left; it can be opened again."""
-        previous = tuple(self._view.history)
         with self._left():
-            if previous:
-                await self._hooks.session_left(self._facts(), previous, None)
-            if self._keeper is not None:
-                await self._keeper.close(previous)
+            await self.companions.close(tuple(self._view.history))
 
     @contextmanager
     def _left(self) -> Generator[None]:
-        """Not in the middle of a turn; and whoever comes back is equipped anew."""
+        """Not in the middle of a turn."""
         if self._is_busy:
             raise SessionBusy(f"Session {self.id} is still working on the last message.")
-        self._equipment = None
         with self.serving():
             yield
 
     async def context_status(self) -> dict[str, Any]:
         """What is known of how full the model's window is."""
-        return {} if self._keeper is None else await self._keeper.status()
+        return await self.companions.status()
 
     def steer(self, text: str) -> bool:
         """Put a note before the model at the next round of the running turn; False if none is running."""
@@ -292,12 +270,10 @@ class LiveSession:
         self._is_busy = True
         try:
             with self.serving():
-                if self._equipment is None:
-                    self._equipment = await self._equip()
+                await self.companions.equip()
                 yield await completed(self._hold())
         finally:
-            if self._keeper is not None:
-                self._keeper.end_turn()
+            self.companions.end_turn()
             try:
                 await completed(self._let_go())
             finally:
@@ -306,10 +282,9 @@ class LiveSession:
     @contextmanager
     def serving(self) -> Generator[None]:
         """So that code which is called meanwhile knows for whom."""
-        setup = self._setup
-        conversation = setup.conversation or self.id
+        facts = self.companions.facts()
         token = current.serving.set(
-            current.Serving(self.id, conversation, setup.platform, setup.person, self._executor)
+            current.Serving(self.id, facts.conversation, facts.platform, facts.person, self._executor)
         )
         try:
             yield
@@ -330,23 +305,6 @@ class LiveSession:
         else:
             self._view.extend(news)
         return self._epoch
-
-    async def _equip(self) -> Equipment:
-        """With the tools of what keeps the context, and of those beside the loop."""
-        equipment = await self._hooks.equip(self._facts())
-        of_keeper = () if self._keeper is None else await self._keeper.open(self._place())
-        self._toolbox = self._own_tools.joined((*equipment.tools, *of_keeper))
-        self._added = self._toolbox.without(self._own_tools.names).specs
-        return equipment
-
-    def _facts(self, turn: TurnId | None = None) -> Facts:
-        setup = self._setup
-        conversation = setup.conversation or self.id
-        return Facts(self.id, conversation, setup.platform, setup.person, setup.route.primary.label, turn)
-
-    def _place(self) -> Place:
-        setup = self._setup
-        return Place(self.id, setup.conversation or self.id, setup.platform, setup.home, setup.route.primary)
 
     async def _look_anew(self) -> None:
         self._view = View(await self._store.journal.entries(self.id))
@@ -385,8 +343,8 @@ class LiveSession:
             source=self._setup.origin,
             model=self._setup.route.primary.label,
             cwd=str(self._setup.cwd),
-            system_prompt=prompt.build(self._setup, self._equipment.prompt if self._equipment else ""),
-            tools=_encode_specs(self._toolbox.specs).decode(),
+            system_prompt=prompt.build(self._setup, self.companions.prompt),
+            tools=self.companions.kept_specs(),
         )
 
     def _new_turn(self, id: TurnId, recorder: Recorder) -> Turn:
@@ -395,42 +353,35 @@ class LiveSession:
         spending = PatientSpending(self._store.spending, recorder)
         budget = Budget(setup.limits, Account(spending, self.id, self._owner, setup.person), self._clock)
         recorder.when_durable(budget.settle)
-        if self._keeper is not None:
-            self._keeper.begin_turn(self._view.history, _teller(recorder))
+        self.companions.begin_turn(self._view.history, _teller(recorder))
         return Turn(
             id,
             session=self.id,
             system=self._row.system_prompt,
-            tools=self._specs(self._row),
+            tools=self.companions.specs(self._row.tools),
             history=self._view.history,
             walk=Walk(setup.route, self._upstream, setup.max_attempts),
             budget=budget,
             clock=self._clock,
-            keeper=self._keeper,
-            hooks=self._hooks,
-            facts=self._facts(id),
+            keeper=self.companions.keeper,
+            hooks=self.companions.hooks,
+            facts=self.companions.facts(id),
             compactions=self._view.compactions,
             max_rounds=setup.limits.max_rounds,
             effort=setup.effort,
             is_streaming=setup.is_streaming,
         )
 
-    def _specs(self, row: Session) -> tuple[ToolSpec, ...]:
-        """As they were when the conversation began, byte for byte; and what plugins have brought since."""
-        kept = _decode_specs(row.tools)
-        known = {spec.name for spec in kept}
-        return (*kept, *(spec for spec in self._added if spec.name not in known))
-
     def _recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
         return Recorder(self._store.journal, self.id, epoch, self._view, self._clock, observer)
 
     def _executor(self) -> Executor:
         scope = Scope(self.id, self._setup.cwd, spill_folder(self._setup.home, self.id))
-        return Executor(self._toolbox, self._gate, scope)
+        return Executor(self.companions.toolbox, self._gate, scope)
 
     def _declared(self, call: ToolCall) -> AfterCrash:
         try:
-            return self._toolbox.find(call.name).after_crash
+            return self.companions.toolbox.find(call.name).after_crash
         except BadArguments:
             return "once"
 

@@ -1,0 +1,102 @@
+"""Those beside one live session: what keeps its context, who hears of its turns, and the tools that they bring."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from talaria.agent.hooks import Equipment, Facts, Hooks, NoHooks
+from talaria.context.base import Keeper, Place
+from talaria.model.ids import SessionId, TurnId
+from talaria.model.messages import Message
+from talaria.model.tools import ToolSpec
+from talaria.providers.history import History
+from talaria.runtime.setup import Setup
+from talaria.tools.registry import Toolbox
+
+_encode_specs = msgspec.json.Encoder().encode
+_decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
+
+
+class Companions:
+    def __init__(
+        self, session: SessionId, setup: Setup, toolbox: Toolbox, keeper: Keeper | None, hooks: Hooks | None
+    ) -> None:
+        self.keeper = keeper
+        self.hooks = hooks or NoHooks()
+        self.toolbox = toolbox
+        """With theirs, once they have been asked."""
+        self._session = session
+        self._setup = setup
+        self._own = toolbox
+        self._equipment: Equipment | None = None
+
+    async def equip(self) -> None:
+        """Ask them what they bring: once, until the conversation is left."""
+        if self._equipment is not None:
+            return
+        equipment = await self.hooks.equip(self.facts())
+        of_keeper = () if self.keeper is None else await self.keeper.open(self._place())
+        self.toolbox = self._own.joined((*equipment.tools, *of_keeper))
+        self._equipment = equipment
+
+    @property
+    def prompt(self) -> str:
+        """What they add to the system prompt."""
+        return self._equipment.prompt if self._equipment else ""
+
+    def kept_specs(self) -> str:
+        """Of all tools, as the session's row keeps them."""
+        return _encode_specs(self.toolbox.specs).decode()
+
+    def specs(self, kept: str) -> tuple[ToolSpec, ...]:
+        """As they were when the conversation began, byte for byte; and what companions have brought since."""
+        before = _decode_specs(kept)
+        known = {*(spec.name for spec in before), *self._own.names}
+        return (*before, *(spec for spec in self.toolbox.specs if spec.name not in known))
+
+    def facts(self, turn: TurnId | None = None) -> Facts:
+        setup = self._setup
+        conversation = setup.conversation or self._session
+        return Facts(self._session, conversation, setup.platform, setup.person, setup.route.primary.label, turn)
+
+    def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
+        if self.keeper is not None:
+            self.keeper.begin_turn(history, tell)
+
+    def end_turn(self) -> None:
+        if self.keeper is not None:
+            self.keeper.end_turn()
+
+    async def hand_over(self, successor: "Companions", previous: Sequence[Message], *, carry_over: bool) -> None:
+        """The conversation is left for another."""
+        await self._leave(previous, successor.session)
+        if self.keeper is not None:
+            await successor.succeed(self.keeper, previous, carry_over=carry_over)
+
+    async def succeed(self, keeper: Keeper, previous: Sequence[Message], *, carry_over: bool) -> None:
+        if self.keeper is not None:
+            await self.keeper.succeed(keeper, self._place(), previous, carry_over=carry_over)
+
+    async def close(self, previous: Sequence[Message]) -> None:
+        await self._leave(previous, None)
+        if self.keeper is not None:
+            await self.keeper.close(previous)
+
+    async def _leave(self, previous: Sequence[Message], successor: SessionId | None) -> None:
+        self._equipment = None
+        if previous:
+            await self.hooks.session_left(self.facts(), previous, successor)
+
+    @property
+    def session(self) -> SessionId:
+        return self._session
+
+    async def status(self) -> dict[str, Any]:
+        return {} if self.keeper is None else await self.keeper.status()
+
+    def _place(self) -> Place:
+        setup = self._setup
+        return Place(
+            self._session, setup.conversation or self._session, setup.platform, setup.home, setup.route.primary
+        )
