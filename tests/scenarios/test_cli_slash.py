@@ -161,7 +161,7 @@ def test_unclear_word_is_told_and_never_sent(talaria: Talaria, server: ModelServ
     assert (ended.returncode, len(server.requests)) == (0, 0)
     assert ended.stderr == (
         "There is no command /statsu; did you mean /status? /help lists them.\n"
-        "/re fits more than one command: /reset, /retry, /resume.\n"
+        "/re fits more than one command: /reset, /retry, /rewind, /resume.\n"
     )
 
 

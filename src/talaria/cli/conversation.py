@@ -16,6 +16,7 @@ from talaria.cli.foreground import Foreground
 from talaria.cli.lines import lines
 from talaria.cli.notices import complain, say
 from talaria.cli.render import Format, print_failure
+from talaria.cli.rollback import rolled_back
 from talaria.cli.usage import summary
 from talaria.compose import Application, Settings, open_application
 from talaria.model.entries import MessageAdded
@@ -29,7 +30,8 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.titles import title_for
 from talaria.runtime.view import standing
 from talaria.store.base import Session, Sessions
-from talaria.waiting import completed
+from talaria.tools.checkpoints import checkpoint_folder
+from talaria.waiting import completed, in_thread
 
 MAX_INJECTED = 20
 
@@ -177,6 +179,10 @@ class Conversation:
 
     async def undo(self) -> str | None:
         return await completed(self._live.undo())  # Ctrl-C must not come between the record and the view of it
+
+    async def rollback(self, number: int | None) -> str:
+        folder = checkpoint_folder(self._app.settings.home, self.session)
+        return await completed(in_thread(lambda: rolled_back(folder, number)))
 
     async def compress(self, focus: str, keep_last: int | None) -> bool:
         return await self._live.compact(self._foreground.observer(), focus=focus, keep_last=keep_last)

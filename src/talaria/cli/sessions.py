@@ -23,6 +23,7 @@ from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.runtime.setup import spill_folder
 from talaria.store.base import Session, Store
+from talaria.tools.checkpoints import checkpoint_folder
 
 T = TypeVar("T")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -136,7 +137,9 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
             say("Nothing was deleted.")
             return
     _with_store(ctx, lambda store: store.sessions.delete(row.id), as_json=as_json)
-    shutil.rmtree(spill_folder(surroundings.home(ctx), row.id), ignore_errors=True)
+    home = surroundings.home(ctx)
+    for folder in (spill_folder(home, row.id), checkpoint_folder(home, row.id)):
+        shutil.rmtree(folder, ignore_errors=True)
     _done(as_json, f"Deleted {row.id}.", session=row.id)
 
 

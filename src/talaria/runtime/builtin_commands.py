@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from talaria.model.errors import BadInput
 from talaria.model.ids import SessionId
 from talaria.model.messages import Assistant, Message, User
 from talaria.runtime.chat import Ask, Chat, Leave, Outcome, Say
@@ -39,6 +40,13 @@ async def _retry(chat: Chat, _: str) -> Outcome:
     if asked is None:
         return Say("There is nothing to take back.")
     return Ask(asked) if asked.strip() else Say("Taken back; there were no words in it to ask again.")
+
+
+async def _rollback(chat: Chat, argument: str) -> Outcome:
+    number = argument.removeprefix("#")
+    if number and not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise BadInput(f"{_short(argument)!r} is no number of a checkpoint; /rollback lists them.")
+    return Say(await chat.rollback(int(number) if number else None))
 
 
 async def _compress(chat: Chat, argument: str) -> Outcome:
@@ -122,6 +130,14 @@ BUILTIN = (
     Command("title", "give this one a name, or let the model find one", "conversation", _title, ("name",), "[NAME]"),
     Command("undo", "take the last exchange back; what its tools did stays done", "conversation", _undo),
     Command("retry", "take it back and ask again", "conversation", _retry),
+    Command(
+        "rollback",
+        "put changed files back as they were before checkpoint N, or list the checkpoints",
+        "conversation",
+        _rollback,
+        ("rewind",),
+        "[N]",
+    ),
     Command(
         "compress",
         "make it shorter for the model: about X above all, or all but the last N exchanges",

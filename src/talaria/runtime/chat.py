@@ -71,6 +71,10 @@ class Chat(Protocol):
         """The person's words in the turn that was taken back; None if there was none."""
         ...
 
+    async def rollback(self, number: int | None) -> str:
+        """Files as they were before this checkpoint; without a number, which checkpoints there are."""
+        ...
+
     async def compress(self, focus: str, keep_last: int | None) -> bool:
         """False: there was nothing to leave out."""
         ...

@@ -217,7 +217,7 @@ class LiveSession:
         return self._running is not None and self._running.stop()
 
     async def _answer(self, turn: Turn, recorder: Recorder) -> Assistant:
-        return await run_turn(turn, tools=self._executor(), sink=recorder, rounds_used=self._view.rounds)
+        return await run_turn(turn, tools=self._executor(turn.id), sink=recorder, rounds_used=self._view.rounds)
 
     async def _go_on(self, turn: Turn, recorder: Recorder) -> Assistant:
         history = self._view.history
@@ -225,7 +225,7 @@ class LiveSession:
         if answer is not None:
             rows = [row for row in await self._store.journal.calls(self.id, turn.id) if row.call.id in open_calls]
             verdicts = interrupted.resume(rows, self._declared, self._clock.now())
-            await run_calls(answer, turn, self._executor(), recorder, verdicts)
+            await run_calls(answer, turn, self._executor(turn.id), recorder, verdicts)
         return await self._answer(turn, recorder)
 
     async def _give_up(self, turn: TurnId, recorder: Recorder) -> None:
@@ -375,8 +375,8 @@ class LiveSession:
     def _recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
         return Recorder(self._store.journal, self.id, epoch, self._view, self._clock, observer)
 
-    def _executor(self) -> Executor:
-        scope = Scope(self.id, self._setup.cwd, spill_folder(self._setup.home, self.id))
+    def _executor(self, turn: str = "") -> Executor:
+        scope = Scope(self.id, self._setup.cwd, spill_folder(self._setup.home, self.id), turn)
         return Executor(self.companions.toolbox, self._gate, scope)
 
     def _declared(self, call: ToolCall) -> AfterCrash:

@@ -47,7 +47,14 @@ class Scope:
     session: SessionId
     cwd: Path
     spill: Path
-    """Folder for output too long for the model."""
+    """Folder for output too long for the model: `spill/SESSION` of a home."""
+    turn: str = ""
+    """Which turn the calls belong to; empty: not known."""
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder for what files held before they were changed, in the same home."""
+        return self.spill.parent.parent / "checkpoints" / self.spill.name
 
     def resolve(self, path: str) -> Path:
         """Raises `BadArguments` for what cannot be a path here."""

@@ -19,9 +19,10 @@ Use = Callable[..., Awaitable[ToolResult]]
 
 @pytest.fixture
 def scope(tmp_path: Path) -> Scope:
-    cwd = tmp_path / "work"
+    cwd, spill = tmp_path / "work", tmp_path / "home/spill"
     cwd.mkdir()
-    return Scope(SessionId("session-1"), cwd, tmp_path / "spill")
+    spill.mkdir(parents=True)
+    return Scope(SessionId("session-1"), cwd, spill / "session-1")
 
 
 @pytest.fixture

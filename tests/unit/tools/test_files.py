@@ -1,6 +1,9 @@
+"""Reading and writing files."""
+
 import asyncio
 import os
 import stat
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -8,7 +11,8 @@ import pytest
 
 from talaria.model.errors import BadArguments
 from talaria.model.messages import ToolResult
-from talaria.tools.builtin.files import MAX_FILE_BYTES, MAX_LINE_CHARS
+from talaria.tools.base import Scope
+from talaria.tools.builtin.pages import MAX_FILE_BYTES, MAX_LINE_CHARS, MAX_SHOWN_BYTES
 
 Use = Callable[..., Awaitable[ToolResult]]
 
@@ -39,6 +43,51 @@ async def test_cut_line_says_how_much_is_missing(use: Use, cwd: Path) -> None:
     assert (await use("read_file", path="a.txt")).text.endswith("x[… 1,234 more characters]")
 
 
+async def test_lines_end_without_carriage_return_and_begin_without_byte_order_mark(use: Use, cwd: Path) -> None:
+    (cwd / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n\r\nfour")
+    assert (await use("read_file", path="a.txt")).text == "1|one\n2|two\n3|\n4|four"
+
+
+async def test_line_that_ends_where_a_piece_of_the_file_does_is_read_whole(use: Use, cwd: Path) -> None:
+    """Files are read piece by piece; a sign, a line and a line's end may lie across their border."""
+    for border in range(65_530, 65_540):
+        (cwd / "a.txt").write_text(f"{'x' * border}é\r\nlast\n", newline="")
+        shown = (await use("read_file", path="a.txt", offset=2)).text
+        assert shown == "2|last"
+        cut = border + 2 - MAX_LINE_CHARS
+        assert f"[… {cut:,} more characters]" in (await use("read_file", path="a.txt", limit=1)).text
+
+
+async def test_page_ends_where_there_is_no_more_room_and_goes_on_from_there(use: Use, cwd: Path) -> None:
+    lines = [f"{number} {'x' * 500}" for number in range(300)]
+    (cwd / "a.txt").write_text("\n".join(lines))
+    seen: list[str] = []
+    while len(seen) < len(lines):
+        page = (await use("read_file", path="a.txt", offset=len(seen) + 1)).text
+        assert len(page) < MAX_SHOWN_BYTES + 100
+        shown = [line.partition("|")[2] for line in page.split("\n") if not line.startswith("[")]
+        seen += shown
+        assert f"[{len(lines) - len(seen)} more lines; continue with offset={len(seen) + 1}]" in page or seen == lines
+    assert seen == lines
+
+
+async def test_large_file_is_read_in_bounded_memory(use: Use, cwd: Path) -> None:
+    line = b"x" * 99 + b"\n"
+    (cwd / "large.log").write_bytes(line * 300_000)
+    tracemalloc.start()
+    try:
+        page = (await use("read_file", path="large.log", offset=300_000)).text
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert page == f"300000|{'x' * 99}"
+    assert peak < 8 << 20
+
+
+async def test_file_of_the_system_without_a_size_is_read(use: Use) -> None:
+    assert "1|" in (await use("read_file", path="/proc/self/status", limit=1)).text
+
+
 async def test_text_in_another_encoding_is_shown_as_valid_text(use: Use, cwd: Path) -> None:
     (cwd / "latin.txt").write_bytes(b"caf\xe9\n")
     assert (await use("read_file", path="latin.txt")).text == "1|caf\N{REPLACEMENT CHARACTER}"
@@ -52,6 +101,8 @@ async def test_text_in_another_encoding_is_shown_as_valid_text(use: Use, cwd: Pa
         ("folder", "Cannot read {cwd}/folder: it is a folder, device or pipe."),
         ("pipe", "Cannot read {cwd}/pipe: it is a folder, device or pipe."),
         ("/dev/zero", "Cannot read /dev/zero: it is a folder, device or pipe."),
+        ("/", "Cannot read /: it is a folder, device or pipe."),
+        ("socket", "Cannot read {cwd}/socket: it is a folder, device or pipe."),
         ("large", f"{{cwd}}/large is larger than {MAX_FILE_BYTES >> 20} MB; use the terminal"),
     ],
 )
@@ -59,8 +110,9 @@ async def test_what_cannot_be_read_as_text_is_told_in_a_sentence(use: Use, cwd: 
     (cwd / "binary").write_bytes(b"\x7fELF\0\0")
     (cwd / "folder").mkdir()
     os.mkfifo(cwd / "pipe")
+    os.mknod(cwd / "socket", stat.S_IFSOCK | 0o600)
     with (cwd / "large").open("wb") as file:
-        file.truncate(MAX_FILE_BYTES + 1)
+        file.truncate(10 << 30)
 
     result = await use("read_file", path=path)
 
@@ -95,6 +147,7 @@ async def test_change_keeps_the_mode(use: Use, cwd: Path, mode: int, change: str
     if change == "write_file":
         await use("write_file", path="a.sh", content="new")
     else:
+        await use("read_file", path="a.sh")
         await use("patch", path="a.sh", old="old", new="new")
 
     assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("new", mode)
@@ -156,48 +209,51 @@ async def test_file_with_the_longest_possible_name_can_be_written(use: Use, cwd:
     assert not (await use("write_file", path="x" * 255, content="x")).is_error
 
 
-async def test_patch_replaces_the_one_occurrence(use: Use, cwd: Path) -> None:
-    (cwd / "a.py").write_text("a = 1\r\nb = 2\r\n")
-
-    result = await use("patch", path="a.py", old="b = 2", new="b = 3")
-
-    assert result.text == f"Replaced 1 occurrence in {cwd}/a.py."
-    assert (cwd / "a.py").read_bytes() == b"a = 1\r\nb = 3\r\n"
-
-
 @pytest.mark.parametrize(
-    ("old", "sentence"),
+    ("before", "content", "after"),
     [
-        ("x", "occurs 3 times in {cwd}/a.py; give more of it, or set replace_all"),
-        ("nowhere", "does not occur in {cwd}/a.py; read the file again"),
-        ("", "does not occur in {cwd}/a.py; read the file again"),
+        (b"\xef\xbb\xbfold\r\n", "a\nb\n", b"\xef\xbb\xbfa\r\nb\r\n"),
+        (b"old\r\nold\n", "a\nb\n", b"a\nb\n"),
+        (b"old\r\n", "a\r\nb\n", b"a\r\nb\n"),
+        (b"old\n", "a\r\nb\r\n", b"a\r\nb\r\n"),
+        (b"old\n", "\ufeffa\n", b"\xef\xbb\xbfa\n"),
+        (b"\xef\xbb\xbf", "\ufeffa\n", b"\xef\xbb\xbfa\n"),
+        (b"\0\r\n", "a\n", b"a\n"),
     ],
 )
-async def test_patch_that_is_not_clear_changes_nothing(use: Use, cwd: Path, old: str, sentence: str) -> None:
-    (cwd / "a.py").write_text("x = x + x")
-
-    result = await use("patch", path="a.py", old=old, new="y")
-
-    assert result.is_error
-    assert sentence.format(cwd=cwd) in result.text
-    assert (cwd / "a.py").read_text() == "x = x + x"
-
-
-async def test_patch_replaces_all_when_told_to(use: Use, cwd: Path) -> None:
-    (cwd / "a.py").write_text("x = x + x")
-
-    result = await use("patch", path="a.py", old="x", new="y", replace_all=True)
-
-    assert result.text == f"Replaced 3 occurrences in {cwd}/a.py."
-    assert (cwd / "a.py").read_text() == "y = y + y"
+async def test_byte_order_mark_and_line_ends_are_kept(
+    use: Use, cwd: Path, before: bytes, content: str, after: bytes
+) -> None:
+    (cwd / "a.txt").write_bytes(before)
+    result = await use("write_file", path="a.txt", content=content)
+    assert (cwd / "a.txt").read_bytes() == after
+    assert result.text == f"Wrote {len(after)} bytes to {cwd}/a.txt."
 
 
-async def test_patch_keeps_bytes_that_are_no_utf8(use: Use, cwd: Path) -> None:
-    (cwd / "a.txt").write_bytes(b"caf\xe9 old")
-    await use("patch", path="a.txt", old="old", new="new")
-    assert (cwd / "a.txt").read_bytes() == b"caf\xe9 new"
+async def test_file_that_changed_since_it_was_read_is_not_written_over(use: Use, cwd: Path) -> None:
+    (cwd / "a.txt").write_text("old")
+    await use("read_file", path="a.txt")
+    (cwd / "a.txt").write_text("new by somebody else")
+
+    refused = await use("write_file", path="a.txt", content="mine")
+
+    sentence = f"{cwd}/a.txt was changed since you last read or wrote it; read it again first."
+    assert refused.text == f"Error: {sentence}"
+    assert (cwd / "a.txt").read_text() == "new by somebody else"
+    await use("read_file", path="a.txt")
+    assert not (await use("write_file", path="a.txt", content="mine")).is_error
 
 
-async def test_patch_of_a_missing_file_is_told(use: Use, cwd: Path) -> None:
-    result = await use("patch", path="a.txt", old="x", new="y")
-    assert "Cannot read" in result.text
+async def test_file_that_went_away_since_it_was_read_is_written_again(use: Use, cwd: Path) -> None:
+    (cwd / "a.txt").write_text("old")
+    await use("read_file", path="a.txt")
+    (cwd / "a.txt").unlink()
+    assert not (await use("write_file", path="a.txt", content="mine")).is_error
+
+
+async def test_nothing_is_written_when_what_was_there_cannot_be_kept(use: Use, cwd: Path, scope: Scope) -> None:
+    scope.checkpoints.parent.write_text("a file where the folder belongs")
+    (cwd / "a.txt").write_text("old")
+    result = await use("write_file", path="a.txt", content="new")
+    assert "Nothing was changed: what" in result.text
+    assert (cwd / "a.txt").read_text() == "old"

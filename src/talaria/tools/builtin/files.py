@@ -1,91 +1,152 @@
-"""Reading and changing files. A write is whole or not at all."""
+"""Reading and changing files. A change is whole or not at all, and what was there before is kept in a checkpoint."""
 
 from pathlib import Path
 from typing import Annotated
 
-from talaria.files import read_bytes, replace_file
-from talaria.model.errors import ToolFailed
-from talaria.tools.base import Run
-from talaria.tools.function import path_effect, tool
+from talaria.model.errors import BadArguments, ToolFailed
+from talaria.tools import checkpoints, places
+from talaria.tools.base import Run, Tool
+from talaria.tools.builtin.edits import Edit, Edited, edited
+from talaria.tools.builtin.located import located
+from talaria.tools.builtin.pages import MAX_FILE_BYTES, BinaryError, TooLargeError, read_page
+from talaria.tools.builtin.seen import Seen, Sight
+from talaria.tools.builtin.texts import Text, decoded, is_binary
+from talaria.tools.checkpoints import Checkpoints
+from talaria.tools.diffs import unified
+from talaria.tools.function import tool
+from talaria.tools.places import Found
+from talaria.tools.shelf import digest
 
-MAX_FILE_BYTES = 10 << 20
-MAX_LINE_CHARS = 2_000
-
-
-@tool(after_crash="repeat", effect=path_effect("reads"))
-def read_file(
-    path: Annotated[str, "File to read; relative to the working directory, or absolute."],
-    run: Run,
-    offset: Annotated[int, "First line to show, counted from 1."] = 1,
-    limit: Annotated[int, "How many lines at most."] = 1_000,
-) -> str:
-    """Read a text file. Each line is shown behind its number."""
-    lines = _load(run.scope.resolve(path)).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    start = max(1, offset)
-    shown = lines[start - 1 : start - 1 + max(1, limit)]
-    if not shown:
-        return f"[the file ends at line {len(lines)}]" if lines else "[empty]"
-    body = "\n".join(f"{number}|{_shown(line)}" for number, line in enumerate(shown, start))
-    left = len(lines) - (start - 1 + len(shown))
-    return f"{body}\n[{left} more lines; continue with offset={start + len(shown)}]" if left > 0 else body
+MAX_CHANGED_BYTES = 10 << 20
+USUAL_LINES = 1_000
 
 
-def _shown(line: str) -> str:
-    text = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    cut = len(text) - MAX_LINE_CHARS
-    return text if cut <= 0 else f"{text[:MAX_LINE_CHARS]}[… {cut:,} more characters]"
+def file_tools(seen: Seen) -> tuple[Tool, ...]:
+    """`seen` is what the model knows of files, for all sessions that share these tools."""
+
+    @located("reads")
+    @tool(after_crash="repeat")
+    def read_file(
+        path: Annotated[str, "File to read; relative to the working directory, or absolute."],
+        run: Run,
+        offset: Annotated[int, "First line to show, counted from 1."] = 1,
+        limit: Annotated[int, "How many lines at most."] = USUAL_LINES,
+    ) -> str:
+        """Read a text file. Each line is shown behind its number."""
+        target = Path(path)
+        try:
+            with places.opened(target) as file:
+                page, sight = read_page(file, offset, limit)
+        except OSError as fault:
+            raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
+        except TooLargeError:
+            raise ToolFailed(_too_large(target, MAX_FILE_BYTES)) from None
+        except BinaryError:
+            raise ToolFailed(f"{target} is not a text file.") from None
+        seen.note(run.scope.session, target, sight)
+        return page
+
+    @located("writes", "Write")
+    @tool
+    def write_file(
+        path: Annotated[str, "File to write; folders on the way are made."],
+        content: Annotated[str, "The whole new content."],
+        run: Run,
+    ) -> str:
+        """Write a file, replacing what it held. Its byte order mark and CRLF line ends are kept."""
+        target = Path(path)
+        before = _found(target, checkpoints.MAX_FILE_BYTES, "write")
+        sight = seen.find(run.scope.session, target)
+        if before is not None and sight is not None and not sight.is_of(before):
+            raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
+        becomes = decoded(content.encode())
+        if before is not None and not is_binary(before.content):
+            becomes = becomes.like(decoded(before.content))
+        return f"Wrote {len(becomes.encode()):,} bytes to {target}.{_change(target, before, becomes, run, seen)}"
+
+    @located("writes", "Change")
+    @tool
+    def patch(
+        path: Annotated[str, "File to change; read it first."],
+        run: Run,
+        edits: Annotated[tuple[Edit, ...], "What to replace, one after the other: all of it, or nothing."] = (),
+        old: Annotated[str | None, "For a single edit instead of `edits`: the text to replace."] = None,
+        new: Annotated[str | None, "For a single edit: what stands there afterwards."] = None,
+        replace_all: Annotated[bool, "For a single edit: replace every occurrence."] = False,
+    ) -> str:
+        """Replace pieces of text in a file and show the change.
+
+        Each piece must occur exactly once unless all are meant. If it does not occur, whole lines are also found
+        without regard to white space, and the new text is indented as they are.
+        """
+        target = Path(path)
+        wanted = _wanted(edits, old, new, is_for_all=replace_all)
+        before = _known(target, run, seen)
+        text = decoded(before.content)
+        done = edited(text.body, wanted, str(target), flag="all" if edits else "replace_all")
+        if done.text == text.body:
+            return f"[{target} stays as it is: the new text is the old one]"
+        becomes = Text(done.text, text.has_bom, text.has_crlf)
+        notes = _change(target, before, becomes, run, seen)
+        return f"{_told(done, target)}{notes}\n{unified(text.body, done.text, target.name)}"
+
+    return read_file, write_file, patch
 
 
-@tool(effect=path_effect("writes"))
-def write_file(
-    path: Annotated[str, "File to write; folders on the way are made."],
-    content: Annotated[str, "The whole new content."],
-    run: Run,
-) -> str:
-    """Write a file, replacing what it held."""
-    target = run.scope.resolve(path)
-    _replace(target, content)
-    return f"Wrote {len(content.encode()):,} bytes to {target}."
+def _wanted(edits: tuple[Edit, ...], old: str | None, new: str | None, *, is_for_all: bool) -> tuple[Edit, ...]:
+    is_single = old is not None and new is not None
+    if bool(edits) == is_single or (edits and (old is not None or new is not None)):
+        raise BadArguments("patch needs either `edits`, or `old` and `new`.")
+    return edits or (Edit(old or "", new or "", is_for_all),)
 
 
-@tool(effect=path_effect("writes"))
-def patch(
-    path: Annotated[str, "File to change."],
-    old: Annotated[str, "The exact text to replace, with enough around it to occur only once."],
-    new: Annotated[str, "What stands there afterwards."],
-    run: Run,
-    replace_all: Annotated[bool, "Replace every occurrence."] = False,
-) -> str:
-    """Replace a piece of text in a file."""
-    target = run.scope.resolve(path)
-    text = _load(target)
-    count = text.count(old) if old else 0
-    if count == 0:
-        raise ToolFailed(f"The text to replace does not occur in {target}; read the file again.")
-    if count > 1 and not replace_all:
-        raise ToolFailed(f"The text to replace occurs {count} times in {target}; give more of it, or set replace_all.")
-    _replace(target, text.replace(old, new))
-    return f"Replaced {count} occurrence{'s' if count > 1 else ''} in {target}."
-
-
-def _load(target: Path) -> str:
-    """As text that `_replace` writes back byte for byte."""
+def _found(target: Path, limit_bytes: int, what: str) -> Found | None:
     try:
-        content = read_bytes(target, MAX_FILE_BYTES + 1)
+        return places.read(target, limit_bytes)
     except OSError as fault:
-        raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
-    if len(content) > MAX_FILE_BYTES:
-        raise ToolFailed(f"{target} is larger than {MAX_FILE_BYTES >> 20} MB; use the terminal to look at parts.")
-    if b"\0" in content[:8192]:
+        raise ToolFailed(f"Cannot {what} {target}: {fault.strerror}.") from fault
+
+
+def _known(target: Path, run: Run, seen: Seen) -> Found:
+    """A text that the model has before its eyes as it is."""
+    found = _found(target, MAX_CHANGED_BYTES, "read")
+    if found is None:
+        raise ToolFailed(f"Cannot read {target}: No such file or directory.")
+    if not found.is_whole:
+        raise ToolFailed(_too_large(target, MAX_CHANGED_BYTES))
+    if is_binary(found.content):
         raise ToolFailed(f"{target} is not a text file.")
-    return content.decode("utf-8", "surrogateescape")
+    sight = seen.find(run.scope.session, target)
+    if sight is None:
+        raise ToolFailed(f"You have not read {target} in this conversation yet; read it first.")
+    if not sight.is_of(found):
+        raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
+    return found
 
 
-def _replace(target: Path, content: str) -> None:
+def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: Seen) -> str:
+    """Keep what was there, then replace it. What else the model should know."""
+    content = becomes.encode()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(target, content.encode("utf-8", "surrogateescape"), mode=None)
+        notes = Checkpoints(run.scope.checkpoints).keep(target, before, content, run.scope.turn)
+    except OSError as fault:
+        raise ToolFailed(
+            f"Nothing was changed: what {target} holds cannot be kept for a rollback: {fault.strerror}."
+        ) from fault
+    try:
+        places.write(target, content, before)
+        stamp = places.stamp(target)
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
+    if stamp is not None:
+        seen.note(run.scope.session, target, Sight(stamp, digest(content)))
+    return f"\n{notes}" if notes else ""
+
+
+def _told(done: Edited, target: Path) -> str:
+    how = "" if done.is_exact else " (found without regard to white space)"
+    return f"Replaced {done.count} occurrence{'s' if done.count > 1 else ''} in {target}{how}."
+
+
+def _too_large(target: Path, limit_bytes: int) -> str:
+    return f"{target} is larger than {limit_bytes >> 20} MB; use the terminal to look at parts."

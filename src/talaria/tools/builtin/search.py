@@ -1,61 +1,144 @@
 """Finding files by name and by content."""
 
 import asyncio
+import json
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
-
-from talaria.model.errors import ToolFailed
-from talaria.tools.base import Run
-from talaria.tools.builtin.searching import REFUSED, Wanted
-from talaria.tools.function import path_effect, tool
-from talaria.waiting import completed
+from talaria.model.errors import BadArguments, ToolFailed
+from talaria.tools.builtin.located import located
+from talaria.tools.builtin.ripgrep import FAULT, arguments, executable, hit
+from talaria.tools.diffs import visible
+from talaria.tools.function import tool
+from talaria.tools.searching.program import REFUSED, Hit, Wanted
+from talaria.tools.searching.tree import SKIPPED_FOLDERS
+from talaria.waiting import completed, in_thread
 
 TIME_S = 20.0
-_PROGRAM = str(Path(__file__).with_name("searching.py"))
+MAX_LIMIT = 1_000
+MAX_OFFSET = 100_000
+MAX_PATTERN_CHARS = 10_000
+MAX_SHOWN_BYTES = 32_000
+_MAX_LINE_BYTES = 1 << 20
+_FOLDER = str(Path(__file__).parents[3])
+_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop()); from talaria.tools.searching.program import main; main()"
 
 
-@tool(after_crash="repeat", effect=path_effect("reads"))
+@located("reads")
+@tool(after_crash="repeat")
 async def search_files(
     pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],
-    run: Run,
     path: Annotated[str, "Folder (or file) to search in."] = ".",
     target: Annotated[Literal["content", "names"], "What the pattern is matched against."] = "content",
     glob: Annotated[str, "For content: only files whose name matches this glob."] = "*",
-    limit: Annotated[int, "How many matches at most."] = 100,
+    limit: Annotated[int, f"How many matches at most; never more than {MAX_LIMIT}."] = 100,
+    offset: Annotated[int, "How many matches to skip, to go on with a search."] = 0,
 ) -> str:
-    """Search below a folder: file contents by regular expression, or file names by glob."""
-    root = run.scope.resolve(path)
-    most = max(1, limit)
-    hits = await _search(Wanted(root=str(root), pattern=pattern, by_name=target == "names", glob=glob, limit=most + 1))
-    if not hits:
-        return "[nothing found]"
-    more = "\n[there are more matches; narrow the search]" if len(hits) > most else ""
-    return "\n".join(hits[:most]) + more
+    """Search below a folder: file contents by regular expression, or file names by glob.
 
-
-async def _search(wanted: Wanted) -> list[str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        "-S",
-        _PROGRAM,
-        msgspec.json.encode(wanted).decode(),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    What .gitignore leaves out, binary files and files over 4 MB are skipped.
+    """
+    if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
+        raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
+    wanted = Wanted(
+        root=path,
+        pattern=pattern,
+        by_name=target == "names",
+        glob="*" if target == "names" else glob,
+        skip=min(max(0, offset), MAX_OFFSET),
+        limit=min(max(1, limit), MAX_LIMIT) + 1,
     )
+    found = await _searched(wanted)
+    return _page(found, wanted)
+
+
+@dataclass(slots=True)
+class _Found:
+    hits: list[Hit] = field(default_factory=list[Hit])
+    code: int = 0
+    said: str = ""
+    is_stopped: bool = False
+
+
+async def _searched(wanted: Wanted) -> _Found:
+    program = await in_thread(lambda: _ripgrep(wanted))
+    if program is not None:
+        count = wanted["skip"] + wanted["limit"]
+        found = await _run((program, *arguments(wanted)), hit, count)
+        found.hits = found.hits[wanted["skip"] :]
+        if found.code != FAULT or found.hits:
+            return found  # else perhaps only it does not understand the pattern
+    found = await _run((sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(wanted), _FOLDER), _hit, wanted["limit"])
+    if found.code == REFUSED:
+        raise ToolFailed(found.said)
+    return found
+
+
+def _ripgrep(wanted: Wanted) -> str | None:
+    """Only where it would find the same as we do."""
+    is_plain = not set("/!{}\0") & set(wanted["glob"]) and "\0" not in wanted["pattern"]
+    root = Path(wanted["root"])
+    is_usual = root.is_dir() and not SKIPPED_FOLDERS & set(root.parts)
+    return executable() if is_plain and is_usual and not wanted["by_name"] else None
+
+
+def _hit(line: bytes) -> Hit:
+    path, number, text = json.loads(line)
+    return path, number, text
+
+
+async def _run(command: Sequence[str], parse: Callable[[bytes], Hit | None], count: int) -> _Found:
+    found = _Found()
     try:
         async with asyncio.timeout(TIME_S):
-            found, said = await process.communicate()
+            await _collect(command, parse, count, found)
     except TimeoutError:
-        raise ToolFailed(f"The search took longer than {TIME_S:.0f} seconds; narrow it.") from None
+        if not found.hits:
+            raise ToolFailed(f"The search took longer than {TIME_S:.0f} seconds; narrow it.") from None
+        found.is_stopped = True
+    return found
+
+
+async def _collect(command: Sequence[str], parse: Callable[[bytes], Hit | None], count: int, found: _Found) -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, limit=_MAX_LINE_BYTES
+    )
+    assert process.stdout is not None  # noqa: S101  (as asked for)
+    try:
+        while len(found.hits) < count and (line := await process.stdout.readline()):
+            hit = parse(line.removesuffix(b"\n"))
+            if hit is not None:
+                found.hits.append(hit)
+        if len(found.hits) < count:
+            _, said = await process.communicate()
+            found.code, found.said = process.returncode or 0, said.decode("utf-8", "replace")
     finally:
         if process.returncode is None:
             process.kill()
-            await completed(process.wait())
-    if process.returncode == REFUSED:
-        raise ToolFailed(said.decode("utf-8", "replace"))
-    return found.decode("utf-8", "replace").splitlines()
+            await completed(process.communicate())  # reads what is left: an end is seen only behind it
+
+
+def _page(found: _Found, wanted: Wanted) -> str:
+    """Matches below the file where they are, as many as there is room for."""
+    shown: list[str] = []
+    room, count, last = MAX_SHOWN_BYTES, 0, ""
+    for path, number, text in found.hits[: wanted["limit"] - 1]:
+        lines = [*([path] if path != last else ()), *([f"{number}|{text}"] if number else ())]
+        room -= sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+        if room < 0 and shown:
+            break
+        shown += lines
+        count, last = count + 1, path
+    notes = _notes(found, count, wanted["skip"] + count)
+    return visible("\n".join([*shown, *notes])) if shown else "[nothing found]"
+
+
+def _notes(found: _Found, count: int, following: int) -> Iterator[str]:
+    if count < len(found.hits):
+        yield f"[there are more matches; narrow the search, or continue with offset={following}]"
+    if found.is_stopped:
+        yield f"[the search was stopped after {TIME_S:.0f} seconds; narrow it]"

@@ -1,0 +1,162 @@
+"""`talaria rollback` and `/rollback`: files as they were before a turn changed them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from talaria.cli import exits, surroundings
+from talaria.cli.render import print_json, told
+from talaria.cli.safe import printable
+from talaria.compose import open_store
+from talaria.model.errors import BadInput, StoreUnavailable, UnknownSession
+from talaria.model.ids import SessionId
+from talaria.tools.checkpoints import Checkpoints, Outcome, Restored, checkpoint_folder
+from talaria.tools.diffs import visible
+from talaria.tools.shelf import Checkpoint
+
+T = TypeVar("T")
+LISTED = 20
+_NAMED = 3
+_MAX_DIGITS = 9
+_CHANGED = "; somebody had changed it since"
+
+
+@click.command("rollback")
+@click.argument("session", required=False)
+@click.argument("number", required=False)
+@click.option("--list", "is_listing", is_flag=True, help="Only list the checkpoints; so does leaving out the number.")
+@click.option("--diff", "is_comparing", is_flag=True, help="Only show what would change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context, session: str | None, number: str | None, is_listing: bool, is_comparing: bool, as_json: bool
+) -> int:
+    """Put files back as they were before checkpoint NUMBER of a conversation.
+
+    Without SESSION it is the latest one at the terminal. What is replaced is kept as a checkpoint, too. What commands
+    in the terminal tool did to files is in no checkpoint.
+    """
+    with told(as_json=as_json):
+        name, wanted = _meant(session, number)
+        home = surroundings.home(ctx)
+        id = asyncio.run(_session(home, name))
+        kept = Checkpoints(checkpoint_folder(home, id))
+        if is_listing or wanted is None:
+            _print_list(id, _on_disk(kept.list), as_json=as_json)
+        elif is_comparing:
+            _print_diff(id, _on_disk(lambda: kept.diff(wanted)), as_json=as_json)
+        else:
+            return _print_restored(id, _on_disk(lambda: kept.restore(wanted)), as_json=as_json)
+    return exits.DONE
+
+
+def rolled_back(folder: Path, number: int | None) -> str:
+    """What `/rollback` says. Blocks."""
+    kept = Checkpoints(folder)
+    if number is not None:
+        restored = _on_disk(lambda: kept.restore(number))
+        return "\n".join(_told(restored, "/rollback"))
+    found = _on_disk(kept.list)
+    if not found:
+        return "No file was changed in this conversation yet."
+    return "\n".join([*_listing(found), "/rollback N puts files back as they were before N."])
+
+
+def _meant(session: str | None, number: str | None) -> tuple[str | None, int | None]:
+    """One word alone is a number if it looks like one."""
+    if session is not None and number is None and _is_number(session):
+        return None, int(session)
+    if number is not None and not _is_number(number):
+        raise BadInput(f"{number!r} is no number of a checkpoint; `talaria rollback --list` lists them.")
+    return session, None if number is None else int(number)
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS
+
+
+async def _session(home: Path, name: str | None) -> SessionId:
+    async with open_store(home) as store:
+        row = await (store.sessions.latest("terminal") if name is None else store.sessions.find(name))
+    if row is None:
+        raise UnknownSession("There is no conversation yet.")
+    return row.id
+
+
+def _on_disk(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except OSError as fault:
+        raise StoreUnavailable(f"The checkpoints cannot be used: {fault.strerror or fault}.") from fault
+
+
+def _print_list(session: SessionId, found: Sequence[Checkpoint], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"session": session, "checkpoints": [_document(one) for one in found]})
+        return
+    lines = [*_listing(found)] or [f"No file was changed in {session}."]
+    click.echo(printable("\n".join(lines)))
+
+
+def _print_diff(session: SessionId, difference: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"session": session, "diff": visible(difference)})
+    else:
+        click.echo(printable(difference or "Nothing would change."))
+
+
+def _print_restored(session: SessionId, restored: Restored, *, as_json: bool) -> int:
+    """The exit code."""
+    if as_json:
+        files = [{**_fields(one), "path": visible(str(one.path))} for one in restored.outcomes]
+        print_json({"session": session, "number": restored.number, "kept_as": restored.kept_as, "files": files})
+    else:
+        click.echo(printable("\n".join(_told(restored, f"talaria rollback {session}"))))
+    has_failed = any(one.what == "failed" for one in restored.outcomes)
+    return exits.STORE_FAILED if has_failed else exits.DONE
+
+
+def _listing(found: Sequence[Checkpoint]) -> Iterator[str]:
+    for one in found[:LISTED]:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
+        names = ", ".join(visible(kept.path) for kept in one.files[:_NAMED])
+        more = f" and {len(one.files) - _NAMED} more" if len(one.files) > _NAMED else ""
+        yield f"{one.number:>4}  {when}  {names}{more}{f'  ({one.why})' if one.why else ''}"
+    if len(found) > LISTED:
+        yield f"[{len(found) - LISTED} older ones are there, too]"
+    if found and found[-1].number > 1:
+        yield f"[those before {found[-1].number} were dropped to make room]"
+
+
+def _told(restored: Restored, again: str) -> Iterator[str]:
+    yield f"Back to before checkpoint {restored.number}:"
+    yield from (f"  {_sentence(one)}" for one in restored.outcomes)
+    if restored.kept_as is not None:
+        yield f"What was replaced is kept: {again} {restored.kept_as} undoes this."
+
+
+def _sentence(one: Outcome) -> str:
+    path = visible(str(one.path))
+    changed = _CHANGED if one.was_changed else ""
+    match one.what:
+        case "restored":
+            return f"{path} restored{changed}"
+        case "removed":
+            return f"{path} removed: it was not there{changed}"
+        case "same":
+            return f"{path} is as it was"
+        case "failed":
+            return f"{path} NOT restored: {one.reason}{changed}"
+
+
+def _fields(one: Outcome) -> dict[str, object]:
+    return {"what": one.what, "was_changed": one.was_changed, "reason": one.reason}
+
+
+def _document(one: Checkpoint) -> dict[str, object]:
+    files = [{"path": visible(kept.path), "was_there": kept.was_there, "bytes": kept.size_bytes} for kept in one.files]
+    return {"number": one.number, "at": one.at, "turn": one.turn, "why": one.why, "files": files}

@@ -1,0 +1,52 @@
+"""Tools whose argument `path` is resolved once, before anybody is asked: the function gets what it led to then."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from talaria.model.tools import ToolSpec
+from talaria.tools.base import AfterCrash, Effect, Scope
+from talaria.tools.function import FunctionInvocation, FunctionTool
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedTool:
+    function: FunctionTool
+    kind: Literal["reads", "writes"]
+    verb: str
+    """What it does to a file, for the question outside the project; empty: nobody is asked."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self.function.spec
+
+    @property
+    def after_crash(self) -> AfterCrash:
+        return self.function.after_crash
+
+    @property
+    def timeout_s(self) -> float | None:
+        return self.function.timeout_s
+
+    def prepare(self, arguments: str, scope: Scope) -> FunctionInvocation:
+        given = self.function.prepare(arguments, scope)
+        path = scope.resolve(getattr(given.arguments, "path"))  # noqa: B009  (its type is made from the function)
+        is_asked = bool(self.verb) and is_outside(path, scope)
+        return replace(
+            given,
+            arguments=msgspec.structs.replace(given.arguments, path=str(path)),
+            effect=Effect(self.kind, (path,)),
+            question=f"{self.verb} {path}, which is outside the project?" if is_asked else None,
+        )
+
+
+def located(kind: Literal["reads", "writes"], verb: str = "") -> Callable[[FunctionTool], LocatedTool]:
+    return lambda function: LocatedTool(function, kind, verb)
+
+
+def is_outside(path: Path, scope: Scope) -> bool:
+    """Of a resolved path: so a link that leads out of the project counts as outside."""
+    return not path.is_relative_to(scope.cwd.resolve())
