@@ -143,7 +143,15 @@ def add(
         raise BadInput(f"There is already a server {name}; change it in config.yaml.")
     if bool(command_line) == bool(url):
         raise BadInput("Say either a command (behind --) or --url.")
-    entry: dict[str, Any] = {"url": url} if url else {"command": command_line[0], "args": list(command_line[1:])}
+    entry: dict[str, Any] = (
+        {"url": url}
+        if url
+        else {
+            "command": command_line[0],
+            "args": list(command_line[1:]),
+            "cwd": str(Path.cwd()),  # where its words meant something
+        }
+    )
     for key, given in (("env", env), ("headers", headers)):
         if given:
             entry[key] = dict(_kept(settings.home, name, item) for item in given)

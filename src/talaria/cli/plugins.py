@@ -214,16 +214,19 @@ def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
 
 def _picked(kind: Kind, offered: list[Choice], chosen: str) -> str | None:
     """By number; None keeps what is chosen."""
-    if not offered or not sys.stdin.isatty():
-        if offered:
-            say(f"Say which: {', '.join(name for name, _ in offered)}.")
+    if not offered or [name for name, _ in offered] == [chosen]:
+        return None
+    if not sys.stdin.isatty():
+        say(f"Say which: {', '.join(name for name, _ in offered)}.")
         return None
     click.echo(f"{_TITLE[kind]}:")
     for number, (name, description) in enumerate(offered, 1):
         click.echo(printable(f"  {number}  {name}{' (chosen)' if name == chosen else ''}  {description}"))
     answer = click.prompt("Number (Enter keeps it)", default="", show_default=False)
-    if not answer.isdecimal() or not 1 <= int(answer) <= len(offered):
+    if not answer:
         return None
+    if not answer.isdecimal() or not 1 <= int(answer) <= len(offered):
+        raise BadInput(f"There is no {answer}; say a number from 1 to {len(offered)}.")
     return offered[int(answer) - 1][0]
 
 

@@ -102,6 +102,22 @@ async def test_call_to_a_server_that_stays_away_says_so(
     )
 
 
+async def test_call_does_not_wait_for_a_program_that_ends_whenever_it_is_started(
+    opened: Open, use: Use, odd: Odd, clock: ManualClock, folder: Path
+) -> None:
+    async with opened(odd=odd("fickle")):
+        pass
+    (folder / "down").touch()
+    async with opened(odd=odd("fickle")) as servers:
+        call = asyncio.ensure_future(use(servers.tools(), "mcp_odd_work"))
+        for pause in (1, 2):
+            await until(lambda pause=pause: clock.slept and clock.slept[-1] == pause)
+            clock.slept.clear()
+            clock.advance(pause)
+        result = await call
+    assert result.text == "Error: The MCP server odd ended with exit code 6; nothing was done."
+
+
 async def test_tools_of_a_server_that_is_away_are_known_from_last_time(
     opened: Open, use: Use, odd: Odd, clock: ManualClock, folder: Path
 ) -> None:
@@ -378,4 +394,4 @@ async def test_missing_package_is_said_with_the_way_out(
         monkeypatch.delitem(sys.modules, name)
     async with opened(odd=odd("fine")) as servers:
         (notice,) = servers.notices
-    assert "pip install 'talaria-agent[mcp]'" in notice
+    assert "-m pip install 'mcp>=2.3,<3'" in notice

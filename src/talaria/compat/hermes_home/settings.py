@@ -75,7 +75,7 @@ def _same(document: Document) -> Iterator[Wish]:
 def _rest(document: Document) -> Iterator[Unfulfillable]:
     """All that is said and not told elsewhere, as deep as we look into it."""
     for server in section(document, "mcp_servers"):
-        yield Unfulfillable(f"mcp_servers.{server}", "it would run a program: add it with `talaria mcp add`")
+        yield Unfulfillable(f"mcp_servers.{server}", "adding a server is trusting it: talaria mcp add")
     for key, value in _spread(document):
         if value not in (None, "", [], {}) and key not in _TOLD_ELSEWHERE and key not in _SAME:
             yield Unfulfillable(key, _PERMISSIONS.get(key, NO_COUNTERPART))

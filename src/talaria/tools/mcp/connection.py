@@ -5,6 +5,7 @@ import asyncio
 import importlib
 import logging
 import math
+import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ SETTLE_S = 1.0
 LEAVE_S = 2.0
 CLOSE_S = 6.0
 MAX_TRIES = 3
-MISSING = "needs a package that is not installed; run: pip install 'talaria-agent[mcp]'"
+MISSING = f"needs a package that is not installed; run: {sys.executable} -m pip install 'mcp>=2.3,<3'"
+MAX_FAILED_STARTS = 3
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,8 @@ class Connection:
         self.listing: Listing | None = None
         """What it offers, as far as known: by the last connection, or by the cache."""
         self.problem = ""
+        self._failures = 0
+        """Attempts in a row that came to nothing."""
         """Why it is away; goes on behind its name."""
         self._file = cache.file_for(home, name, entry)
         self._clock = clock
@@ -104,7 +108,6 @@ class Connection:
             task.exception()  # looked at: whoever asked may have left
 
     async def _run(self) -> None:
-        failures = 0
         while not self._is_closing:
             self._steady_from = math.inf
             try:
@@ -115,14 +118,20 @@ class Connection:
                 log.exception("MCP server %s", self.name)
                 self._away(f"failed: {type(fault).__name__}: {fault}")
             self._tried.set()
-            failures = 0 if self._clock.monotonic() >= self._steady_from else failures + 1
+            self._failures = 0 if self._clock.monotonic() >= self._steady_from else self._failures + 1
+            self._tell()
             if not self._is_closing:
-                await self._clock.sleep(self._pause_s(failures))
+                await self._clock.sleep(self._pause_s())
 
-    def _pause_s(self, failures: int) -> float:
+    def _pause_s(self) -> float:
         if self._is_hopeless:
             return MAX_PAUSE_S
-        return min(2.0 ** (failures - 1), MAX_PAUSE_S) if failures else 0.0
+        return min(2.0 ** (self._failures - 1), MAX_PAUSE_S) if self._failures else 0.0
+
+    @property
+    def _is_given_up(self) -> bool:
+        """Calls do not wait for it: somebody must change something, or its program ends as soon as it is started."""
+        return self._is_hopeless or (self.entry.command is not None and self._failures >= MAX_FAILED_STARTS)
 
     async def _attempt(self) -> None:
         """From the first word to the last. Raises `Away`."""
@@ -237,7 +246,7 @@ class Connection:
 
     async def _present(self) -> Peer:
         while self._peer is None:
-            if self._is_hopeless:
+            if self._is_given_up:
                 raise ToolFailed(f"The MCP server {self.name} {self.problem}; nothing was done.")
             await self._news.wait()
         return self._peer
