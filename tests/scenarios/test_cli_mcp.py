@@ -41,6 +41,15 @@ def test_the_server_of_the_how_to_answers(talaria: Talaria, work: Path) -> None:
     assert listed.stdout == "enabled   almanac  python almanac.py  (config.yaml, 1 tools)\n"
 
 
+def test_the_doctor_tries_each_server(talaria: Talaria, work: Path) -> None:
+    talaria("mcp", "add", "almanac", "--", "python", "almanac.py")
+    talaria("mcp", "add", "gone", "--", "python", "nowhere.py")
+    told = talaria("doctor")
+    assert "  ok  mcp almanac: answers; 1 tools\n" in told.stdout
+    assert "fail  mcp gone: The MCP server gone ended with exit code 2" in told.stdout
+    assert told.returncode == 2
+
+
 def test_the_settings_of_the_how_to_are_understood(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(block("yaml"))
     (tmp_path / ".env").write_text("MCP_TICKETS_AUTHORIZATION='Bearer t'\n")

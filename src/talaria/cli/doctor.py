@@ -18,6 +18,7 @@ from talaria.compose import Settings, open_application, open_store, read_setting
 from talaria.config import paths
 from talaria.config.selection import DEMO
 from talaria.model.errors import TalariaError
+from talaria.tools.mcp.entries import ServerEntry
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -56,6 +57,8 @@ def _examine(home: Path) -> Iterator[Finding]:
         yield _examined("model", lambda: _model(settings))
     if settings is not None and settings.config.wants_plugins:
         yield from _plugins(settings)
+    if settings is not None and settings.config.all_mcp_servers:
+        yield from _mcp(settings)
 
 
 def _home(home: Path) -> Finding:
@@ -93,6 +96,20 @@ def _plugins(settings: Settings) -> Iterator[Finding]:
         return
     yield Finding("plugins", "ok", f"loaded: {', '.join(loaded) or 'none'}")
     yield from (Finding(f"plugin {key}" if key else "plugins", "warn", problem) for key, problem in problems)
+
+
+def _mcp(settings: Settings) -> Iterator[Finding]:
+    """Each server that is named, tried."""
+    for name, entry in settings.config.all_mcp_servers.items():
+        if entry.enabled:
+            yield _examined(f"mcp {name}", lambda name=name, entry=entry: _server(settings, name, entry))
+
+
+async def _server(settings: Settings, name: str, entry: ServerEntry) -> Finding:
+    from talaria.cli.mcp import tried  # noqa: PLC0415
+
+    tools, notices = await tried(settings, name, entry)
+    return Finding(f"mcp {name}", "warn" if notices else "ok", " ".join(notices) or f"answers; {len(tools)} tools")
 
 
 async def _model(settings: Settings) -> Finding:

@@ -72,7 +72,7 @@ def test(ctx: click.Context, name: str, as_json: bool) -> None:
         settings = surroundings.settings(ctx)
         entry = _named(settings, name)
         began = time.monotonic()
-        tools, notices = asyncio.run(_tried(settings, name, entry))
+        tools, notices = asyncio.run(tried(settings, name, entry))
         seconds = time.monotonic() - began
     if as_json:
         print_json({"ok": True, "server": name, "seconds": round(seconds, 3), "tools": tools, "notices": notices})
@@ -84,7 +84,7 @@ def test(ctx: click.Context, name: str, as_json: bool) -> None:
         say(f"! {notice}")
 
 
-async def _tried(settings: Settings, name: str, entry: ServerEntry) -> tuple[dict[str, str], tuple[str, ...]]:
+async def tried(settings: Settings, name: str, entry: ServerEntry) -> tuple[dict[str, str], tuple[str, ...]]:
     """Names and descriptions of its tools. Raises `OperatorError`."""
     wanted = {name: msgspec.structs.replace(entry, enabled=True)}
     async with open_servers(wanted, settings.home, SystemClock(), settings.environment) as servers:
