@@ -1,7 +1,6 @@
 """Notices a model that repeats a call and gets the same outcome: first advice, then the end of the turn's rounds."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import msgspec
 
@@ -10,8 +9,7 @@ from talaria.model.messages import ToolCall, ToolResult
 _ADVICE = "\n\n[This exact call has had this exact outcome {count} times. Do something else, or say what is wrong.]"
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """After how many rounds with the same outcome the model is advised, and stopped."""
 
     advise_at: int

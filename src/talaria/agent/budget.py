@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,8 +18,7 @@ from talaria.store.base import Amount, Released, Spending, Spent, Totals
 from talaria.waiting import completed
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """Who pays, and where it is written down."""
 
     spending: Spending

@@ -1,7 +1,8 @@
 """What becomes of the calls that a crash left open. Pure: told from the rows, the tools' declarations and the time."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall, ToolResult
@@ -17,25 +18,21 @@ UNKNOWN = (
 NOT_STARTED = "Not started: the work was interrupted before this call began. Call again if it is still wanted."
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Nothing has happened yet: run it, if the gate passes anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunAgain:
+class RunAgain(msgspec.Struct, frozen=True):
     """It had started, and the tool declares that running it again is right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """It does not run; this is its result."""
 
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """It ran to its end before the crash; only the message is missing."""
 
     result: ToolResult

@@ -4,7 +4,7 @@ In this order: mend the request, shorten it, another key, wait and ask again, fr
 give up.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from talaria.model.errors import ProviderFailure, Repair
 from talaria.providers.treatment import TREATMENTS, Treatment
@@ -16,51 +16,42 @@ SHORT_WAIT_S = 10.0
 """For so long a key that is asked to slow down is waited for, even if there is another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Mend:
+class Mend(msgspec.Struct, frozen=True):
     repair: Repair
 
 
-@dataclass(frozen=True, slots=True)
-class Compact:
+class Compact(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshKey:
+class RefreshKey(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class RotateKey:
+class RotateKey(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Reconnect:
+class Reconnect(msgspec.Struct, frozen=True):
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class FallBack:
+class FallBack(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(msgspec.Struct, frozen=True):
     pass
 
 
 Decision = Retry | Mend | Compact | RefreshKey | RotateKey | Reconnect | FallBack | GiveUp
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """Where a turn stands on its route when a call fails."""
 
     failures: int = 1

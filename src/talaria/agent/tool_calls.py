@@ -6,7 +6,8 @@ kept from running, the turn's closing says so.
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from talaria.agent.hooks import Block, Change, Doubt
 from talaria.agent.interrupted import Close, Ended, Run, RunAgain, Verdict, unknown
@@ -41,8 +42,7 @@ async def run_calls(
         await batch.run_together(group)
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(msgspec.Struct, frozen=True):
     """One call with what is to be done about it."""
 
     call: ToolCall

@@ -5,9 +5,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from talaria import __version__
 from talaria.cli import exits
@@ -36,8 +37,7 @@ from talaria.waiting import completed, in_thread
 MAX_INJECTED = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     format: Format
     is_one_shot: bool
     model: str | None

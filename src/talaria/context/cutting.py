@@ -4,7 +4,8 @@ A call and its results are never parted, and the person's last message always st
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.providers.history import size_tokens
@@ -15,8 +16,7 @@ TAIL_STRETCH = 1.5
 MIN_TAIL_MESSAGES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """`messages[head:tail]` may go, except the one that is pinned."""
 
     head: int

@@ -2,8 +2,9 @@
 release to release; a list of our own does not.
 """
 
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+
+import msgspec
 
 from talaria.model.errors import BadConfig, ToolFailed
 from talaria.net.urls import host_of
@@ -62,8 +63,7 @@ def is_public(address: Address) -> bool:
     return address in _GLOBAL_V6 and not any(address in network for network in _SPECIAL_V6)
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True):
     """Where a fetch may go: to the public internet, and to what is listed."""
 
     names: frozenset[str] = frozenset()

@@ -8,8 +8,9 @@ are private *here*, are still refused; where the proxy ends up is for the proxy 
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
@@ -36,8 +37,7 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(msgspec.Struct, frozen=True):
     url: str
     """Where it was found in the end."""
     status: int

@@ -3,10 +3,11 @@ that no two readers of one text can disagree about its host.
 """
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Literal
 from urllib.parse import quote, urljoin
+
+import msgspec
 
 from talaria.model.errors import ToolFailed
 
@@ -24,8 +25,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
-class WebUrl:
+class WebUrl(msgspec.Struct, frozen=True):
     scheme: Literal["http", "https"]
     host: str
     """A name in lower-case ASCII without a dot at its end, or an address (IPv6 without brackets)."""

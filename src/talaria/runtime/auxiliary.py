@@ -3,7 +3,6 @@ cost. It walks a route of its own, whose last resort is the conversation's."""
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -32,8 +31,7 @@ THINKING_STRETCH = 4
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Auxiliary:
+class Auxiliary(msgspec.Struct, frozen=True):
     purpose: str
     route: Route
     upstream: Upstream
@@ -82,8 +80,7 @@ class Auxiliary:
             log.warning("%s not booked: %s", self.purpose, fault)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSummariser:
+class SessionSummariser(msgspec.Struct, frozen=True):
     """Summarises one conversation, at its cost."""
 
     auxiliary: Auxiliary

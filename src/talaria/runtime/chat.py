@@ -1,29 +1,27 @@
 """The port of slash commands: the chat they act on, and what they want done."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from talaria.model.ids import SessionId
 from talaria.store.base import Session
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(msgspec.Struct, frozen=True):
     """Tell the person."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """Run a turn with this message of the person."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(msgspec.Struct, frozen=True):
     """Close the chat."""
 
 

@@ -5,9 +5,10 @@ No two commands answer to one word. Pure but for `obey`, which a surface calls w
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
+
+import msgspec
 
 from talaria.model.errors import OperatorError
 from talaria.runtime.chat import Ask, Chat, Outcome, Say
@@ -42,8 +43,7 @@ class UnfitName(OperatorError):
     """Not every keyboard and platform has the signs of this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     name: str
     description: str
     category: Category
@@ -63,23 +63,20 @@ class Command:
         return not (self.gateway_only if surface == "terminal" else self.cli_only)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """A command was given."""
 
     command: Command
     argument: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """No command: words for the model."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unclear:
+class Unclear(msgspec.Struct, frozen=True):
     """No command answers to this word, or several might; `str()` of it is one clear sentence."""
 
     word: str
@@ -215,7 +212,9 @@ def _fit(command: Command) -> Command:
     for word in (name, *aliases):
         if not _FIT.fullmatch(word):
             raise UnfitName(f"No command can be called {word!r}: only a to z, digits and hyphens are fit for one.")
-    return replace(command, name=name, aliases=aliases, description=" ".join(command.description.split()))
+    return msgspec.structs.replace(
+        command, name=name, aliases=aliases, description=" ".join(command.description.split())
+    )
 
 
 def _whose(command: Command) -> str:

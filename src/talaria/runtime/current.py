@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+import msgspec
 
 from talaria.model.ids import SessionId
 from talaria.tools.executor import Executor
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     session: SessionId
     conversation: str
     platform: str

@@ -1,15 +1,15 @@
 """A turn's access to the ledger: it waits out a store that is not well, as its recorder does."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from talaria.model.ids import HoldId, OwnerId, SessionId
 from talaria.runtime.recorder import Recorder
 from talaria.store.base import Amount, Released, Spending, Spent, Totals, UsageKey, UsageRow
 
 
-@dataclass(frozen=True, slots=True)
-class PatientSpending:
+class PatientSpending(msgspec.Struct, frozen=True):
     spending: Spending
     recorder: Recorder
 

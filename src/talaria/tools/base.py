@@ -1,8 +1,9 @@
 """The tool port. A tool says what it is, checks its arguments, and tells what a call would touch before it runs."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
 
 from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId, SessionId
@@ -12,8 +13,7 @@ AfterCrash = Literal["repeat", "keyed", "once"]
 """What recovery may do with a call that had started: run it again, run it again under the same key, never again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """What a call touches, so that calls which do not clash can run at the same time."""
 
     kind: Literal["reads", "writes", "independent", "exclusive"]
@@ -40,8 +40,7 @@ def _overlap(some: tuple[Path, ...], others: tuple[Path, ...]) -> bool:
     return any(a == b or a in b.parents or b in a.parents for a in some for b in others)
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """Where the calls of one session run."""
 
     session: SessionId
@@ -64,8 +63,7 @@ class Scope:
             raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """One execution of a call. `key` is the same again when recovery repeats it."""
 
     call: CallId

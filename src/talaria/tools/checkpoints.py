@@ -6,7 +6,6 @@ was before that turn, and makes a checkpoint of what it replaces.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,8 +29,7 @@ def checkpoint_folder(home: Path, session: SessionId) -> Path:
     return home / "checkpoints" / safe[:120]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of one file."""
 
     path: Path
@@ -41,16 +39,14 @@ class Outcome:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     number: int
     outcomes: tuple[Outcome, ...]
     kept_as: int | None
     """The checkpoint of what was replaced; None: nothing was."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(msgspec.Struct, frozen=True):
     """A file on its way back."""
 
     path: Path
@@ -150,7 +146,7 @@ class Checkpoints:
         for one in since:
             for kept in one.files:
                 target = found.get(kept.path) or _Target(Path(kept.path), one.number, kept, "")
-                found[kept.path] = replace(target, left=kept.left)
+                found[kept.path] = msgspec.structs.replace(target, left=kept.left)
         return tuple(found.values())
 
     def _looked_at(self, target: _Target) -> Found | Outcome | None:

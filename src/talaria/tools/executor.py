@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from talaria.model.errors import ModelCorrectable, ToolFailed
 from talaria.model.messages import ToolCall, ToolResult
@@ -16,8 +17,7 @@ MAX_ERROR_CHARS = 8_000
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A call that may run: its tool exists and its arguments are right."""
 
     call: ToolCall

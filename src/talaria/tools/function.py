@@ -9,7 +9,6 @@ A parameter annotated `Run` receives the execution's surroundings and is not sho
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints, overload
 
 import msgspec
@@ -31,8 +30,7 @@ def path_effect(kind: Literal["reads", "writes"]) -> Callable[[Any, Scope], Effe
     return lambda arguments, scope: Effect(kind, (scope.resolve(arguments.path),))
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionTool:
+class FunctionTool(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
     spec: ToolSpec
     arguments: type[msgspec.Struct]
@@ -55,8 +53,7 @@ class FunctionTool:
         return self.function(*args, **kwargs)
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionInvocation:
+class FunctionInvocation(msgspec.Struct, frozen=True):
     tool: FunctionTool
     arguments: msgspec.Struct
     effect: Effect

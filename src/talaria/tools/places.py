@@ -8,9 +8,10 @@ import os
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from talaria.files import FOLDER, open_in, replace_in
 
@@ -18,8 +19,7 @@ Stamp = tuple[int, int, int, int]
 """Device, inode, size, time of change in ns: other than before means that somebody has changed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What a file holds."""
 
     content: bytes

@@ -4,12 +4,12 @@ import json
 import os
 import stat
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from talaria.model.errors import BadInput
 from talaria.model.ids import CallId, SessionId

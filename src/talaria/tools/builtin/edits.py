@@ -1,7 +1,6 @@
 """Changing a text by replacing pieces of it, one after the other: all of them, or none. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
 
@@ -24,8 +23,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all: Annotated[bool, msgspec.Meta(description="Replace every occurrence.")] = False
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(msgspec.Struct, frozen=True):
     text: str
     count: int
     """How many pieces were replaced."""

@@ -1,7 +1,6 @@
 """Tools whose argument `path` is resolved once, before anybody is asked: the function gets what it led to then."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +11,7 @@ from talaria.tools.base import AfterCrash, Effect, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedTool:
+class LocatedTool(msgspec.Struct, frozen=True):
     function: FunctionTool
     kind: Literal["reads", "writes"]
     verb: str
@@ -35,7 +33,7 @@ class LocatedTool:
         given = self.function.prepare(arguments, scope)
         path = scope.resolve(getattr(given.arguments, "path"))  # noqa: B009  (its type is made from the function)
         is_asked = bool(self.verb) and is_outside(path, scope)
-        return replace(
+        return msgspec.structs.replace(
             given,
             arguments=msgspec.structs.replace(given.arguments, path=str(path)),
             effect=Effect(self.kind, (path,)),

@@ -1,17 +1,17 @@
 """Where a piece of text stands in another: literally, or line by line without regard to white space. Pure."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
+
+import msgspec
 
 MAX_COMPARED_LINES = 5_000
 MAX_COMPARED_CHARS = 200
 _LIKELY = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     start: int
     end: int
     new: str

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
+
+import msgspec
 
 from talaria.model.entries import MessageAdded, Recorded, TurnStarted, Undone
 from talaria.model.errors import BadArguments, ToolFailed
@@ -71,8 +72,7 @@ def _bounded(limit: int) -> int:
     return min(max(1, limit), MAX_LIMIT)
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Said(msgspec.Struct, frozen=True):
     """A message as it is shown and searched."""
 
     number: int

@@ -2,9 +2,10 @@
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+import msgspec
 
 from talaria.model.ids import SessionId
 from talaria.tools.places import Found, Stamp
@@ -13,8 +14,7 @@ MAX_SESSIONS = 64
 MAX_FILES = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(msgspec.Struct, frozen=True):
     stamp: Stamp
     sha256: str
 

@@ -1,7 +1,6 @@
 """The port of search services, and what their answers have in common."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -20,8 +19,7 @@ MAX_SNIPPET_CHARS = 500
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """One line each; whatever the service sent."""
 
     title: str
