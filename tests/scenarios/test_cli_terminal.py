@@ -288,3 +288,15 @@ def test_slash_commands_are_obeyed(open_terminal: Callable[..., Terminal], serve
         terminal.see(answer)
     terminal.type("/quit\n")
     assert terminal.end() == 0
+
+
+def test_the_tab_key_completes_a_command(open_terminal: Callable[..., Terminal], server: ModelServer) -> None:
+    terminal = open_terminal()
+    terminal.see("custom:test-model · session ")
+    terminal.see("› ")
+    terminal.type("/stat\t")
+    terminal.see("/status ")
+    terminal.type("\n")
+    terminal.see("model custom:test-model")
+    terminal.type("/quit\n")
+    assert terminal.end() == 0

@@ -133,12 +133,17 @@ class Conversation:
         """Turn after turn until the input ends; the code of the last one that failed."""
         self._greet()
         code = self._finish_interrupted()
-        for line in lines(is_interactive=self._options.is_interactive):
+        for line in lines(is_interactive=self._options.is_interactive, complete=self._completions):
             ended = self._heed(line)
             if ended is None:
                 break
             code = self._heed_injected() or ended or code
         return exits.DONE if self._options.is_interactive else code
+
+    def _completions(self, begun: str) -> list[str]:
+        if not begun.startswith("/") or " " in begun:
+            return []
+        return [f"/{word} " for word, _ in self._commands.completions(begun)]
 
     @property
     def session(self) -> SessionId:

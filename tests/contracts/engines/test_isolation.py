@@ -91,6 +91,21 @@ async def test_what_cannot_be_copied_is_shared_and_that_is_told(
         assert one.notices == ["Context engine made cannot be copied: all conversations here share one."]
 
 
+async def test_leaving_one_conversation_does_not_end_an_engine_that_others_share(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    ends = "    ended = 0\n    def shutdown(self): self.ended += 1\n"
+    status = "    def get_status(self): return {'ended': self.ended}\n"
+    install("made", ENGINE.format(body=LOCKED + ends + status) + SAME)
+    async with world(enabled=("made",), engine="made") as one:
+        left, right = one.session("left"), one.session("right")
+        server.say("a", "b")
+        await one.ask(left)
+        await one.ask(right)
+        await left.close()
+        assert (await right.context_status())["ended"] == 0
+
+
 async def test_hooks_that_an_engine_puts_into_the_table_itself_are_not_doubled(
     world: OpenWorld, install: Install, server: ModelServer
 ) -> None:

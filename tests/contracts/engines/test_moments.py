@@ -291,3 +291,56 @@ async def test_ctrl_c_while_an_engine_opens_leaves_at_once(
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(asking, 10)
         release()
+
+
+MEMORY = """
+from agent.memory_provider import MemoryProvider
+
+class Memory(MemoryProvider):
+    name = "elephant"
+    def is_available(self): return True
+    def initialize(self, session_id, **facts): pass
+    def get_tool_schemas(self): return []
+    def on_pre_compress(self, messages): return "Rex is a beagle"
+
+def register(ctx):
+    ctx.register_memory_provider(Memory())
+"""
+
+
+async def test_what_the_memory_wants_to_be_kept_reaches_the_engine(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    noted = 'self._note("compress", focus_topic=focus_topic, force=force)'
+    install("recorder", changed((noted, 'self._note("compress", memory_context)')))
+    install("elephant", MEMORY)
+    async with world(enabled=("recorder", "elephant"), engine="recorder", memory={"provider": "elephant"}) as one:
+        live = one.session()
+        await grown(one, live, server)
+        assert await live.compact()
+        assert calls(one.home, "compress")[0][1] == ["Rex is a beagle"]
+
+
+async def test_an_engine_that_is_cooling_down_is_left_alone(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    body = """def get_active_compression_failure_cooldown(self): return 60
+def should_compress(self, prompt_tokens=None): return True
+def compress(self, messages, current_tokens=None): raise AssertionError("asked")"""
+    install("odd", odd(body))
+    async with world(enabled=("odd",), engine="odd") as one:
+        live = one.session()
+        await grown(one, live, server)
+        assert one.notices == []
+
+
+async def test_an_engine_that_says_that_it_is_not_available_is_not_used(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    install("odd", odd("def is_available(self): return False"))
+    async with world(enabled=("odd",), engine="odd") as one:
+        server.say("hello")
+        assert (await one.ask(one.session())).text == "hello"
+        assert one.notices == [
+            "Context engine odd says that it is not available. Talaria's own takes over for this turn."
+        ]
