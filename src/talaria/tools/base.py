@@ -7,7 +7,9 @@ import msgspec
 
 from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId, SessionId
+from talaria.model.messages import Image
 from talaria.model.tools import ToolSpec
+from talaria.tools.person import Person
 
 AfterCrash = Literal["repeat", "keyed", "once"]
 """What recovery may do with a call that had started: run it again, run it again under the same key, never again."""
@@ -40,6 +42,26 @@ def _overlap(some: tuple[Path, ...], others: tuple[Path, ...]) -> bool:
     return any(a == b or a in b.parents or b in a.parents for a in some for b in others)
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """What a call would do to the world, told before it runs: on this the gate decides. Paths are resolved."""
+
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """It would reach."""
+    command: str | None = None
+    """Of a shell."""
+    is_confined: bool = True
+    """False: it runs code on this machine outside of any sandbox."""
+    sends: bool = False
+    """It tells somebody outside something, or acts there."""
+    is_untrusted: bool = False
+    """What it brings back was written by strangers."""
+
+
+NOTHING = Claim()
+
+
 class Scope(msgspec.Struct, frozen=True):
     """Where the calls of one session run."""
 
@@ -49,6 +71,8 @@ class Scope(msgspec.Struct, frozen=True):
     """Folder for output too long for the model: `spill/SESSION` of a home."""
     turn: str = ""
     """Which turn the calls belong to; empty: not known."""
+    person: Person | None = None
+    """Who can be asked; None: nobody is there."""
 
     @property
     def checkpoints(self) -> Path:
@@ -79,17 +103,26 @@ class Run(msgspec.Struct, frozen=True):
         return self.scope.spill / f"{safe[:80]}-{what}.txt"
 
 
+class Shown(msgspec.Struct, frozen=True):
+    """A result that is to be looked at, too."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+
+
 class Invocation(Protocol):
     """A call whose arguments have been checked."""
 
     @property
     def effect(self) -> Effect: ...
     @property
+    def claim(self) -> Claim: ...
+    @property
     def question(self) -> str | None:
         """What a person is asked before it runs, where somebody is there to ask; None: nothing to ask."""
         ...
 
-    async def run(self, run: Run) -> str:
+    async def run(self, run: Run) -> str | Shown:
         """Raises `ToolFailed` with a sentence for the model."""
         ...
 

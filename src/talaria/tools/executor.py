@@ -8,7 +8,7 @@ import msgspec
 from talaria.model.errors import ModelCorrectable, ToolFailed
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.tools.approval import Gate
-from talaria.tools.base import Invocation, Run, Scope, Tool
+from talaria.tools.base import Invocation, Run, Scope, Shown, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
 
@@ -56,8 +56,9 @@ class Executor:
         call = prepared.call
         run = Run(call.id, self._scope)
         try:
-            text = await self._run(prepared, run)
-            return ToolResult(call.id, call.name, cap(text, run.spill("result")))
+            result = await self._run(prepared, run)
+            shown = result if isinstance(result, Shown) else Shown(result)
+            return ToolResult(call.id, call.name, cap(shown.text, run.spill("result")))
         except ModelCorrectable as failure:
             return failed(call, str(failure))
         except asyncio.CancelledError:
@@ -68,7 +69,7 @@ class Executor:
             log.exception("tool %s broke", call.name)
             return failed(call, f"{call.name} broke: {type(fault).__name__}: {fault}")
 
-    async def _run(self, prepared: Prepared, run: Run) -> str:
+    async def _run(self, prepared: Prepared, run: Run) -> str | Shown:
         limit = prepared.tool.timeout_s
         deadline = asyncio.timeout(limit)
         try:

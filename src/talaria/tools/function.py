@@ -15,13 +15,14 @@ import msgspec
 
 from talaria.model.errors import BadArguments
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import EXCLUSIVE, AfterCrash, Effect, Run, Scope
+from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Shown
 from talaria.waiting import in_thread
 
 DEFAULT_TIMEOUT_S = 420.0
 
 EffectOf = Effect | Callable[[Any, Scope], Effect]
 """Fixed, or told from the arguments (an object with one attribute per parameter)."""
+ClaimOf = Claim | Callable[[Any, Scope], Claim]
 Question = Callable[[Any], str | None]
 
 
@@ -39,6 +40,7 @@ class FunctionTool(msgspec.Struct, frozen=True):
     effect: EffectOf
     question: Question
     timeout_s: float | None
+    claim: ClaimOf = NOTHING
 
     def prepare(self, arguments: str, scope: Scope) -> "FunctionInvocation":
         try:
@@ -46,7 +48,8 @@ class FunctionTool(msgspec.Struct, frozen=True):
         except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
             raise BadArguments(f"The arguments of {self.spec.name} are not right: {fault}.") from fault
         effect = self.effect if isinstance(self.effect, Effect) else self.effect(decoded, scope)
-        return FunctionInvocation(self, decoded, effect, self.question(decoded))
+        claim = self.claim if isinstance(self.claim, Claim) else self.claim(decoded, scope)
+        return FunctionInvocation(self, decoded, effect, self.question(decoded), claim)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for those who call it directly."""
@@ -58,8 +61,9 @@ class FunctionInvocation(msgspec.Struct, frozen=True):
     arguments: msgspec.Struct
     effect: Effect
     question: str | None
+    claim: Claim = NOTHING
 
-    async def run(self, run: Run) -> str:
+    async def run(self, run: Run) -> str | Shown:
         named = {name: getattr(self.arguments, name) for name in self.arguments.__struct_fields__}
         if self.tool.run_parameter is not None:
             named[self.tool.run_parameter] = run
@@ -67,7 +71,8 @@ class FunctionInvocation(msgspec.Struct, frozen=True):
             returned: Awaitable[object] = self.tool.function(**named)
         else:
             returned = in_thread(lambda: self.tool.function(**named))
-        return _as_text(await returned)
+        result = await returned
+        return result if isinstance(result, Shown) else _as_text(result)
 
 
 def _no_question(_: Any) -> None:
@@ -82,6 +87,7 @@ def tool(
     effect: EffectOf = EXCLUSIVE,
     question: Question = _no_question,
     timeout_s: float | None = DEFAULT_TIMEOUT_S,
+    claim: ClaimOf = NOTHING,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 @overload
 def tool(
@@ -92,6 +98,7 @@ def tool(
     effect: EffectOf = EXCLUSIVE,
     question: Question = _no_question,
     timeout_s: float | None = DEFAULT_TIMEOUT_S,
+    claim: ClaimOf = NOTHING,
 ) -> FunctionTool: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -101,6 +108,7 @@ def tool(
     effect: EffectOf = EXCLUSIVE,
     question: Question = _no_question,
     timeout_s: float | None = DEFAULT_TIMEOUT_S,
+    claim: ClaimOf = NOTHING,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of a typed function, sync (it runs in a thread) or async. Use bare or with arguments.
 
@@ -112,7 +120,7 @@ def tool(
         spec = ToolSpec(
             name or function.__name__, inspect.cleandoc(function.__doc__ or ""), msgspec.Raw(_schema(arguments))
         )
-        return FunctionTool(function, spec, arguments, run_parameter, after_crash, effect, question, timeout_s)
+        return FunctionTool(function, spec, arguments, run_parameter, after_crash, effect, question, timeout_s, claim)
 
     return make if function is None else make(function)
 

@@ -10,7 +10,7 @@ import msgspec
 from talaria.foreign import as_text
 from talaria.model.errors import BadArguments
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import EXCLUSIVE, AfterCrash, Effect, Run, Scope, Tool
+from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Tool
 from talaria.tools.function import DEFAULT_TIMEOUT_S
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -49,6 +49,7 @@ class SchemaTool:
     after_crash: AfterCrash = "once"
     effect: Effect = EXCLUSIVE
     timeout_s: float | None = DEFAULT_TIMEOUT_S
+    claim: Claim = NOTHING
 
     def prepare(self, arguments: str, scope: Scope) -> "SchemaInvocation":  # noqa: ARG002
         try:
@@ -67,6 +68,10 @@ class SchemaInvocation:
     @property
     def effect(self) -> Effect:
         return self.tool.effect
+
+    @property
+    def claim(self) -> Claim:
+        return self.tool.claim
 
     async def run(self, run: Run) -> str:
         return await self.tool.handler(self.arguments, run)

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import AfterCrash, Effect, Scope
+from talaria.tools.base import AfterCrash, Claim, Effect, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
 
 
@@ -37,8 +37,15 @@ class LocatedTool(msgspec.Struct, frozen=True):
             given,
             arguments=msgspec.structs.replace(given.arguments, path=str(path)),
             effect=Effect(self.kind, (path,)),
+            claim=_claim(self.kind, path, scope),
             question=f"{self.verb} {path}, which is outside the project?" if is_asked else None,
         )
+
+
+def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
+    if kind == "writes":
+        return Claim(writes=(path,))
+    return Claim(reads=(path,), is_untrusted=is_outside(path, scope))
 
 
 def located(kind: Literal["reads", "writes"], verb: str = "") -> Callable[[FunctionTool], LocatedTool]:

@@ -2,13 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 from talaria.model.errors import BadArguments
 from talaria.model.ids import SessionId
 from talaria.net.fetch import Fetch, Fetched
 from talaria.net.web import WebSettings
-from talaria.tools.base import INDEPENDENT, Run, Tool
+from talaria.tools.base import INDEPENDENT, Claim, Run, Scope, Tool
 from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, Hit
 from talaria.tools.builtin.web_search.choice import choose
 from talaria.tools.function import tool
@@ -30,7 +31,7 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
     backend = choose(fetch, environment, settings.search_backend)
     kept: OrderedDict[_Key, str] = OrderedDict()
 
-    @tool(after_crash="repeat", effect=INDEPENDENT)
+    @tool(after_crash="repeat", effect=INDEPENDENT, claim=_reaching)
     async def web_fetch(
         url: Annotated[str, "The address, with https:// or http://."],
         run: Run,
@@ -49,7 +50,7 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
             kept.popitem(last=False)
         return _piece(text, max(0, offset))
 
-    @tool(after_crash="repeat", effect=INDEPENDENT)
+    @tool(after_crash="repeat", effect=INDEPENDENT, claim=Claim(is_untrusted=True))
     async def web_search(
         query: Annotated[str, "What to search for."],
         limit: Annotated[int, f"How many results at most; never more than {MAX_HITS}."] = 5,
@@ -64,6 +65,16 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
         return "\n\n".join([_framed(f"From {backend.name}"), *shown]) if shown else "[nothing found]"
 
     return web_fetch, web_search
+
+
+def _reaching(arguments: Any, _: Scope) -> Claim:
+    """An address that cannot be read has no host: the fetch itself refuses it."""
+    url: str = arguments.url
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        host = ""
+    return Claim(hosts=(host,), is_untrusted=True)
 
 
 def _framed(source: str) -> str:

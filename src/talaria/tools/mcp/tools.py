@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import AfterCrash, Effect, Run, Scope, Tool
+from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Tool
 from talaria.tools.mcp.connection import Connection
 from talaria.tools.mcp.names import named
 from talaria.tools.mcp.offers import Offer
@@ -48,6 +48,10 @@ class McpInvocation:
     @property
     def effect(self) -> Effect:
         return self.tool.offer.effect
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(sends=not self.tool.offer.is_reading, is_untrusted=True)
 
     @property
     def question(self) -> str | None:

@@ -1,0 +1,31 @@
+"""The person behind a conversation, as far as tools may turn to them. Where nobody is there, the answer is no."""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+Answer = Literal["no", "once", "session", "always"]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What is to be allowed or not."""
+
+    id: str
+    tool: str
+    text: str
+    """What would be done, word for word; a screen shows control signs in it as escapes."""
+    reason: str = ""
+    """Why it is asked."""
+    may_last: bool = True
+    """Whether a yes can also be for the session, or for good."""
+
+
+class Person(Protocol):
+    async def allow(self, question: Question) -> Answer:
+        """Waits for the answer; may be cancelled, which means no."""
+        ...
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        """One of `choices`, or words of their own; None: no answer."""
+        ...
