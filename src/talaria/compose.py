@@ -12,6 +12,7 @@ from talaria.config import paths, routes
 from talaria.config.load import load
 from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import environment as read_environment
+from talaria.config.secrets import known_secrets
 from talaria.config.selection import DEMO, Choice, choose, endpoint
 from talaria.connections import Connections, local_choice
 from talaria.context.base import Keeper
@@ -21,6 +22,7 @@ from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
 from talaria.model.errors import TalariaError
 from talaria.model.ids import OwnerId, SessionId, new_session_id
+from talaria.model.redaction import Redactor
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
@@ -31,13 +33,18 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
-from talaria.tools.approval import Gate, OpenGate
+from talaria.tools.approval import Gate
 from talaria.tools.base import Tool
+from talaria.tools.gate import PolicyGate
+from talaria.tools.person import Person
+from talaria.tools.policy import Policy
+from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.extensions import Extensions
+    from talaria.hands import Hands
     from talaria.tools.mcp.servers import Servers
 
 log = logging.getLogger(__name__)
@@ -55,11 +62,14 @@ class Settings:
     home: Path
     config: Config
     environment: Mapping[str, str]
+    redactor: Redactor = field(default_factory=Redactor)
+    """Knows the secrets of both; one for all."""
 
 
 def read_settings(home: Path) -> Settings:
     environment = read_environment(paths.secrets_file(home))
-    return Settings(home, load(paths.config_file(home), environment), environment)
+    config = load(paths.config_file(home), environment)
+    return Settings(home, config, environment, Redactor(known_secrets(environment, config)))
 
 
 def open_store(home: Path, clock: Clock | None = None) -> SqliteStore:
@@ -84,6 +94,8 @@ class Application:
     """Slash commands, those of plugins among them."""
     extensions: "Extensions | None" = None
     mcp: "Servers | None" = None
+    hands: "Hands | None" = None
+    """None: an embedding program brings its own tools."""
 
     def session(
         self,
@@ -92,13 +104,17 @@ class Application:
         id: SessionId | None = None,
         cwd: Path,
         origin: TurnOrigin,
-        gate: Gate | None = None,
+        person: Person | None = None,
+        is_asking: bool = True,
         max_rounds: int | None = None,
         instructions: str = "",
         platform: str = "cli",
         conversation: str = "",
     ) -> LiveSession:
-        """A conversation: that of `row`, or a new one (under `id`, if given)."""
+        """A conversation: that of `row`, or a new one (under `id`, if given).
+
+        `person` can be asked; without one, what would be asked about is refused, unless `is_asking` is False.
+        """
         config = self.settings.config
         setup = Setup(
             route=self.route,
@@ -122,10 +138,28 @@ class Application:
             owner=self.owner,
             upstream=self.upstream,
             toolbox=self.toolbox.joined(self.mcp.tools()) if self.mcp else self.toolbox,
-            gate=gate or OpenGate(),
+            gate=self._gate(session, setup.person, person, is_asking=is_asking),
             clock=self.clock,
             keeper=self._keeper(session, setup.person),
             hooks=extensions.hooks() if extensions else None,
+            person=person,
+            belongings=self.hands,
+            redactor=self.settings.redactor,
+        )
+
+    def _gate(self, session: SessionId, requester: str, person: Person | None, *, is_asking: bool) -> Gate:
+        approvals = self.settings.config.approvals
+        return PolicyGate(
+            Policy(approvals, Protected(Path.home().resolve(), self.settings.home.resolve())),
+            self.store.approvals,
+            self.store.grants,
+            session=session,
+            owner=self.owner,
+            requester=requester,
+            person=person,
+            clock=self.clock,
+            timeout_s=approvals.timeout_s,
+            is_asking=is_asking and approvals.mode == "manual",
         )
 
     def _keeper(self, session: SessionId, person: str) -> Keeper | None:
@@ -152,6 +186,7 @@ class Application:
             self.clock,
             limits(config),
             config.agent.api_max_retries,
+            self.settings.redactor,
         )
 
 
@@ -191,6 +226,7 @@ async def open_application(
             extensions = await stack.enter_async_context(_extensions(settings, clock, commands))
             config = extensions.with_providers(settings.config, settings.environment)
             settings = replace(settings, config=config)
+            settings.redactor.learn(known_secrets({}, config))
         choice = choose(settings.config, settings.environment, model)
         choice = choice or await local_choice(settings.config, settings.environment, clock)
         planned = _planned(choice or Choice(DEMO), settings)
@@ -200,10 +236,16 @@ async def open_application(
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
-        toolbox = Toolbox(builtin_tools(store, settings, clock) if tools is None else tools)
+        hands = None
+        if tools is None:
+            hands = _hands(settings, store, clock)
+            stack.push_async_callback(hands.aclose)
+        own = hands.tools if hands else tuple(tools or ())
+        toolbox, brought = Toolbox(own, settings.config.tools), ()
         if extensions is not None:
             extensions.settle(frozenset(toolbox.names))
             toolbox = toolbox.without(extensions.brought.overrides)
+            brought = tuple(one.tool for one in extensions.brought.tools)
         mcp, said = await _servers(settings, clock, stack) if tools is None else (None, ())
         app = Application(
             settings,
@@ -218,10 +260,12 @@ async def open_application(
                 *planned.left_out,
                 *(extensions.notices if extensions else ()),
                 *said,
+                *settings.config.tools.strangers((*own, *brought)),
             ),
             commands=commands,
             extensions=extensions,
             mcp=mcp,
+            hands=hands,
         )
         if extensions is not None:
             extensions.services.auxiliary = app.plugin_auxiliary
@@ -232,6 +276,24 @@ def _extensions(settings: Settings, clock: Clock, commands: Commands) -> Abstrac
     from talaria.extensions import open_extensions  # noqa: PLC0415  (who has no plugins does not pay for them)
 
     return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
+
+
+def _hands(settings: Settings, store: Store, clock: Clock) -> "Hands":
+    from talaria.hands import Hands  # noqa: PLC0415  (an embedding program may bring only its own)
+
+    return Hands(settings.home, settings.config, settings.environment, store, clock)
+
+
+def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[Tool]:
+    """Those that every conversation begins with; nothing is started for them."""
+    return _hands(settings, store, clock).tools
+
+
+def builtin_names() -> frozenset[str]:
+    """Of those tools."""
+    from talaria.hands import NAMES  # noqa: PLC0415
+
+    return frozenset(NAMES)
 
 
 async def _servers(settings: Settings, clock: Clock, stack: AsyncExitStack) -> tuple["Servers | None", Sequence[str]]:
@@ -245,6 +307,7 @@ async def _servers(settings: Settings, clock: Clock, stack: AsyncExitStack) -> t
     chosen = await in_thread(lambda: choose_servers(listed, Path.cwd(), settings.home, settings.environment))
     if not chosen.entries:
         return None, chosen.notices
+    settings.redactor.learn(known_secrets({}, chosen.entries))
     servers = await stack.enter_async_context(open_servers(chosen.entries, settings.home, clock, settings.environment))
     return servers, (*chosen.notices, *servers.notices)
 
@@ -255,28 +318,6 @@ async def _leave(store: Store, owner: OwnerId) -> None:
         await store.owners.leave(owner)
     except TalariaError as fault:
         log.warning("owner %s not signed off: %s", owner, fault)
-
-
-def builtin_names() -> frozenset[str]:
-    """Of the tools that every conversation has."""
-    from talaria.tools.builtin import BUILTIN as TOOLS  # noqa: PLC0415
-    from talaria.tools.builtin import recall, web  # noqa: PLC0415
-
-    return frozenset({*(tool.spec.name for tool in TOOLS), *recall.NAMES, *web.NAMES})
-
-
-def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Iterable[Tool]:
-    from talaria.net.fetch import Fetch  # noqa: PLC0415  (an embedding program may bring only its own)
-    from talaria.tools.builtin import BUILTIN as TOOLS  # noqa: PLC0415
-    from talaria.tools.builtin.recall import recall_tools  # noqa: PLC0415
-    from talaria.tools.builtin.web import web_tools  # noqa: PLC0415
-
-    web = settings.config.web
-    return (
-        *TOOLS,
-        *recall_tools(store.journal, store.search),
-        *web_tools(Fetch(web, clock), settings.environment, web),
-    )
 
 
 def _planned(choice: Choice, settings: Settings) -> routes.Planned:

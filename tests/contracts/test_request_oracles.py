@@ -20,7 +20,11 @@ from anthropic.types import (
 )
 from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
-from openai.types.responses import FunctionToolParam, ResponseInputItemParam
+from openai.types.responses import (
+    FunctionToolParam,
+    ResponseFunctionCallOutputItemListParam,
+    ResponseInputItemParam,
+)
 from openai.types.shared_params import Reasoning
 
 from talaria.model.clock import SystemClock
@@ -38,13 +42,33 @@ from talaria.testing.servers.replies import Reply, call
 
 KEY = "sk-test"
 SYSTEM = "You are brief."
-PIXEL = "iVBORw0KGgo="
+PIXEL, GIF = "iVBORw0KGgo=", "R0lGODlh"
 SCHEMA: dict[str, object] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = ToolSpec("weather", "Tells the weather.", msgspec.Raw(msgspec.json.encode(SCHEMA)))
 CALLS = (call("weather", city="Zürich"), call("weather", id="call_2", city="Rom"))
 ANSWER = Reply("Let me look. 🌦", "Two calls.", CALLS)
 TEXT_BLOCKS: list[TextBlockParam] = [{"type": "text", "text": "What is this?"}, {"type": "text", "text": "It is May."}]
 EPHEMERAL: CacheControlEphemeralParam = {"type": "ephemeral"}
+
+PICTURES = (Image("image/png", PIXEL), Image("image/gif", GIF))
+CHAT_IMAGES: ChatCompletionMessageParam = {
+    "role": "user",
+    "content": [
+        {"type": "text", "text": "[From the result of weather (call_1), not from the person:]"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
+        {"type": "image_url", "image_url": {"url": f"data:image/gif;base64,{GIF}"}},
+    ],
+}
+RESPONSES_OUTPUT: ResponseFunctionCallOutputItemListParam = [
+    {"type": "input_text", "text": "sunny"},
+    {"type": "input_image", "detail": "auto", "image_url": f"data:image/png;base64,{PIXEL}"},
+    {"type": "input_image", "detail": "auto", "image_url": f"data:image/gif;base64,{GIF}"},
+]
+MESSAGES_CONTENT: list[TextBlockParam | ImageBlockParam] = [
+    {"type": "text", "text": "sunny"},
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
+    {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": GIF}},
+]
 
 Sdk = Callable[[ModelServer], None]
 
@@ -55,7 +79,7 @@ def server() -> Iterator[ModelServer]:
         yield server
 
 
-def ask_chat(server: ModelServer) -> None:
+def ask_chat(server: ModelServer, *, shows: bool = False) -> None:
     tools: list[ChatCompletionToolUnionParam] = [
         {"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": SCHEMA}}
     ]
@@ -85,11 +109,13 @@ def ask_chat(server: ModelServer) -> None:
         messages.append(create().choices[0].message.model_dump(exclude_none=True))
         messages.append({"role": "tool", "tool_call_id": "call_1", "content": "sunny"})
         messages.append({"role": "tool", "tool_call_id": "call_2", "content": "no such city"})
+        if shows:
+            messages.append(CHAT_IMAGES)
         messages.append({"role": "user", "content": "In Celsius, please."})
         create()
 
 
-def ask_responses(server: ModelServer) -> None:
+def ask_responses(server: ModelServer, *, shows: bool = False) -> None:
     tool: FunctionToolParam = {
         "type": "function",
         "name": "weather",
@@ -125,14 +151,15 @@ def ask_responses(server: ModelServer) -> None:
             )
 
         items.extend(create().output)
-        items.append({"type": "function_call_output", "call_id": "call_1", "output": "sunny"})
+        sunny = RESPONSES_OUTPUT if shows else "sunny"
+        items.append({"type": "function_call_output", "call_id": "call_1", "output": sunny})
         items.append({"type": "function_call_output", "call_id": "call_2", "output": "no such city"})
         items.append({"role": "user", "content": "In Celsius, please."})
         create()
 
 
-def ask_messages(server: ModelServer) -> None:
-    ask_anthropic(server, SYSTEM)
+def ask_messages(server: ModelServer, *, shows: bool = False) -> None:
+    ask_anthropic(server, SYSTEM, shows=shows)
 
 
 def ask_messages_cached(server: ModelServer) -> None:
@@ -149,6 +176,7 @@ def ask_anthropic(
     *,
     cache_control: CacheControlEphemeralParam | Omit = omit,
     mark: CacheControlEphemeralParam | None = None,
+    shows: bool = False,
 ) -> None:
     tool: ToolParam = {"name": "weather", "description": "Tells the weather.", "input_schema": SCHEMA}
     pixel: ImageBlockParam = {
@@ -159,7 +187,7 @@ def ask_anthropic(
     if mark is not None:
         pixel["cache_control"] = please["cache_control"] = mark
     results: list[ToolResultBlockParam | TextBlockParam] = [
-        {"type": "tool_result", "tool_use_id": "call_1", "content": "sunny"},
+        {"type": "tool_result", "tool_use_id": "call_1", "content": MESSAGES_CONTENT if shows else "sunny"},
         {"type": "tool_result", "tool_use_id": "call_2", "content": "no such city", "is_error": True},
         please,
     ]
@@ -184,7 +212,9 @@ def ask_anthropic(
         create()
 
 
-async def ask_ours(server: ModelServer, wire: WireName, provider: str, model: str, caching: Caching = "off") -> None:
+async def ask_ours(
+    server: ModelServer, wire: WireName, provider: str, model: str, caching: Caching = "off", *, shows: bool = False
+) -> None:
     key = Secret(KEY)
     endpoint = Endpoint(provider, model, server.base_url, wire, keys=(key,), max_output=20_000, caching=caching)
     history = History([User((Text("What is this?"), Context("It is May."), Image("image/png", PIXEL)))])
@@ -196,7 +226,7 @@ async def ask_ours(server: ModelServer, wire: WireName, provider: str, model: st
         assert isinstance(answer, Assistant)
         for message in (
             answer,
-            ToolResult(CallId("call_1"), "weather", "sunny"),
+            ToolResult(CallId("call_1"), "weather", "sunny", images=PICTURES if shows else ()),
             ToolResult(CallId("call_2"), "weather", "no such city", is_error=True),
             user("In Celsius, please.", author="steering"),
         ):
@@ -252,6 +282,25 @@ async def test_our_requests_match_what_the_official_sdk_sends(
     assert [request.path for request in ours] == [request.path for request in theirs]
     assert [credential(request) for request in ours] == [credential(request) for request in theirs] == [KEY, KEY]
     assert [comparable(request) for request in ours] == [comparable(request) for request in theirs]
+
+
+@pytest.mark.parametrize(
+    ("ask_sdk", "wire", "provider", "model"),
+    [
+        (ask_chat, "openai_chat", "openai", "gpt-5"),
+        (ask_responses, "openai_responses", "openai", "gpt-5"),
+        (ask_messages, "anthropic_messages", "anthropic", "claude-opus-5"),
+    ],
+)
+async def test_images_in_results_match_what_the_official_sdk_sends(
+    server: ModelServer, ask_sdk: Callable[..., None], wire: WireName, provider: str, model: str
+) -> None:
+    server.say(ANSWER, "Sunny.", ANSWER, "Sunny.")
+    ask_sdk(server, shows=True)
+    await ask_ours(server, wire, provider, model, shows=True)
+    theirs, ours = server.requests[:2], server.requests[2:]
+    assert [comparable(request) for request in ours] == [comparable(request) for request in theirs]
+    assert GIF.encode() in ours[1].body
 
 
 async def test_anthropic_is_told_the_version_that_every_vendor_of_its_wire_knows(server: ModelServer) -> None:

@@ -13,13 +13,14 @@ from talaria.context.compactor import BuiltinCompactor
 from talaria.context.summary import found_in
 from talaria.model.errors import Overloaded
 from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
+from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
 from talaria.providers.base import Endpoint, Request, WireName
 from talaria.providers.history import History, size_tokens
 from talaria.providers.wires import wire_for
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 
 texts = st.text("abc xyz\n", max_size=900)
+images = st.sampled_from([(), (), (Image("image/png", "aGk="),)])
 
 
 class Summariser:
@@ -46,7 +47,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
                 for n in range(draw(st.integers(1, 3)))
             ]
             messages.append(Assistant((Text(draw(texts)), *calls), "calls"))
-            messages.extend(ToolResult(call.id, "look", draw(texts) or "-") for call in calls)
+            messages.extend(ToolResult(call.id, "look", draw(texts) or "-", images=draw(images)) for call in calls)
             if draw(st.booleans()):
                 messages.append(user("mind the gap", author="steering"))
         messages.append(Assistant((Text(f"answer {turn} {draw(texts)}"),)))

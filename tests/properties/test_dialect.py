@@ -12,6 +12,7 @@ from talaria.model.messages import Assistant, Context, Image, Message, Text, Thi
 from talaria.model.transcripts import transcript_problems
 
 texts = st.text("abc xyz\n", min_size=1, max_size=40)
+images = st.sampled_from([(), (), (Image("image/png", "aGk="),), (Image("image/png", "aGk="),) * 2])
 
 
 @st.composite
@@ -28,7 +29,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
             calls = [ToolCall(CallId(f"c{turn}-{round_}-{n}"), "look", "{}") for n in range(draw(st.integers(1, 3)))]
             thought = (Thinking("hm", '{"sealed": 1}'),) if draw(st.booleans()) else ()
             messages.append(Assistant((*thought, Text(draw(texts)), *calls), "calls", origin="wire url model"))
-            messages.extend(ToolResult(call.id, "look", draw(texts)) for call in calls)
+            messages.extend(ToolResult(call.id, "look", draw(texts), images=draw(images)) for call in calls)
             if draw(st.booleans()):
                 messages.append(user("mind the gap", author="steering"))
         messages.append(Assistant((Text(f"answer {turn}"),), origin="wire url model"))
@@ -39,6 +40,15 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 def test_what_comes_back_as_it_went_out_is_what_it_was(messages: list[Message]) -> None:
     back = from_dicts(as_dicts(messages), messages)
     assert [id(message) for message in back] == [id(message) for message in messages]
+
+
+@given(conversations())
+def test_whoever_reads_them_is_told_where_images_are(messages: list[Message]) -> None:
+    for message, shown in zip(messages, as_dicts(messages), strict=True):
+        held = message.images if isinstance(message, ToolResult) else ()
+        if isinstance(message, User):
+            held = [part for part in message.parts if isinstance(part, Image)]
+        assert shown["content"].count("[An image is here.]") == len(held)
 
 
 @given(conversations(), st.data())

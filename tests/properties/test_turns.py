@@ -1,8 +1,9 @@
 """For any script of answers, outcomes, interruptions and crashes: the transcript stays legal, the prefix stable."""
 
 import asyncio
+import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,8 @@ from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.errors import Overloaded, RequestRejected, StoreUnavailable, ToolFailed
 from talaria.model.events import Event, TextDelta, ToolBegan
 from talaria.model.ids import CallId, Epoch, OwnerId, SessionId
-from talaria.model.messages import Assistant, StopReason, Text, ToolCall, user
+from talaria.model.messages import Assistant, Image, StopReason, Text, ToolCall, user
+from talaria.providers.base import WireName
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
@@ -28,9 +30,9 @@ from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.provider import Asked, ScriptedProvider
 from talaria.testing.proxies import JournalProxy, StoreProxy
-from talaria.testing.rules import transcript_problems
+from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 from talaria.tools.approval import OpenGate
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Shown, Tool
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox
 
@@ -118,7 +120,9 @@ class MortalJournal(JournalProxy):
             raise Crash
 
 
-arguments = st.sampled_from(['{"way": "fine"}', '{"way": "fails"}', '{"way": "yields"}', '{"way": ', "[]", ""])
+arguments = st.sampled_from(
+    ['{"way": "fine"}', '{"way": "fails"}', '{"way": "yields"}', '{"way": "shows"}', '{"way": ', "[]", ""]
+)
 made_calls = st.builds(
     ToolCall,
     st.sampled_from(["", "c", "d", "e"]).map(CallId),
@@ -160,7 +164,9 @@ disturbances = st.builds(
 
 
 def hands() -> list[Tool]:
-    async def act(way: str) -> str:
+    async def act(way: str) -> str | Shown:
+        if way == "shows":
+            return Shown(way, (Image("image/png", "aVZC"),))
         if way == "fails":
             raise ToolFailed("as told")
         if way == "yields":
@@ -238,6 +244,13 @@ class Life:
         check_prefixes(self.provider.asked)
 
 
+JUDGES: dict[WireName, Callable[[dict[str, Any]], list[str]]] = {
+    "openai_chat": chat_problems,
+    "openai_responses": responses_problems,
+    "anthropic_messages": messages_problems,
+}
+
+
 def check_prefixes(asked: Sequence[Asked]) -> None:
     for earlier, later in pairwise(asked):
         assert earlier.system == later.system
@@ -247,6 +260,7 @@ def check_prefixes(asked: Sequence[Asked]) -> None:
             before, after = earlier.bodies[wire], later.bodies[wire]
             ending = encoded[-1][-20:]  # the wire may have merged the message with the one before it
             assert after.startswith(before[: before.rindex(ending) + len(ending)])
+            assert JUDGES[wire](json.loads(before)) == []
 
 
 async def live_through(script: list[Any], turns: list[Disturbance]) -> None:

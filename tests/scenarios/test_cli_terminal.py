@@ -1,6 +1,5 @@
 """What a person sees at a terminal."""
 
-import asyncio
 import os
 import pty
 import select
@@ -12,14 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.ask_person import AskingGate
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
-from talaria.tools.base import INDEPENDENT, Run
 
-QUESTION = "[y]es, [a]ll in this chat, [N]o: "
+QUESTION = ", [N]o: "
 
 
 class Terminal:
@@ -109,11 +104,19 @@ def test_escape_sequences_in_tool_calls_and_kept_conversations_are_made_harmless
         assert not set(terminal.screen) & {"\x1b", "\x9b", "\x07", "\b", "\u202e", "\u200b"}
 
 
+@pytest.fixture
+def unconfined(server: ModelServer, home: Path) -> None:
+    """Commands run on the machine itself, so they are asked about."""
+    with (home / "config.yaml").open("a") as config:
+        config.write("terminal: {backend: local}\n")
+
+
 def ask_for(server: ModelServer, *commands: str) -> None:
     calls = tuple(call("terminal", id=f"c{number}", command=command) for number, command in enumerate(commands))
     server.say(Reply(calls=calls), "All told.")
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_unclear_answer_is_asked_for_again(
     open_terminal: Callable[..., Terminal], server: ModelServer, environment: dict[str, str]
 ) -> None:
@@ -123,11 +126,12 @@ def test_unclear_answer_is_asked_for_again(
     terminal.type("go\n")
     terminal.see(QUESTION)
     terminal.type("maybe\n")
-    terminal.see("Please answer y, a or n: ")
+    terminal.see("Please answer [y]es")
     terminal.type("n\n")
     terminal.see("All told.")
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_new_conversation_asks_again_and_a_title_needs_a_message(
     open_terminal: Callable[..., Terminal], server: ModelServer
 ) -> None:
@@ -159,6 +163,7 @@ def test_conversation_that_is_gone_on_with_is_recalled(
     assert "› What is the answer?" in screen
 
 
+@pytest.mark.usefixtures("unconfined")
 @pytest.mark.parametrize(
     ("answer", "runs"),
     [("", False), ("n", False), ("\x04", False), ("y", True), ("YES", True), ("a", True)],
@@ -174,7 +179,8 @@ def test_command_runs_only_after_a_clear_yes(
     terminal = open_terminal()
     terminal.see("› ")
     terminal.type("go\n")
-    assert "Run this command?\r\n  touch ran\r\n" in terminal.see(QUESTION)
+    asked = terminal.see(QUESTION)
+    assert "Run this command?\r\n  touch ran\r\n  (asked because it runs outside of any sandbox)\r\n" in asked
     terminal.type(answer if answer == "\x04" else f"{answer}\n")
     terminal.see("All told.")
     assert Path(environment["PWD"], "ran").exists() == runs
@@ -182,6 +188,18 @@ def test_command_runs_only_after_a_clear_yes(
         assert "The person said no" in server.requests[1].json["messages"][-1]["content"]
 
 
+def test_command_in_the_sandbox_is_not_asked_about(
+    open_terminal: Callable[..., Terminal], server: ModelServer, environment: dict[str, str]
+) -> None:
+    ask_for(server, "touch ran")
+    terminal = open_terminal()
+    terminal.see("› ")
+    terminal.type("go\n")
+    assert QUESTION not in terminal.see("All told.")
+    assert Path(environment["PWD"], "ran").exists()
+
+
+@pytest.mark.usefixtures("unconfined")
 def test_answer_for_all_holds_for_the_rest_of_the_chat(
     open_terminal: Callable[..., Terminal], server: ModelServer, environment: dict[str, str]
 ) -> None:
@@ -193,26 +211,6 @@ def test_answer_for_all_holds_for_the_rest_of_the_chat(
     terminal.type("a\n")
     assert QUESTION not in terminal.see("All told.")
     assert sorted(file.name for file in Path(environment["PWD"]).iterdir()) == ["one", "two"]
-
-
-async def test_answer_for_all_holds_for_calls_that_wait_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Command:
-        effect = INDEPENDENT
-        question = "Run this command?"
-
-        async def run(self, run: Run) -> str:
-            return ""
-
-    master, slave = pty.openpty()
-    with os.fdopen(slave) as stdin, os.fdopen(master, "wb", buffering=0) as keyboard:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        gate = AskingGate()
-        calls = [ToolCall(CallId(f"c{number}"), "terminal", "{}") for number in range(3)]
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            for waiting in calls:
-                group.create_task(gate.admit(waiting, Command()))
-            await asyncio.sleep(0)  # the first has asked, the others stand behind it
-            keyboard.write(b"a\n")
 
 
 def test_words_that_come_whole_are_shown(
@@ -228,6 +226,7 @@ def test_words_that_come_whole_are_shown(
     assert terminal.screen.endswith("\r\nAll at once.\r\n")
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_nothing_is_asked_with_yolo(
     open_terminal: Callable[..., Terminal], server: ModelServer, environment: dict[str, str]
 ) -> None:
@@ -239,16 +238,18 @@ def test_nothing_is_asked_with_yolo(
     assert Path(environment["PWD"], "ran").exists()
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_what_hides_in_a_command_is_shown_before_it_is_asked_about(
     open_terminal: Callable[..., Terminal], server: ModelServer
 ) -> None:
-    ask_for(server, "rm -rf ~ \x1b[2K\r\u202e# harmless")
+    ask_for(server, "rm -rf x \x1b[2K\r\u202e# harmless")
     terminal = open_terminal()
     terminal.see("› ")
     terminal.type("go\n")
-    assert r"  rm -rf ~ \x1b[2K\r\u202e# harmless" in terminal.see(QUESTION)
+    assert r"  rm -rf x \x1b[2K\r\u202e# harmless" in terminal.see(QUESTION)
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_what_was_typed_before_the_question_is_no_answer(
     open_terminal: Callable[..., Terminal], server: ModelServer, environment: dict[str, str]
 ) -> None:

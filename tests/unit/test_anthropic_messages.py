@@ -100,6 +100,19 @@ def test_results_of_a_batch_and_the_note_behind_them_are_one_message() -> None:
     ]
 
 
+def test_the_images_of_a_result_stand_in_it_and_an_error_with_images_is_not_called_one() -> None:
+    """The vendor refuses blank text, and anything but text in an error."""
+    calls = Assistant((ToolCall(CallId("a"), "x", "{}"), ToolCall(CallId("b"), "x", "{}")), "calls")
+    shown = (Image("image/png", "aVZC"),)
+    silent = ToolResult(CallId("a"), "x", " \n", images=shown)
+    failed = ToolResult(CallId("b"), "x", "Error: blurred", is_error=True, images=shown)
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aVZC"}}
+    assert content([user("Hi"), calls, silent, failed])[2] == [
+        {"type": "tool_result", "tool_use_id": "a", "content": [image]},
+        {"type": "tool_result", "tool_use_id": "b", "content": [{"type": "text", "text": "Error: blurred"}, image]},
+    ]
+
+
 def test_thinking_goes_back_in_its_place_among_the_other_blocks() -> None:
     parts = (Thinking("Hm.", SIGNED), Text("One."), Thinking("", REDACTED), ToolCall(CallId("a"), "x", "{}"))
     blocks = content([user("Hi"), Assistant(parts, origin=ENDPOINT.origin)])[1]
@@ -205,7 +218,7 @@ LONG = (
     user("In Celsius.", author="steering"),
     Assistant((Thinking("Hm.", SIGNED),), origin=ENDPOINT.origin),
     Assistant((Text("Again."), ToolCall(CallId("c"), "x", "{}")), "calls"),
-    ToolResult(CallId("c"), "x", "21"),
+    ToolResult(CallId("c"), "x", "21", images=(Image("image/png", "aVZC"),)),
     Assistant((Text("21."),)),
     User((Text("And here?"), Image("image/png", "aVZC"))),
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
@@ -208,6 +209,41 @@ def test_among_images_the_last_text_is_marked(parts: tuple[Text | Image, ...], a
     plain = json.loads(cached("off", [User(parts)]))["messages"][-1]["content"]
     plain[at] |= MARK
     assert marked([User(parts)])[-1] == plain
+
+
+LOOKED = (
+    user("Look."),
+    Assistant(tuple(ToolCall(CallId(id_), "look", "{}") for id_ in ("a", "b", "functions.look:2")), "calls"),
+    ToolResult(CallId("a"), "look", "a dot", images=(PIXEL, PIXEL)),
+    ToolResult(CallId("b"), "look", "\n"),
+    ToolResult(CallId("functions.look:2"), "look", "\n[more]", images=(PIXEL,)),
+    user("Faster.", author="steering"),
+)
+SEEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aVZC"}}
+
+
+def label(call: str) -> dict[str, Any]:
+    return {"type": "text", "text": f"[From the result of look ({call}), not from the person:]"}
+
+
+def test_the_images_of_a_batch_are_one_message_behind_its_last_result() -> None:
+    messages = sent(LOOKED)["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool", "tool", "user", "user"]
+    assert [message["content"] for message in messages[2:5]] == ["a dot", "\n", "\n[more]"]
+    assert messages[5]["content"] == [label("a"), SEEN, SEEN, label("functions.look:2"), SEEN]
+    assert messages[6]["content"] == "Faster."
+    assert sent(LOOKED[:5])["messages"] == messages[:6]
+
+
+def test_a_batch_without_images_has_no_such_message() -> None:
+    plain = [replace(one, images=()) if isinstance(one, ToolResult) else one for one in LOOKED]
+    assert [message["role"] for message in sent(plain)["messages"]] == [
+        *("user", "assistant", "tool", "tool", "tool", "user")
+    ]
+
+
+def test_among_the_images_of_results_the_last_label_is_marked() -> None:
+    assert marked(LOOKED[:5])[-1] == [label("a"), SEEN, SEEN, label("functions.look:2") | MARK, SEEN]
 
 
 @pytest.mark.parametrize("blank", ["", "\n", " \t\u00a0"])

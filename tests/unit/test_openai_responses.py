@@ -11,7 +11,7 @@ import pytest
 from talaria.model.errors import Disconnected, Overloaded, RateLimited, RequestRejected
 from talaria.model.events import TextDelta, ThinkingDelta
 from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Message, Text, Thinking, ToolCall, ToolResult, user
+from talaria.model.messages import Assistant, Image, Message, Text, Thinking, ToolCall, ToolResult, user
 from talaria.providers.base import Caching, Delta, Endpoint, Request
 from talaria.providers.history import History
 from talaria.providers.openai_responses import OpenAIResponses
@@ -48,6 +48,13 @@ def done(index: int, **item: Any) -> dict[str, Any]:
 
 def grown(kind: str, index: int, delta: str) -> dict[str, Any]:
     return {"type": f"response.{kind}.delta", "output_index": index, "delta": delta}
+
+
+def test_a_result_that_is_only_an_image_has_no_empty_text_beside_it() -> None:
+    looked = ToolResult(CallId("a"), "look", "", images=(Image("image/png", "aVZC"),))
+    output = sent([user("Look."), Assistant((ToolCall(CallId("a"), "look", "{}"),), "calls"), looked])["input"][-1]
+    image = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,aVZC"}
+    assert output == {"type": "function_call_output", "call_id": "a", "output": [image]}
 
 
 def test_a_refusal_is_text() -> None:

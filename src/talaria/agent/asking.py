@@ -1,4 +1,5 @@
-"""One answer from the model: streamed to the observers, and healed where a failure can be."""
+"""One answer from the model: streamed to the observers, and healed where a failure can be. Known secrets are taken out
+of it as it comes in, before anybody reads it or runs its calls."""
 
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
@@ -10,11 +11,12 @@ from talaria.agent.room import make_room
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
 from talaria.model.errors import Disconnected, ProviderFailure, RequestRejected
-from talaria.model.events import Notice, RoundEnded
+from talaria.model.events import Notice, RoundEnded, TextDelta, ThinkingDelta
 from talaria.model.ids import CallId, new_call_id
 from talaria.model.messages import Assistant, AssistantPart, Text, ToolCall
+from talaria.model.redaction import Redactor
 from talaria.providers import failures
-from talaria.providers.base import Endpoint, Request
+from talaria.providers.base import Delta, Endpoint, Request
 from talaria.providers.size import prompt_tokens
 
 FULL_SHARE = 0.9
@@ -47,9 +49,11 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
     await turn.tell_of_answers()
     await make_room(turn, sink)
     request = await turn.budget.reserve(endpoint, request)
+    key = await walk.key()
+    turn.redactor.learn([key.reveal()])
     request = msgspec.structs.replace(
         request,
-        key=await walk.key(),
+        key=key,
         repairs=walk.repairs,
         is_streaming=request.is_streaming and endpoint.is_streaming,
     )
@@ -75,18 +79,53 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
 async def _streamed(turn: Turn, request: Request, sink: Sink) -> Assistant:
     endpoint = turn.walk.endpoint
     written: list[str] = []
+    shown = _Shown(turn.redactor, sink)
     try:
         async with aclosing(turn.walk.provider.stream(request)) as items:
             async for item in items:
                 if isinstance(item, Assistant):
-                    return item
+                    shown.end()
+                    return turn.redactor.value(item)
                 written.append(item.text)
-                sink.emit(item)
+                shown.add(item)
     except BaseException:  # failed or interrupted: what was written is paid for all the same
         if written:
             turn.budget.charge(Assistant((Text("".join(written)),)), endpoint, request)
         raise
     raise Disconnected(f"{endpoint.label} ended its answer without completing it.")
+
+
+class _Shown:
+    """An answer as people see it come. What may be the beginning of a secret waits for what follows; it is never shown
+    of an answer that breaks off."""
+
+    def __init__(self, redactor: Redactor, sink: Sink) -> None:
+        self._sink = sink
+        self._text = redactor.stream()
+        self._thinking = redactor.stream()
+
+    def add(self, delta: Delta) -> None:
+        if isinstance(delta, TextDelta):
+            self._end_thinking()
+            self._say(self._text.add(delta.text))
+        else:
+            self._think(self._thinking.add(delta.text))
+
+    def end(self) -> None:
+        self._end_thinking()
+        self._say(self._text.end())
+
+    def _end_thinking(self) -> None:
+        """It is said before the text that follows it."""
+        self._think(self._thinking.end())
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._sink.emit(TextDelta(text))
+
+    def _think(self, text: str) -> None:
+        if text:
+            self._sink.emit(ThinkingDelta(text))
 
 
 def nothing_said(answer: Assistant, request: Request, endpoint: Endpoint) -> ProviderFailure:

@@ -1,7 +1,7 @@
 """A turn in progress: what the model is shown, where it is asked, what the person added meanwhile."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -16,6 +16,7 @@ from talaria.model.clock import Clock
 from talaria.model.events import Notice
 from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, User, user
+from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.providers.base import Effort, Endpoint, Request
 from talaria.providers.history import History
@@ -38,9 +39,11 @@ class Turn:
         hooks: Hooks | None = None,
         facts: Facts | None = None,
         compactions: Compactions | None = None,
+        redactor: Redactor | None = None,
         max_rounds: int = 1,
         effort: Effort | None = None,
         is_streaming: bool = True,
+        news: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.id = id
         self.walk = walk
@@ -50,6 +53,7 @@ class Turn:
         self.hooks = hooks or NoHooks()
         self.facts = facts or Facts(session, session, "", "", walk.endpoint.label, id)
         self.compactions = compactions or Compactions()
+        self.redactor = redactor or Redactor()
         self.breaker = Breaker()
         self.history = history
         self.clock = clock
@@ -57,6 +61,7 @@ class Turn:
             system=system, tools=tools, history=history, session=session, effort=effort, is_streaming=is_streaming
         )
         self._steering: deque[User] = deque()
+        self._news = news
         self._takes_steering = True
         self._untold: deque[tuple[Endpoint, Assistant, float]] = deque()
         self._warned_at: Endpoint | None = None
@@ -92,6 +97,9 @@ class Turn:
         return not self._takes_steering
 
     def take_steering(self) -> Iterator[User]:
+        """What the model should read before its next word: from the person, and of what goes on behind it."""
+        for text in self._news():
+            yield user(text, author="host")
         while self._steering:
             yield self._steering.popleft()
 

@@ -1,63 +1,40 @@
-"""The gate in the interactive chat: asks before a command; no answer means no."""
+"""The person at the terminal: is asked before a call that needs it, and when the model has a question."""
 
 import asyncio
-import os
-import sys
-import termios
+from collections.abc import Sequence
 
+from talaria.cli.choosing import choose, typed
 from talaria.cli.safe import visible
-from talaria.model.errors import Denied
-from talaria.model.messages import ToolCall
-from talaria.tools.base import Invocation
+from talaria.tools.person import Answer, Question
 
-YES = frozenset({"y", "yes"})
-ALL = frozenset({"a", "all"})
-NO = frozenset({"", "n", "no"})
-MAX_ANSWER_BYTES = 1024
+ANSWERS: dict[str, Answer] = {
+    **dict.fromkeys(("", "n", "no"), "no"),
+    **dict.fromkeys(("y", "yes", "once"), "once"),
+    **dict.fromkeys(("s", "session", "a", "all"), "session"),
+    **dict.fromkeys(("always",), "always"),
+}
+_OFFERS: dict[Answer, str] = {
+    "once": "[y]es, [N]o",
+    "session": "[y]es, yes for this [s]ession, [N]o",
+    "always": "[y]es, yes for this [s]ession, always, [N]o",
+}
 
 
-class AskingGate:
-    """One question at a time, also when calls run together."""
+class TerminalPerson:
+    """One question at a time; no answer means no."""
 
     def __init__(self) -> None:
         self._asking = asyncio.Lock()
-        self._allows_all = False
 
-    async def admit(self, call: ToolCall, invocation: Invocation) -> None:
-        if invocation.question is not None:
-            await self._ask(call, invocation.question)
-
-    async def insist(self, call: ToolCall, invocation: Invocation, doubt: str) -> None:
-        question = invocation.question or f"{call.name} {call.arguments}"
-        await self._ask(call, f"{question}\n  {doubt}", is_insisting=True)
-
-    async def _ask(self, call: ToolCall, question: str, *, is_insisting: bool = False) -> None:
+    async def allow(self, question: Question) -> Answer:
+        offer = _OFFERS[question.longest]
+        reason = f"\n  (asked because {visible(question.reason)})" if question.reason else ""
         async with self._asking:
-            if self._allows_all and not is_insisting:  # perhaps said while this call waited
-                return
-            answer = await _ask(f"\n{visible(question)}\n  [y]es, [a]ll in this chat, [N]o: ")
-            while answer not in YES | ALL | NO:
-                answer = await _ask("  Please answer y, a or n: ")
-            self._allows_all = self._allows_all or answer in ALL
-        if answer not in YES | ALL:
-            raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.")
+            answer = await typed(f"\n{visible(question.text)}{reason}\n  {offer}: ")
+            while (meant := ANSWERS.get(answer.lower())) is None:
+                answer = await typed(f"  Please answer {offer}: ")
+        return meant
 
-
-async def _ask(prompt: str) -> str:
-    """A line from the terminal; can be interrupted, unlike `input`."""
-    descriptor = sys.stdin.fileno()
-    termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question does not answer it
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
-    loop = asyncio.get_running_loop()
-    line: asyncio.Future[str] = loop.create_future()
-
-    def take() -> None:
-        if not line.done():
-            line.set_result(os.read(descriptor, MAX_ANSWER_BYTES).decode("utf-8", "replace"))
-
-    loop.add_reader(descriptor, take)
-    try:
-        return (await line).strip().lower()
-    finally:
-        loop.remove_reader(descriptor)
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        async with self._asking:
+            return await choose(question, choices)

@@ -12,7 +12,7 @@ import msgspec
 
 from talaria import __version__
 from talaria.cli import exits
-from talaria.cli.ask_person import AskingGate
+from talaria.cli.ask_person import TerminalPerson
 from talaria.cli.foreground import Foreground
 from talaria.cli.lines import lines
 from talaria.cli.notices import complain, say
@@ -77,10 +77,6 @@ async def _chosen_row(sessions: Sessions, options: Options) -> Session | None:
     return row
 
 
-def _gate(options: Options) -> AskingGate | None:
-    return AskingGate() if options.is_interactive and not options.yolo else None
-
-
 def _told(context: dict[str, Any]) -> Iterator[str]:
     """Of an engine that a plugin has brought."""
     if "engine" in context:
@@ -102,7 +98,7 @@ class Conversation:
         self._commands = app.commands
         self._injected: deque[str] = deque()
         self._row = row
-        self._gate = _gate(options)
+        self._person = TerminalPerson() if options.is_interactive else None
         self._live = self._session(row)
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
@@ -202,14 +198,8 @@ class Conversation:
 
     async def _switch_to(self, row: Session | None, reason: Literal["new", "resume", "branch"]) -> None:
         """The only way to another conversation. What was allowed once for all is asked again there."""
-        gate = self._gate
-        self._gate = _gate(self._options)
         live = self._session(row)
-        try:
-            await completed(self._live.hand_over(live, carry_over=reason == "branch"))
-        except TalariaError:
-            self._gate = gate
-            raise
+        await completed(self._live.hand_over(live, carry_over=reason == "branch"))
         self._row, self._live = row, live
 
     async def _kept(self) -> Session:
@@ -224,7 +214,12 @@ class Conversation:
 
     def _session(self, row: Session | None) -> LiveSession:
         return self._app.session(
-            row, cwd=Path.cwd(), origin="terminal", gate=self._gate, max_rounds=self._options.max_turns
+            row,
+            cwd=Path.cwd(),
+            origin="terminal",
+            person=self._person,
+            is_asking=not self._options.yolo,
+            max_rounds=self._options.max_turns,
         )
 
     def _heed_injected(self) -> int:

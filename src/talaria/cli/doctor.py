@@ -5,13 +5,13 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
-import msgspec
 
 from talaria import __version__
 from talaria.cli import exits, surroundings
+from talaria.cli.finding import Finding
 from talaria.cli.render import print_json
 from talaria.cli.safe import printable
 from talaria.compose import Settings, open_application, open_store, read_settings
@@ -21,23 +21,27 @@ from talaria.model.errors import TalariaError
 from talaria.tools.mcp.entries import ServerEntry
 
 
-class Finding(msgspec.Struct, frozen=True):
-    subject: str
-    verdict: Literal["ok", "warn", "fail"]
-    text: str
-
-
 @click.command("doctor", help="Check that everything is in order.")
+@click.option("--security", is_flag=True, help="Try to break out of the sandbox, and look at what else keeps you safe.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> int:
-    findings = list(_examine(surroundings.home(ctx)))
+def command(ctx: click.Context, security: bool, as_json: bool) -> int:
+    home = surroundings.home(ctx)
+    findings: list[Finding] = []
+    for finding in _security(home) if security else _examine(home):
+        findings.append(finding)
+        if not as_json:  # as they come: it may take a while
+            word = {"ok": "PASS", "warn": "WARN", "fail": "FAIL"}[finding.verdict] if security else finding.verdict
+            click.echo(printable(f"{word:>4}  {finding.subject}: {finding.text}"))
     if as_json:
         print_json(findings)
-    else:
-        for finding in findings:
-            click.echo(printable(f"{finding.verdict:>4}  {finding.subject}: {finding.text}"))
     return exits.BAD_INPUT if any(finding.verdict == "fail" for finding in findings) else exits.DONE
+
+
+def _security(home: Path) -> Iterator[Finding]:
+    from talaria.cli.security import examine  # noqa: PLC0415  (only who asks for it pays for it)
+
+    yield from examine(read_settings(home))
 
 
 def _examine(home: Path) -> Iterator[Finding]:

@@ -1,17 +1,12 @@
 """Images that a person adds to a question."""
 
-import base64
 from pathlib import Path
 
 from talaria.model.errors import BadInput
 from talaria.model.messages import Image
+from talaria.model.pictures import NO_IMAGE, encoded, media_type
 
 MAX_IMAGE_BYTES = 20 << 20
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-)
 
 
 def read_image(file: Path) -> Image:
@@ -21,13 +16,7 @@ def read_image(file: Path) -> Image:
         raise BadInput(f"Cannot read the image {file}: {fault.strerror}.") from fault
     if len(content) > MAX_IMAGE_BYTES:
         raise BadInput(f"The image {file} is larger than {MAX_IMAGE_BYTES >> 20} MB.")
-    return Image(_media_type(content, file), base64.b64encode(content).decode())
-
-
-def _media_type(content: bytes, file: Path) -> str:
-    for signature, media_type in _SIGNATURES:
-        if content.startswith(signature):
-            return media_type
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    raise BadInput(f"{file} is not a PNG, JPEG, GIF or WebP image.")
+    found = media_type(content)
+    if found is None:
+        raise BadInput(f"{file} {NO_IMAGE}.")
+    return encoded(content, found)

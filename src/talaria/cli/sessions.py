@@ -23,6 +23,7 @@ from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.runtime.setup import spill_folder
 from talaria.store.base import Session, Store
+from talaria.tools.builtin.todo import list_file
 from talaria.tools.checkpoints import checkpoint_folder
 
 T = TypeVar("T")
@@ -140,6 +141,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     home = surroundings.home(ctx)
     for folder in (spill_folder(home, row.id), checkpoint_folder(home, row.id)):
         shutil.rmtree(folder, ignore_errors=True)
+    list_file(spill_folder(home, row.id)).unlink(missing_ok=True)
     _done(as_json, f"Deleted {row.id}.", session=row.id)
 
 

@@ -7,6 +7,7 @@ import click
 
 from talaria.compose import Settings, read_settings
 from talaria.config import paths
+from talaria.model.redaction import Redactor
 
 
 def home(ctx: click.Context) -> Path:
@@ -17,14 +18,31 @@ def home(ctx: click.Context) -> Path:
 
 
 def settings(ctx: click.Context) -> Settings:
-    return read_settings(home(ctx))
+    found = read_settings(home(ctx))
+    _keep_from_log(found.redactor)
+    return found
 
 
 def _log_to_file(home: Path) -> None:
-    file = paths.log_file(home)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[_LazyFile(file)]
-    )
+    logging.basicConfig(level=logging.WARNING, handlers=[_LazyFile(paths.log_file(home))])
+    _keep_from_log(Redactor())
+
+
+def _keep_from_log(redactor: Redactor) -> None:
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _LazyFile):
+            handler.setFormatter(_RedactedLines(redactor))
+
+
+class _RedactedLines(logging.Formatter):
+    """Without known secrets, whether they come with the message, its arguments or an exception."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redactor.text(super().format(record))
 
 
 class _LazyFile(logging.Handler):

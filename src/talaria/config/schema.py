@@ -10,6 +10,9 @@ from talaria.net.timeouts import Timeouts
 from talaria.net.web import WebSettings
 from talaria.providers.base import Caching, Effort, Prices, Rotation, WireName
 from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.policy import ApprovalSettings
+from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.toolsets import Switches
 
 BUILTIN_ENGINE = "compressor"
 
@@ -174,6 +177,18 @@ class WebConfig(WebSettings, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pass
 
 
+class ToolsConfig(Switches, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class TerminalConfig(TerminalSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class ApprovalsConfig(ApprovalSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     model: ModelConfig = ModelConfig()
     fallback_providers: str | Fallback | tuple[str | Fallback, ...] = ()
@@ -186,7 +201,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
     plugins: PluginsConfig = PluginsConfig()
+    tools: ToolsConfig = ToolsConfig()
+    """Which of them the model may use; all, if nothing is said."""
     web: WebConfig = WebConfig()
+    terminal: TerminalConfig = TerminalConfig()
+    approvals: ApprovalsConfig = ApprovalsConfig()
     mcp_servers: dict[str, ServerEntry] = {}
     """MCP servers by name; also under `mcp.servers` and `mcpServers`, where other programs keep them."""
     mcp: McpConfig = McpConfig()

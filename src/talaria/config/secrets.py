@@ -1,14 +1,34 @@
-"""Secrets: `.env` in the home, readable by its owner alone, and the process environment over it."""
+"""Secrets: `.env` in the home, readable by its owner alone, and the process environment over it; and which values of
+these and of the settings are secret."""
 
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote
+
+import msgspec
 
 from talaria.model.errors import BadConfig
+from talaria.model.redaction import is_secret
+from talaria.model.secret import Secret
 
 _QUOTED = re.compile(r"""(['"])(.*?)\1\s*(?:#.*)?""")
+
+_WORDS = re.compile(
+    "APIKEYS|AUTH|AUTHORIZATION|COOKIES?|CREDENTIALS?|CREDS?|KEYS?|PASS|PASSWORDS|PAT|PWD|SECRETS|SSHPASS|TOKENS"
+    "|.*(?:ACCESSKEY|APIKEY|PASSPHRASE|PASSWD|PASSWORD|PRIVATEKEY|SECRET|SECRETKEY|TOKEN)"
+)
+"""That say it; some also behind others, as in PGPASSWORD."""
+_SCHEME = re.compile(r"(?:basic|bearer|bot|token)\s+", re.IGNORECASE)
+_ADDRESS = re.compile(r"://([^\s/?#:@]*)(?::([^\s/?#@]*))?@")
+_PATH = re.compile(r"(?:~\w*|\.\.?)/|/(?:[a-z\d._-]+|Applications|Library|System|Users|Volumes)(?:/|$)|[A-Za-z]:\\")
+"""By its first folder: there are keys that begin with a slash."""
+_BORDERS = re.compile(r"\\n|[\s,;\"']+")
+_RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])\S{20,}|[0-9a-f]{32,}|[0-9A-F]{32,}")
+_AMOUNT = re.compile(r"[\d.,_]{1,12}")
 
 
 def environment(file: Path) -> Mapping[str, str]:
@@ -45,3 +65,63 @@ def unquoted(value: str) -> str:
     """What stands behind NAME=, without quotes and without a comment after it."""
     quoted = _QUOTED.fullmatch(value)
     return quoted[2] if quoted else re.split(r"(?:^|\s)#", value, maxsplit=1)[0].rstrip()
+
+
+def known_secrets(environment: Mapping[str, str], settings: object) -> frozenset[str]:
+    """What nobody may be shown: told by its name, by its type in the settings, or by its place in an address."""
+    named = (*environment.items(), *_texts(settings))
+    return frozenset(secret for name, value in named for secret in _secrets_in(name, value) if is_secret(secret))
+
+
+def _texts(value: object, name: str = "") -> Iterator[tuple[str, str | Secret]]:
+    """Every text, under the name that stands nearest to it."""
+    match value:
+        case str() | Secret():
+            yield name, value
+        case msgspec.Struct():
+            for field in value.__struct_fields__:
+                yield from _texts(getattr(value, field), field)
+        case dict():
+            for key, item in cast("dict[Any, Any]", value).items():
+                yield from _texts(item, str(key))
+        case tuple() | list():
+            for item in cast("tuple[Any, ...]", value):
+                yield from _texts(item, name)
+        case _:
+            pass
+
+
+def _secrets_in(name: str, value: str | Secret) -> Iterator[str]:
+    text = value.reveal() if isinstance(value, Secret) else value
+    yield from _in_addresses(text)
+    words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
+    if "PUBLIC" in words:
+        return
+    if _says_secret(words[-1:]):
+        yield from _whole_and_parts(text)
+    elif isinstance(value, Secret) or _says_secret(words):  # of these, many are but settings
+        yield from filter(_is_random, _whole_and_parts(text))
+
+
+def _says_secret(words: list[str]) -> bool:
+    return any(map(_WORDS.fullmatch, words))
+
+
+def _in_addresses(text: str) -> Iterator[str]:
+    for user, password in _ADDRESS.findall(text):
+        if password and password != user:
+            yield from {password, unquote(password)}
+        elif _is_random(user):
+            yield user
+
+
+def _whole_and_parts(text: str) -> Iterator[str]:
+    """Also each of several, and the lines of a key that has many. Not what is an address, a path or an amount."""
+    text = _SCHEME.sub("", text.strip(), count=1)
+    if "://" not in text and not _PATH.match(text) and not _AMOUNT.fullmatch(text):
+        yield text
+        yield from filter(_is_random, _BORDERS.split(text))
+
+
+def _is_random(text: str) -> bool:
+    return "://" not in text and bool(_RANDOM.fullmatch(text))

@@ -59,7 +59,7 @@ class EngineHost:
     async def open(self, place: Place) -> Sequence[Tool]:
         if place != self._place:
             self._place, self._engine = place, None
-        tools, problems = tools_of(await self._call("get_tool_schemas"), self._handler)
+        tools, problems = tools_of(await self._call("get_tool_schemas"), self._handler, "context")
         for problem in problems:
             self._tell(f"Context engine {self._name}: {problem}; that tool is left out.")
         return tools

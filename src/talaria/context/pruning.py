@@ -4,11 +4,13 @@ Everything stays in the journal, where the `recall` tool finds it.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from talaria.model.messages import Assistant, AssistantPart, Image, Message, Text, ToolCall, ToolResult, User, UserPart
+from talaria.model.messages import Assistant, AssistantPart, Message, Text, ToolCall, ToolResult, User, UserPart
+from talaria.model.pictures import has_images, without_images
 from talaria.providers.history import size_tokens
 
 MAX_OUTPUT_CHARS = 200
@@ -35,15 +37,21 @@ def pruned(messages: Sequence[Message]) -> tuple[Message, ...]:
 def fitted(messages: Sequence[Message], tokens: int) -> tuple[Message, ...]:
     """The same messages, the longest of them clipped until all take no more than `tokens`, if that is possible.
 
-    What the person said last stays as it is.
+    Before that old images go, and after it the newest. What the person said last stays as it is.
     """
     asked = (message for message in reversed(messages) if isinstance(message, User) and message.author == "person")
     last = next(asked, None)
+    newest = next(filter(has_images, reversed(messages)), None)
+
+    def without_old_images(message: Message) -> Message:
+        return message if message is newest else without_images(message)
+
+    clippings = (partial(_clipped, limit=limit) for limit in _LIMITS)
     made = tuple(messages)
-    for limit in _LIMITS:
+    for step in (without_old_images, *clippings, without_images):
         if sum(map(size_tokens, made)) <= tokens:
             break
-        made = tuple(message if message is last else _clipped(message, limit) for message in made)
+        made = tuple(message if message is last else step(message) for message in made)
     return made
 
 
@@ -79,21 +87,18 @@ def _pruned(message: Message, *, is_repeated: bool) -> Message:
             return _short_result(message, is_repeated=is_repeated)
         case Assistant() if message.calls:
             return msgspec.structs.replace(message, parts=tuple(_short_calls(message)))
-        case User() if any(isinstance(part, Image) for part in message.parts):
-            parts = (Text("[An image was here.]") if isinstance(part, Image) else part for part in message.parts)
-            return msgspec.structs.replace(message, parts=tuple(parts))
-        case _:
-            return message
+        case User() | Assistant():
+            return without_images(message)
 
 
-def _short_result(result: ToolResult, *, is_repeated: bool) -> ToolResult:
+def _short_result(result: ToolResult, *, is_repeated: bool) -> Message:
     if len(result.text) <= MAX_OUTPUT_CHARS:
-        return result
+        return without_images(result)
     first = " ".join(result.text[:MAX_OUTPUT_CHARS].split())[:80]
     what = "the same again later" if is_repeated else f"began with: {first}"
     lines = result.text.count("\n") + 1
     left_out = f"[{result.name}: {len(result.text):,} characters in {lines:,} lines left out; {what}]"
-    return msgspec.structs.replace(result, text=left_out)
+    return without_images(msgspec.structs.replace(result, text=left_out))
 
 
 def _short_calls(message: Assistant) -> Iterator[AssistantPart]:

@@ -59,10 +59,8 @@ class MemoryHost:
         await _started(provider, "initialize", self._session, seconds=START_S, **facts)
 
     async def _tools(self) -> Sequence[Tool]:
-        tools, problems = await self._call("get_tool_schemas", read=partial(tools_of, handler=self._handler)) or (
-            (),
-            (),
-        )
+        read = partial(tools_of, handler=self._handler, toolset="memory")
+        tools, problems = await self._call("get_tool_schemas", read=read) or ((), ())
         for problem in problems:
             self._complain(f"has a tool that cannot be used: {problem}")
         return tools

@@ -16,6 +16,7 @@ import msgspec
 
 from talaria.model.ids import CallId
 from talaria.model.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User, user
+from talaria.model.pictures import without_images
 from talaria.model.transcripts import transcript_problems
 
 IMAGE = "[An image is here.]"
@@ -67,7 +68,8 @@ def _as_dict(message: Message, *, with_context: bool = True) -> dict[str, Any]:
                 shown["tool_calls"] = [_call(call) for call in message.calls]
             return shown
         case ToolResult():
-            return {"role": "tool", "tool_call_id": message.call_id, "name": message.name, "content": message.text}
+            content = without_images(message, IMAGE).text
+            return {"role": "tool", "tool_call_id": message.call_id, "name": message.name, "content": content}
 
 
 def _content(message: User, *, with_context: bool = True) -> str:

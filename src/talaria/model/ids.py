@@ -11,6 +11,8 @@ OwnerId = NewType("OwnerId", str)
 InboxId = NewType("InboxId", int)
 OutboxId = NewType("OutboxId", int)
 HoldId = NewType("HoldId", int)
+ApprovalId = NewType("ApprovalId", str)
+GrantId = NewType("GrantId", str)
 
 Epoch = NewType("Epoch", int)
 """Fencing token: grows by one with every change of a session's owner."""
@@ -31,6 +33,15 @@ def new_call_id() -> CallId:
 
 def new_owner_id() -> OwnerId:
     return OwnerId(f"{os.getpid()}-{os.urandom(6).hex()}")
+
+
+def new_approval_id() -> ApprovalId:
+    """Nobody can guess it: a button that carries it was shown to whoever presses it."""
+    return ApprovalId(os.urandom(16).hex())
+
+
+def new_grant_id() -> GrantId:
+    return GrantId(os.urandom(16).hex())
 
 
 def pid_of(owner: OwnerId) -> int:

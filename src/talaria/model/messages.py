@@ -78,6 +78,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag="result", omit_defaults=True):
     text: str
     is_error: bool = False
     disposition: Disposition = "done"
+    images: tuple[Image, ...] = ()
 
 
 Message = User | Assistant | ToolResult

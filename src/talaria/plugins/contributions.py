@@ -22,7 +22,9 @@ from talaria.tools.base import Run, Tool
 from talaria.tools.schema_tool import SchemaTool, as_result
 from talaria.waiting import in_thread
 
-OWN_COMMANDS = ("chat", "model", "sessions", "rollback", "usage", "config", "import", "plugins", "mcp", "doctor")
+OWN_COMMANDS = (
+    *("chat", "model", "sessions", "rollback", "usage", "config", "import", "tools", "plugins", "mcp", "doctor"),
+)
 """Of `talaria`; a test holds them against the real ones."""
 COMMAND_S = 30.0
 CHECK_S = 5.0
@@ -83,7 +85,8 @@ def _add_tool(offered: PluginTool, plugin: Plugin, host: PluginHost, names: set[
         plugin.problems.append(f"its tool {name} is left out: another has that name")
         return
     names.add(name)
-    tool = SchemaTool(offered.spec, _handler(offered, plugin, host.faults))
+    toolset = as_text(offered.toolset or plugin.key)
+    tool = SchemaTool(offered.spec, _handler(offered, plugin, host.faults), toolset=toolset)
     brought.tools.append(OfferedTool(tool, offered.check, plugin, host.faults))
 
 

@@ -3,13 +3,11 @@
 import json
 from typing import Any
 
-from talaria.model.errors import ModelCorrectable
 from talaria.model.ids import new_call_id
 from talaria.model.messages import ToolCall
 from talaria.plugins.bridge import Bridge
 from talaria.runtime.current import serving
 from talaria.tools.executor import Executor
-from talaria.waiting import in_thread
 
 
 def dispatch(bridge: Bridge, tool: str, arguments: dict[str, Any]) -> str:
@@ -22,13 +20,8 @@ def dispatch(bridge: Bridge, tool: str, arguments: dict[str, Any]) -> str:
 
 
 async def _run(call: ToolCall, tools: Executor) -> str:
-    try:
-        prepared = await in_thread(lambda: tools.prepare(call))  # it may look at the file system
-        await tools.admit(prepared)
-    except ModelCorrectable as refusal:
-        return _error(str(refusal))
-    result = await tools.run(prepared)
-    return _error(result.text) if result.is_error else result.text
+    result = await tools.call(call)
+    return _error(result.text.removeprefix("Error: ")) if result.is_error else result.text
 
 
 def _error(sentence: str) -> str:

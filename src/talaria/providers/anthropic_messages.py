@@ -182,6 +182,12 @@ def _assistant_block(part: AssistantPart, is_native: bool) -> bytes:
 
 
 def _tool_result(message: ToolResult) -> dict[str, Any]:
-    text = message.text if message.text.strip() else _EMPTY
-    result = {"type": "tool_result", "tool_use_id": fitting(message.call_id), "content": text}
-    return {**result, "is_error": True} if message.is_error else result
+    result = {"type": "tool_result", "tool_use_id": fitting(message.call_id), "content": _result_content(message)}
+    is_told = message.is_error and not message.images  # an error with an image in it is refused
+    return {**result, "is_error": True} if is_told else result
+
+
+def _result_content(result: ToolResult) -> str | list[dict[str, Any]]:
+    if not result.images:
+        return result.text if result.text.strip() else _EMPTY
+    return [_user_block(part) for part in (Text(result.text), *result.images) if not _is_blank(part)]

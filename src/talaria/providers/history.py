@@ -123,7 +123,7 @@ def _size_chars(message: Message) -> int:
         case Assistant():
             return _length(message.text) + sum(len(call.name) + _length(call.arguments) for call in message.calls)
         case ToolResult():
-            return _length(message.text)
+            return _length(message.text) + IMAGE_CHARS * len(message.images)
 
 
 def _length(text: str) -> int:

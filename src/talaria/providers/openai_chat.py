@@ -1,6 +1,6 @@
 """The OpenAI chat-completions wire, which most endpoints speak."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +32,13 @@ from talaria.providers.reading import ABSENT, leniently, read
 from talaria.providers.repairs import drops_extras, repaired
 
 _encode = msgspec.json.Encoder().encode
-_OURS = (b'{"role":"user"', b'{"role":"tool"')
+_USER = b'{"role":"user"'
+_TOOL = b'{"role":"tool"'
 _CONTENT = b'"content":'
 _TEXT = b'{"type":"text","text":'
 _IMAGE = b'{"type":"image_url"'
+_BEHIND = b"\n"
+"""Between a result's images and its message; nowhere else in JSON of ours."""
 _STOPS: dict[str, StopReason] = {
     "stop": "end",
     "tool_calls": "calls",
@@ -58,13 +61,14 @@ class OpenAIChat:
             case Assistant():
                 return _encode(_assistant(message, origin))
             case ToolResult():
-                return _encode({"role": "tool", "tool_call_id": returning(message.call_id), "content": message.text})
+                return _result(message)
 
     def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         request, endpoint = repaired(request, endpoint)
         head: dict[str, Any] = {"model": endpoint.model}
         if request.tools:
             head["tools"] = [_tool(tool) for tool in request.tools]
+        messages = tuple(_in_order(messages))
         if endpoint.caching == "markers":
             messages = _with_mark(messages)
         system = _system(request, endpoint)
@@ -111,7 +115,7 @@ def _limit_name(request: Request, endpoint: Endpoint) -> str:
 def _with_mark(messages: Sequence[bytes]) -> Sequence[bytes]:
     """The newest message that is not the model's and has a text to bear a mark bears one."""
     for index in reversed(range(len(messages))):
-        if messages[index].startswith(_OURS) and (marked := _marked(messages[index])):
+        if messages[index].startswith((_USER, _TOOL)) and (marked := _marked(messages[index])):
             return (*messages[:index], marked, *messages[index + 1 :])
     return messages
 
@@ -149,6 +153,41 @@ def _user_part(part: UserPart) -> dict[str, Any]:
     if isinstance(part, Image):
         return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{part.data}"}}
     return {"type": "text", "text": part.text}
+
+
+def _result(message: ToolResult) -> bytes:
+    """A tool's message holds only text: images stand before it, as parts of a message that `_in_order` makes."""
+    call_id = returning(message.call_id)
+    told = _encode({"role": "tool", "tool_call_id": call_id, "content": message.text})
+    if not message.images:
+        return told
+    label = Text(f"[From the result of {message.name} ({call_id}), not from the person:]")
+    shown = (_encode(_user_part(part)) for part in (label, *message.images))
+    return b",".join(shown) + _BEHIND + told
+
+
+def _in_order(messages: Iterable[bytes]) -> Iterator[bytes]:
+    """Images of results as one message behind the last result of their batch: none may stand between results.
+
+    A request is made only when every call of a batch has its result, so what is sent of a batch never changes.
+    """
+    images: list[bytes] = []
+    for message in messages:
+        if message.startswith(_TEXT):
+            shown, _, told = message.rpartition(_BEHIND)
+            images.append(shown)
+            yield told
+            continue
+        if images and not message.startswith(_TOOL):
+            yield _shown(images)
+            images = []
+        yield message
+    if images:
+        yield _shown(images)
+
+
+def _shown(images: Iterable[bytes]) -> bytes:
+    return _USER + b"," + _CONTENT + b"[" + b",".join(images) + b"]}"
 
 
 def _assistant(message: Assistant, origin: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class OpenAIResponses:
                 return b",".join(_encode(item) for item in _items(message, origin))
             case ToolResult():
                 call_id = fitting(message.call_id)
-                return _encode({"type": "function_call_output", "call_id": call_id, "output": message.text})
+                return _encode({"type": "function_call_output", "call_id": call_id, "output": _output(message)})
 
     def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         request, endpoint = repaired(request, endpoint)
@@ -108,6 +108,14 @@ def _user_part(part: UserPart) -> dict[str, Any]:
         url = f"data:{part.media_type};base64,{part.data}"
         return {"type": "input_image", "detail": "auto", "image_url": url}
     return {"type": "input_text", "text": part.text}
+
+
+def _output(result: ToolResult) -> str | list[dict[str, Any]]:
+    """Plain text where that is enough: not every endpoint takes a list of parts."""
+    if not result.images:
+        return result.text
+    told = (Text(result.text),) if result.text else ()
+    return [_user_part(part) for part in (*told, *result.images)]
 
 
 def _items(message: Assistant, origin: str) -> list[dict[str, Any] | msgspec.Raw]:

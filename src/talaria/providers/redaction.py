@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-HIDDEN = "•••"
+from talaria.model.redaction import HIDDEN
+
 CUT = "…"
 MIN_CHARS = 6
 """What is shorter is no secret but a placeholder, and may be part of any word."""

@@ -17,6 +17,7 @@ from talaria.model.errors import StoreUnavailable
 from talaria.model.events import Event
 from talaria.model.ids import OwnerId, SessionId, new_turn_id
 from talaria.model.messages import Assistant, Message, user
+from talaria.model.redaction import Redactor
 from talaria.providers.history import History
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
@@ -40,6 +41,7 @@ class Auxiliary(msgspec.Struct, frozen=True):
     clock: Clock
     limits: Limits
     max_attempts: int = 3
+    redactor: Redactor | None = None
 
     async def ask(
         self,
@@ -65,6 +67,7 @@ class Auxiliary(msgspec.Struct, frozen=True):
             walk=Walk(self.route, self.upstream, self.max_attempts),
             budget=budget,
             clock=self.clock,
+            redactor=self.redactor,
         )
         request = msgspec.structs.replace(turn.view(), max_output=max_output)
         try:

@@ -1,4 +1,4 @@
-"""Those beside one live session: what keeps its context, who hears of its turns, and the tools that they bring."""
+"""Those beside one live session: what keeps its context, who hears of its turns, the tools, and what these own."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,11 +8,20 @@ import msgspec
 from talaria.agent.hooks import Equipment, Facts, Hooks, NoHooks
 from talaria.context.base import Keeper, Place
 from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Message
+from talaria.model.messages import Assistant, Message
+from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.providers.history import History
-from talaria.runtime.setup import Setup
+from talaria.runtime.belongings import Belongings, NoBelongings
+from talaria.runtime.setup import Setup, spill_folder
+from talaria.tools.approval import Gate
+from talaria.tools.base import Scope
+from talaria.tools.executor import Executor
+from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
+
+SHELL_GONE = "[Talaria was started anew: your shell and its background processes of before are gone, files are not.]"
+SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})
 
 _encode_specs = msgspec.json.Encoder().encode
 _decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
@@ -20,7 +29,17 @@ _decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
 
 class Companions:
     def __init__(
-        self, session: SessionId, setup: Setup, toolbox: Toolbox, keeper: Keeper | None, hooks: Hooks | None
+        self,
+        session: SessionId,
+        setup: Setup,
+        toolbox: Toolbox,
+        *,
+        gate: Gate,
+        person: Person | None = None,
+        keeper: Keeper | None = None,
+        hooks: Hooks | None = None,
+        belongings: Belongings | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self.keeper = keeper
         self.hooks = hooks or NoHooks()
@@ -29,6 +48,11 @@ class Companions:
         self._session = session
         self._setup = setup
         self._own = toolbox
+        self._gate = gate
+        self._person = person
+        self._redactor = redactor or Redactor()
+        self._belongings = belongings or NoBelongings()
+        self._has_arrived = False
         self._equipment: Equipment | None = None
 
     async def equip(self) -> None:
@@ -39,6 +63,18 @@ class Companions:
         of_keeper = () if self.keeper is None else await self.keeper.open(self._place())
         self.toolbox = self._own.joined((*equipment.tools, *of_keeper))
         self._equipment = equipment
+
+    def executor(self, turn: str = "") -> Executor:
+        """Of the tools as they are now."""
+        spill = spill_folder(self._setup.home, self._session)
+        scope = Scope(self._session, self._setup.cwd, spill, turn, self._person, self._redactor)
+        return Executor(self.toolbox, self._gate, scope)
+
+    def take_news(self, history: History) -> Sequence[str]:
+        """What the model should know that no message tells it yet."""
+        is_gone = not self._has_arrived and not self._belongings.has_shell(self._session) and _had_shell(history)
+        self._has_arrived = True
+        return (*((SHELL_GONE,) if is_gone else ()), *self._belongings.take_news(self._session))
 
     @property
     def prompt(self) -> str:
@@ -85,6 +121,7 @@ class Companions:
 
     async def _leave(self, previous: Sequence[Message], successor: SessionId | None) -> None:
         self._equipment = None
+        await self._belongings.close(self._session)
         if previous:
             await self.hooks.session_left(self.facts(), previous, successor)
 
@@ -100,3 +137,7 @@ class Companions:
         return Place(
             self._session, setup.conversation or self._session, setup.platform, setup.home, setup.route.primary
         )
+
+
+def _had_shell(history: History) -> bool:
+    return any(call.name in SHELL_TOOLS for one in history if isinstance(one, Assistant) for call in one.calls)

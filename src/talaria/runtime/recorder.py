@@ -1,4 +1,5 @@
-"""The sink of a live session: writes under its epoch, waits out a store that is not well, and shows events."""
+"""The sink of a live session: writes under its epoch, waits out a store that is not well, and shows events. No known
+secret passes it."""
 
 import asyncio
 import logging
@@ -10,6 +11,7 @@ from talaria.model.entries import Entry
 from talaria.model.errors import StoreUnavailable
 from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta
 from talaria.model.ids import Epoch, SessionId
+from talaria.model.redaction import Redactor
 from talaria.runtime.view import View
 from talaria.store.base import Journal, Write
 from talaria.waiting import completed
@@ -26,7 +28,14 @@ log = logging.getLogger(__name__)
 
 class Recorder:
     def __init__(
-        self, journal: Journal, session: SessionId, epoch: Epoch, view: View, clock: Clock, observer: Observer
+        self,
+        journal: Journal,
+        session: SessionId,
+        epoch: Epoch,
+        view: View,
+        clock: Clock,
+        observer: Observer,
+        redactor: Redactor | None = None,
     ) -> None:
         self._journal = journal
         self._session = session
@@ -34,13 +43,15 @@ class Recorder:
         self._view = view
         self._clock = clock
         self._observer = observer
+        self._redactor = redactor or Redactor()
         self._shown: list[str] = []
         self._hurried = asyncio.Event()
         self._settle: Callable[[Sequence[Write]], None] = lambda _: None
 
     async def record(self, *writes: Write) -> None:
         """Durable when it returns, also when it returns by cancellation. Raises `Fenced`, `StoreUnavailable`."""
-        await completed(self.patiently(lambda: self._write(writes)))
+        redacted = self._redactor.value(writes)
+        await completed(self.patiently(lambda: self._write(redacted)))
 
     def when_durable(self, settle: Callable[[Sequence[Write]], None]) -> None:
         """Call this with the writes of each record, once they survive a crash, also if the record was cancelled."""
@@ -88,6 +99,7 @@ class Recorder:
                 wait.cancel()
 
     def emit(self, event: Event) -> None:
+        event = self._redactor.value(event)
         match event:
             case TextDelta(text):
                 self._shown.append(text)

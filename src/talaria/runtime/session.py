@@ -21,24 +21,26 @@ from talaria.agent.walk import Walk
 from talaria.context.base import Keeper, Wish
 from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, TurnStarted, Undone
-from talaria.model.errors import BadArguments, Fenced, SessionBusy, StoreUnavailable
+from talaria.model.errors import Fenced, ModelCorrectable, SessionBusy, StoreUnavailable
 from talaria.model.events import Event, Notice, TurnBegan
 from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id, pid_of
 from talaria.model.messages import Assistant, Context, ToolCall, User
+from talaria.model.redaction import Redactor
 from talaria.providers.size import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime import current, prompt
+from talaria.runtime.belongings import Belongings
 from talaria.runtime.closing import closing
 from talaria.runtime.companions import Companions
 from talaria.runtime.recorder import Observer, Recorder
-from talaria.runtime.setup import Setup, spill_folder
+from talaria.runtime.setup import Setup
 from talaria.runtime.spending import PatientSpending
 from talaria.runtime.turn import Report, TurnRunner
 from talaria.runtime.view import View, takes_back
 from talaria.store.base import BrokenRuleError, Held, NewSession, Session, Store, Write
 from talaria.tools.approval import Gate
-from talaria.tools.base import AfterCrash, Scope
-from talaria.tools.executor import Executor
+from talaria.tools.base import AfterCrash
+from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
 from talaria.waiting import completed, in_thread
 
@@ -89,6 +91,9 @@ class LiveSession:
         clock: Clock,
         keeper: Keeper | None = None,
         hooks: Hooks | None = None,
+        person: Person | None = None,
+        belongings: Belongings | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         """`row` is None for a conversation that has not begun: it is written with the first message."""
         self.id = id
@@ -97,9 +102,19 @@ class LiveSession:
         self._store = store
         self._owner = owner
         self._upstream = upstream
-        self._gate = gate
         self._clock = clock
-        self.companions = Companions(id, setup, toolbox, keeper, hooks)
+        self._redactor = redactor or Redactor()
+        self.companions = Companions(
+            id,
+            setup,
+            toolbox,
+            gate=gate,
+            person=person,
+            keeper=keeper,
+            hooks=hooks,
+            belongings=belongings,
+            redactor=self._redactor,
+        )
         self._view = View()
         self._epoch: Epoch | None = None
         self._is_busy = False
@@ -116,7 +131,9 @@ class LiveSession:
                 await self._give_up(self._view.open_turn, recorder)
             turn = self._new_turn(new_turn_id(), recorder)
             added = await turn.hooks.before_turn(turn.facts, message.text, tuple(self._view.history), _teller(recorder))
-            opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(self._in_context(message, added)))
+            news = self.companions.take_news(self._view.history)
+            in_context = self._in_context(message, (*added, *news))
+            opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(in_context))
             report = await self._run(turn, recorder, self._answer, opening)
             await self._told_of(turn, message.text, report)
             return report
@@ -217,15 +234,21 @@ class LiveSession:
         return self._running is not None and self._running.stop()
 
     async def _answer(self, turn: Turn, recorder: Recorder) -> Assistant:
-        return await run_turn(turn, tools=self._executor(turn.id), sink=recorder, rounds_used=self._view.rounds)
+        return await run_turn(
+            turn, tools=self.companions.executor(turn.id), sink=recorder, rounds_used=self._view.rounds
+        )
 
     async def _go_on(self, turn: Turn, recorder: Recorder) -> Assistant:
         history = self._view.history
         answer, open_calls = history.open_answer, history.open_calls
         if answer is not None:
-            rows = [row for row in await self._store.journal.calls(self.id, turn.id) if row.call.id in open_calls]
-            verdicts = interrupted.resume(rows, self._declared, self._clock.now())
-            await run_calls(answer, turn, self._executor(turn.id), recorder, verdicts)
+            rows = await self._store.journal.calls(self.id, turn.id)
+            verdicts = interrupted.resume(
+                [row for row in rows if row.call.id in open_calls], self._declared, self._clock.now()
+            )
+            executor = self.companions.executor(turn.id)
+            executor.remember(row.call for row in rows if row.state != "intent")
+            await run_calls(answer, turn, executor, recorder, verdicts)
         return await self._answer(turn, recorder)
 
     async def _give_up(self, turn: TurnId, recorder: Recorder) -> None:
@@ -284,7 +307,7 @@ class LiveSession:
         """So that code which is called meanwhile knows for whom."""
         facts = self.companions.facts()
         token = current.serving.set(
-            current.Serving(self.id, facts.conversation, facts.platform, facts.person, self._executor)
+            current.Serving(self.id, facts.conversation, facts.platform, facts.person, self.companions.executor)
         )
         try:
             yield
@@ -338,7 +361,7 @@ class LiveSession:
             log.warning("session %s not released: %s", self.id, fault)
 
     def _new_row(self) -> NewSession:
-        return NewSession(
+        row = NewSession(
             self.id,
             source=self._setup.origin,
             model=self._setup.route.primary.label,
@@ -346,6 +369,7 @@ class LiveSession:
             system_prompt=prompt.build(self._setup, self.companions.prompt),
             tools=self.companions.kept_specs(),
         )
+        return self._redactor.value(row)
 
     def _new_turn(self, id: TurnId, recorder: Recorder) -> Turn:
         assert self._row is not None  # noqa: S101  (made before any turn)
@@ -370,19 +394,17 @@ class LiveSession:
             max_rounds=setup.limits.max_rounds,
             effort=setup.effort,
             is_streaming=setup.is_streaming,
+            redactor=self._redactor,
+            news=lambda: self.companions.take_news(self._view.history),
         )
 
     def _recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
-        return Recorder(self._store.journal, self.id, epoch, self._view, self._clock, observer)
-
-    def _executor(self, turn: str = "") -> Executor:
-        scope = Scope(self.id, self._setup.cwd, spill_folder(self._setup.home, self.id), turn)
-        return Executor(self.companions.toolbox, self._gate, scope)
+        return Recorder(self._store.journal, self.id, epoch, self._view, self._clock, observer, self._redactor)
 
     def _declared(self, call: ToolCall) -> AfterCrash:
         try:
             return self.companions.toolbox.find(call.name).after_crash
-        except BadArguments:
+        except ModelCorrectable:
             return "once"
 
     def _in_context(self, message: User, added: Sequence[str]) -> User:

@@ -108,6 +108,9 @@ class TurnRunner:
         return last.text if isinstance(last, Assistant) else ""
 
     def _report(self, outcome: TurnOutcome, text: str, error: TalariaError | None = None) -> Report:
-        usage, model = self._turn.budget.usage, self._turn.walk.endpoint.label
+        usage, model, redactor = self._turn.budget.usage, self._turn.walk.endpoint.label, self._turn.redactor
+        text = redactor.text(text)
+        if error is not None:
+            error.args = (redactor.text(str(error)),)
         self._recorder.emit(TurnDone(self._turn.id, outcome, text, usage, str(error or ""), model))
         return Report(self._session, self._turn.id, outcome, text, usage, model, error)

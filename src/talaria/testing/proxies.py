@@ -50,3 +50,5 @@ class StoreProxy:
         self.handoffs = store.handoffs
         self.search = store.search
         self.spending = store.spending
+        self.approvals = store.approvals
+        self.grants = store.grants

@@ -7,7 +7,8 @@ import msgspec
 
 from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Image
+from talaria.model.messages import Image, ToolCall, ToolResult
+from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.tools.person import Person
 
@@ -73,6 +74,8 @@ class Scope(msgspec.Struct, frozen=True):
     """Which turn the calls belong to; empty: not known."""
     person: Person | None = None
     """Who can be asked; None: nobody is there."""
+    redactor: Redactor = msgspec.field(default_factory=Redactor)
+    """Takes secrets out of what is kept of output."""
 
     @property
     def checkpoints(self) -> Path:
@@ -87,11 +90,18 @@ class Scope(msgspec.Struct, frozen=True):
             raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
 
 
+class Calls(Protocol):
+    """How a tool calls others: as the model would, through the gate."""
+
+    async def call(self, call: ToolCall) -> ToolResult: ...
+
+
 class Run(msgspec.Struct, frozen=True):
     """One execution of a call. `key` is the same again when recovery repeats it."""
 
     call: CallId
     scope: Scope
+    tools: Calls | None = None
 
     @property
     def key(self) -> str:

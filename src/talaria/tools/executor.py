@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
 from talaria.model.errors import ModelCorrectable, ToolFailed
+from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall, ToolResult
-from talaria.tools.approval import Gate
+from talaria.tools.approval import Gate, digest
 from talaria.tools.base import Invocation, Run, Scope, Shown, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
+from talaria.waiting import in_thread
 
 MAX_ERROR_CHARS = 8_000
 
@@ -30,6 +34,8 @@ class Executor:
         self._toolbox = toolbox
         self._gate = gate
         self._scope = scope
+        self._admitted: dict[CallId, str] = {}
+        """What the gate has let through, and has not run yet."""
 
     def prepare(self, call: ToolCall) -> Prepared:
         """Raises `ModelCorrectable`, whatever the tool does."""
@@ -45,20 +51,49 @@ class Executor:
 
     async def admit(self, prepared: Prepared) -> None:
         """Raises `Denied`."""
-        await self._gate.admit(prepared.call, prepared.invocation)
+        await self._gate.admit(prepared.call, prepared.invocation, self._scope)
+        self._admitted[prepared.call.id] = self._digest(prepared)
 
     async def insist(self, prepared: Prepared, doubt: str) -> None:
         """Only if a person says so, now. Raises `Denied`."""
-        await self._gate.insist(prepared.call, prepared.invocation, doubt)
+        await self._gate.insist(prepared.call, prepared.invocation, self._scope, doubt)
+        self._admitted[prepared.call.id] = self._digest(prepared)
+
+    def _digest(self, prepared: Prepared) -> str:
+        return digest(prepared.call, prepared.invocation, self._scope)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """All the way: for those who are not the model, but have no other way either."""
+        try:
+            prepared = await in_thread(lambda: self.prepare(call))  # it may look at the file system
+            await self.admit(prepared)
+        except ModelCorrectable as refusal:
+            return failed(call, str(refusal))
+        return await self.run(prepared)
+
+    def remember(self, calls: Iterable[ToolCall]) -> None:
+        """Calls of this turn that have run before we were here: what they brought is before the model."""
+        for call in calls:
+            with suppress(ModelCorrectable):
+                self._mark(self.prepare(call).invocation)
+
+    def _mark(self, invocation: Invocation) -> None:
+        if invocation.claim.is_untrusted:
+            self._gate.taint(self._scope.turn)
 
     async def run(self, prepared: Prepared) -> ToolResult:
-        """Always an outcome; only cancellation passes through."""
+        """Always an outcome; only cancellation passes through. What the gate has not let through does not run."""
         call = prepared.call
-        run = Run(call.id, self._scope)
+        if self._admitted.pop(call.id, None) != self._digest(prepared):
+            return failed(call, f"This {call.name} call is not the one that was allowed; it did not run.")
+        self._mark(prepared.invocation)
+        run = Run(call.id, self._scope, self)
         try:
             result = await self._run(prepared, run)
             shown = result if isinstance(result, Shown) else Shown(result)
-            return ToolResult(call.id, call.name, cap(shown.text, run.spill("result")))
+            return ToolResult(
+                call.id, call.name, cap(shown.text, run.spill("result"), self._scope.redactor), images=shown.images
+            )
         except ModelCorrectable as failure:
             return failed(call, str(failure))
         except asyncio.CancelledError:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import IO
 
+from talaria.model.redaction import Redactor
+
 HEAD_BYTES = 16_000
 TAIL_BYTES = 16_000
 MAX_SPILL_BYTES = 64 << 20
@@ -11,10 +13,16 @@ NOTICE_BYTES = 8_000
 
 
 class Output:
-    """Collects bytes; past head + tail everything is also written to `spill`, if the disk allows it."""
+    """Collects bytes; past head + tail everything is also written to `spill`, if the disk allows it.
 
-    def __init__(self, spill: Path) -> None:
+    Also a command's `Sink`.
+    """
+
+    def __init__(self, spill: Path, redactor: Redactor) -> None:
+        """Known secrets are taken out as it comes: neither the model nor the file gets to see one."""
         self._spill = spill
+        self._clean = redactor.byte_stream()
+        self._is_closed = False
         self._head = bytearray()
         self._tail = bytearray()
         self._file: IO[bytes] | None = None
@@ -22,6 +30,9 @@ class Output:
         self._size_bytes = 0
 
     def add(self, chunk: bytes) -> None:
+        self._take(self._clean.add(chunk))
+
+    def _take(self, chunk: bytes) -> None:
         self._size_bytes += len(chunk)
         room = max(0, HEAD_BYTES - len(self._head))
         self._head += chunk[:room]
@@ -41,11 +52,39 @@ class Output:
         except OSError as fault:
             self._fault = fault.strerror
 
-    def text(self) -> str:
+    def skip(self, size_bytes: int) -> None:
+        """So much was left out before it came here."""
+        if size_bytes:
+            self._take(self._clean.end())
+            self._size_bytes += size_bytes
+            self._tail.clear()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def since(self, position: int) -> bytes:
+        """What came after the first `position` bytes, as far as it is at hand."""
+        fresh = self._size_bytes - position
+        if position < len(self._head) and not self._left_out:
+            return bytes(self._head[position:] + self._tail)
+        return bytes(self._tail[-fresh:]) if fresh > 0 else b""
+
+    @property
+    def _left_out(self) -> int:
+        return self._size_bytes - len(self._head) - len(self._tail)
+
+    def close(self) -> None:
         """Ends the collecting."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._take(self._clean.end())
         if self._file is not None:
             self._file.close()
-        left_out = self._size_bytes - len(self._head) - len(self._tail)
+
+    def text(self) -> str:
+        left_out = self._left_out
         if left_out == 0:
             return bytes(self._head + self._tail).decode("utf-8", "replace")
         head, tail = (bytes(part).decode("utf-8", "replace") for part in (self._head, self._tail))
@@ -59,11 +98,12 @@ class Output:
         return f"all {self._size_bytes:,} are in {self._spill}"
 
 
-def cap(text: str, spill: Path) -> str:
-    """`text` as UTF-8 can hold it (no lone surrogates), short enough for the model."""
-    encoded = text.encode("utf-8", "replace")
+def cap(text: str, spill: Path, redactor: Redactor) -> str:
+    """`text` as UTF-8 can hold it (no lone surrogates), without secrets, short enough for the model."""
+    encoded = redactor.data(text.encode("utf-8", "replace"))
     if len(encoded) <= HEAD_BYTES + TAIL_BYTES + NOTICE_BYTES:
-        return encoded.decode()
-    output = Output(spill)
+        return encoded.decode("utf-8", "replace")
+    output = Output(spill, Redactor())
     output.add(encoded)
+    output.close()
     return output.text()

@@ -17,8 +17,8 @@ class Question(msgspec.Struct, frozen=True):
     """What would be done, word for word; a screen shows control signs in it as escapes."""
     reason: str = ""
     """Why it is asked."""
-    may_last: bool = True
-    """Whether a yes can also be for the session, or for good."""
+    longest: Answer = "always"
+    """How long a yes can hold."""
 
 
 class Person(Protocol):

@@ -1,15 +1,17 @@
-"""The tools of a session, by name."""
+"""The tools of a session, by name. Those that are turned off keep their names, but are neither shown nor run."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from talaria.model.errors import BadArguments, BadConfig
+from talaria.model.errors import BadArguments, BadConfig, Denied
 from talaria.model.tools import ToolSpec
 from talaria.tools.base import Tool
+from talaria.tools.toolsets import EVERYTHING, Switches
 
 
 class Toolbox:
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool] = (), switches: Switches = EVERYTHING) -> None:
+        self._switches = switches
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             if tool.spec.name in self._tools:
@@ -21,22 +23,26 @@ class Toolbox:
         known = dict(self._tools)
         for tool in tools:
             known.setdefault(tool.spec.name, tool)
-        return Toolbox(known.values())
+        return Toolbox(known.values(), self._switches)
 
     def without(self, names: AbstractSet[str]) -> "Toolbox":
-        return Toolbox(tool for name, tool in self._tools.items() if name not in names)
+        return Toolbox((tool for name, tool in self._tools.items() if name not in names), self._switches)
 
     @property
     def names(self) -> AbstractSet[str]:
+        """Also of those that are turned off: nobody else may have them."""
         return self._tools.keys()
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self._tools.values())
+        return tuple(tool.spec for tool in self._tools.values() if self._switches.admit(tool))
 
     def find(self, name: str) -> Tool:
-        try:
-            return self._tools[name]
-        except KeyError:
-            known = ", ".join(self._tools) or "none"
-            raise BadArguments(f"There is no tool called {name!r}. The tools are: {known}.") from None
+        """Raises `ModelCorrectable`."""
+        tool = self._tools.get(name)
+        if tool is None:
+            known = ", ".join(spec.name for spec in self.specs) or "none"
+            raise BadArguments(f"There is no tool called {name!r}. The tools are: {known}.")
+        if not self._switches.admit(tool):
+            raise Denied(f"The person has turned the tool {name} off, so it did not run. Go on without it.")
+        return tool

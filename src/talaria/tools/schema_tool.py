@@ -50,6 +50,7 @@ class SchemaTool:
     effect: Effect = EXCLUSIVE
     timeout_s: float | None = DEFAULT_TIMEOUT_S
     claim: Claim = NOTHING
+    toolset: str = ""
 
     def prepare(self, arguments: str, scope: Scope) -> "SchemaInvocation":  # noqa: ARG002
         try:
@@ -77,7 +78,7 @@ class SchemaInvocation:
         return await self.tool.handler(self.arguments, run)
 
 
-def tools_of(schemas: object, handler: Callable[[str], Handler]) -> tuple[list[Tool], list[str]]:
+def tools_of(schemas: object, handler: Callable[[str], Handler], toolset: str) -> tuple[list[Tool], list[str]]:
     """One per schema, whose calls `handler(name)` takes; and what is wrong with the others."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []
@@ -87,7 +88,7 @@ def tools_of(schemas: object, handler: Callable[[str], Handler]) -> tuple[list[T
         except BadSchema as problem:
             problems.append(str(problem))
             continue
-        tools.setdefault(spec.name, SchemaTool(spec, handler(spec.name)))
+        tools.setdefault(spec.name, SchemaTool(spec, handler(spec.name), toolset=toolset))
     return list(tools.values()), problems
 
 

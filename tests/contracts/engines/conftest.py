@@ -91,7 +91,13 @@ class World:
         self.events: list[Event] = []
 
     def session(self, id: str = "one", **setup: Any) -> LiveSession:
-        return self.app.session(id=SessionId(id), cwd=self.home, origin="terminal", **setup)
+        return self.app.session(id=SessionId(id), cwd=self.project, origin="terminal", **setup)
+
+    @property
+    def project(self) -> Path:
+        folder = self.home.parent / "project"
+        folder.mkdir(exist_ok=True)
+        return folder
 
     async def ask(self, live: LiveSession, text: str = "go") -> Report:
         self.events.clear()

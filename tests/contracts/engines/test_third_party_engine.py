@@ -82,7 +82,7 @@ async def test_a_conversation_that_is_opened_again_goes_on_with_it(
         await one.ask(live)
         await live.close()
         row = await one.app.store.sessions.get(live.id)
-        again = one.app.session(row, cwd=one.home, origin="terminal")
+        again = one.app.session(row, cwd=one.project, origin="terminal")
         server.say(Reply(calls=(call("ledger_count"),)), "many")
         report = await one.ask(again, "how many?")
         assert report.text == "many"

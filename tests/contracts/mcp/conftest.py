@@ -105,7 +105,7 @@ def use(tmp_path: Path) -> Use:
 
     async def call(tools: list[Tool], name: str, /, **arguments: object) -> ToolResult:
         executor = Executor(Toolbox(tools), OpenGate(), scope)
-        return await executor.run(executor.prepare(ToolCall(CallId("c"), name, json.dumps(arguments))))
+        return await executor.call(ToolCall(CallId("c"), name, json.dumps(arguments)))
 
     return call
 

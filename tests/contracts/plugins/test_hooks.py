@@ -16,16 +16,14 @@ from tests.contracts.plugins.conftest import (
 )
 
 from talaria.model.entries import MessageAdded, TurnStarted
-from talaria.model.errors import Denied
 from talaria.model.events import AnswerRestarted, TextDelta, ToolEnded
 from talaria.model.ids import TurnId
-from talaria.model.messages import Assistant, ToolCall, ToolResult, user
+from talaria.model.messages import Assistant, ToolResult, user
 from talaria.plugins.hooks import FIRED, VALID_HOOKS
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Reply, Usage, call
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Invocation
+from talaria.tools.person import Answer, Question
 
 LISTENER = (
     NOTES
@@ -234,17 +232,19 @@ async def test_a_call_that_is_blocked_does_not_run_and_the_model_reads_why(
         assert ran("strict") == 0
 
 
-class Person(OpenGate):
-    """Somebody who is asked, and answers."""
+class Somebody:
+    """Who is asked, and answers."""
 
     def __init__(self, *, says_yes: bool) -> None:
         self.says_yes = says_yes
         self.doubts: list[str] = []
 
-    async def insist(self, call: ToolCall, invocation: Invocation, doubt: str) -> None:
-        self.doubts.append(doubt)
-        if not self.says_yes:
-            raise Denied("The person said no.")
+    async def allow(self, question: Question) -> Answer:
+        self.doubts.append(question.reason)
+        return "once" if self.says_yes else "no"
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        return None
 
 
 APPROVE = "{'action': 'approve', 'message': 'is that wise?', 'rule_key': 'r'}"
@@ -266,10 +266,10 @@ async def test_a_call_that_wants_approval_runs_if_the_person_says_so(
     world: OpenWorld, install: Install, server: ModelServer, says_yes: bool
 ) -> None:
     install("careful", answering("pre_tool_call", APPROVE))
-    person = Person(says_yes=says_yes)
+    person = Somebody(says_yes=says_yes)
     async with world("careful") as one:
         server.say(Reply(calls=(call("look"),)), "done")
-        await one.ask(one.session(gate=person))
+        await one.ask(one.session(person=person))
         assert person.doubts == ["is that wise?"]
         assert ran("careful") == int(says_yes)
         assert ("seen" in result(server)) is says_yes
@@ -277,10 +277,10 @@ async def test_a_call_that_wants_approval_runs_if_the_person_says_so(
 
 async def test_the_first_word_on_a_call_counts(world: OpenWorld, install: Install, server: ModelServer) -> None:
     install("careful", answering("pre_tool_call", APPROVE, "{'action': 'block', 'message': 'no'}"))
-    person = Person(says_yes=True)
+    person = Somebody(says_yes=True)
     async with world("careful") as one:
         server.say(Reply(calls=(call("look"),)), "done")
-        await one.ask(one.session(gate=person))
+        await one.ask(one.session(person=person))
         assert (person.doubts, ran("careful")) == (["is that wise?"], 1)
 
 
@@ -396,7 +396,7 @@ async def test_a_turn_that_a_crash_left_open_ends_with_its_hooks_too(
         await one.app.store.journal.record(live.id, epoch, opening)  # pyright: ignore[reportArgumentType]
         await one.app.store.journal.release(live.id, epoch)  # pyright: ignore[reportArgumentType]
         row = await one.app.store.sessions.get(live.id)
-        again = one.app.session(row, cwd=one.home, origin="terminal")
+        again = one.app.session(row, cwd=one.project, origin="terminal")
         server.say("after")
         report = await again.resume()
         assert report is not None

@@ -20,7 +20,7 @@ from tests.contracts.plugins.conftest import (
     until,
 )
 
-from talaria.model.errors import Denied, UserFacing
+from talaria.model.errors import UserFacing
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import ToolCall
 from talaria.model.tools import ToolSpec
@@ -32,7 +32,7 @@ from talaria.runtime.current import Serving, serving
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Call, Failure, Reply, Usage, call
 from talaria.tools.approval import OpenGate
-from talaria.tools.base import Invocation, Run, Scope
+from talaria.tools.base import Run, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 from talaria.tools.schema_tool import SchemaInvocation, SchemaTool, spec_of
@@ -197,7 +197,7 @@ async def test_a_tool_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
 
     look = SchemaTool(spec_of({"name": "look"}), hang, timeout_s=0.01)
     executor = Executor(Toolbox([look]), OpenGate(), Scope(SessionId("s"), tmp_path, tmp_path))
-    outcome = await executor.run(executor.prepare(ToolCall(CallId("c"), "look", "{}")))
+    outcome = await executor.call(ToolCall(CallId("c"), "look", "{}"))
     assert outcome.is_error
     assert "was given up" in outcome.text
 
@@ -220,14 +220,6 @@ def ask(ctx, name, **args):
 """
 
 
-class Closed(OpenGate):
-    """Lets nothing through but `ask_other`."""
-
-    async def admit(self, call: ToolCall, invocation: Invocation) -> None:
-        if call.name != "ask_other":
-            raise Denied(f"no {call.name} here")
-
-
 async def test_a_plugin_calls_the_tools_of_the_conversation_from_its_first_turn_on(
     world: OpenWorld, install: Install, server: ModelServer
 ) -> None:
@@ -242,11 +234,11 @@ async def test_what_a_plugin_calls_goes_through_the_same_gate_as_the_models_call
 ) -> None:
     install("caller", DISPATCHING)
     async with world("caller", is_bare=False) as one:
-        live = one.session(gate=Closed())
-        server.say(Reply(calls=(call("ask_other", name="terminal", command="touch ran"),)), "done")
-        await one.ask(live)
-        assert json.loads(result(server)) == {"error": "no terminal here"}
-        assert not (one.home / "ran").exists()
+        outside = one.home / "ran"
+        server.say(Reply(calls=(call("ask_other", name="write_file", path=str(outside), content="x"),)), "done")
+        await one.ask(one.session())
+        assert "is refused" in json.loads(result(server))["error"]
+        assert not outside.exists()
 
 
 @pytest.mark.parametrize(("name", "said"), [("teapot", "no tool called"), ("terminal", "not right")])

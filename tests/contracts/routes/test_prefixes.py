@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from talaria.model.messages import Image
+from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Reply, call
+from talaria.tools.base import Shown
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:
@@ -16,6 +19,12 @@ if TYPE_CHECKING:
 MARK = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
 LISTED = re.compile(rb'"content":\[\{"type":"text","text":("(?:[^"\\]|\\.)*")\}\]')
 TAILS = {"openai_chat": b'],"stream":', "openai_responses": b'],"stream":', "anthropic_messages": b'],"max_tokens":'}
+JUDGES = {
+    "openai_chat": chat_problems,
+    "openai_responses": responses_problems,
+    "anthropic_messages": messages_problems,
+}
+PIXEL = Image("image/png", "aVZCT1J3")
 CASES = [
     *(("openai_chat", caching) for caching in ("off", "automatic", "markers")),
     ("openai_responses", "off"),
@@ -58,10 +67,10 @@ async def test_over_tool_rounds_steering_turns_and_processes(
     worlds: list[World] = []
 
     @tool
-    async def look(at: str) -> str:
+    async def look(at: str) -> Shown:
         """Look."""
         worlds[0].live.steer(f"and mind the {at}")
-        return f"a {at}"
+        return Shown(f"a {at}", (PIXEL,) if at != "lake" else ())
 
     async with world(tools=[look], **settings(primary, wire, caching)) as here:
         worlds.append(here)
@@ -78,6 +87,8 @@ async def test_over_tool_rounds_steering_turns_and_processes(
         await here.reopen()
         assert (await here.ask("go on")).outcome == "completed"
     check([request.body for request in primary.requests], wire)
+    assert [problem for request in primary.requests for problem in JUDGES[wire](request.json)] == []
+    assert [request.body.count(b"aVZCT1J3") for request in primary.requests] == [0, 1, 2, 2, 2, 3]
     marks = [request.body.count(b"cache_control") for request in primary.requests]
     assert all(marks) if caching != "off" else not any(marks)
     assert max(marks) <= 4
@@ -90,11 +101,11 @@ async def test_over_a_crash_and_the_end_of_the_turn_that_it_left_open(
     deaths = [Crash()]
 
     @tool(after_crash="repeat")
-    async def look() -> str:
+    async def look() -> Shown:
         """Look."""
         if deaths:
             raise deaths.pop()
-        return "a tree"
+        return Shown("a tree", (PIXEL,))
 
     async with world(tools=[look], **settings(primary, wire, caching)) as here:
         primary.say(Reply("One.", "hm", (call("look"),)), "I see a tree.", "Hello again.")
@@ -106,6 +117,7 @@ async def test_over_a_crash_and_the_end_of_the_turn_that_it_left_open(
         assert report.text == "I see a tree."
         assert (await here.ask("hello")).text == "Hello again."
     check([request.body for request in primary.requests], wire)
+    assert [request.body.count(b"aVZCT1J3") for request in primary.requests] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("wire", TAILS)

@@ -40,7 +40,7 @@ def call(id: str) -> ToolCall:
 
 
 def result(id: str) -> ToolResult:
-    return ToolResult(CallId(id), "terminal", "done")
+    return ToolResult(CallId(id), "view_image", "a dot", images=(Image("image/png", "aGk="),))
 
 
 async def entries(store: Store, session: SessionId) -> list[Entry]:
@@ -82,6 +82,7 @@ async def test_every_kind_of_message_survives_unchanged(store: Store, session: S
         MessageAdded(User((Text("Grüße 漢字 \u202e\0 'quoted'"), Image("image/png", "aGk=")), "steering")),
         MessageAdded(Assistant((Thinking("hm", "sealed"), Text("so"), call("c1")), "calls", Usage(1, 2), "origin")),
         MessageAdded(ToolResult(CallId("c1"), "terminal", "no", is_error=True, disposition="unknown")),
+        MessageAdded(ToolResult(CallId("c2"), "view_image", "a dot", images=(Image("image/png", "aGk="),))),
         TurnStarted(TURN, "platform"),
         TurnEnded(TURN, "failed", Usage(3, 4), "why"),
         RouteChanged(TURN, "openai:large", "openai:small", "overloaded"),

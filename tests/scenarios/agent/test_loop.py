@@ -26,7 +26,7 @@ from talaria.testing.clock import ManualClock
 from talaria.testing.proxies import JournalProxy
 from talaria.testing.rules import transcript_problems
 from talaria.tools.approval import OpenGate
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run, Scope
 from talaria.tools.function import FunctionTool, tool
 
 if TYPE_CHECKING:
@@ -428,7 +428,7 @@ async def test_a_gate_that_says_no_leaves_the_tool_alone(scene: "Scene") -> None
     ran: list[str] = []
 
     class Closed(OpenGate):
-        async def admit(self, call: ToolCall, invocation: Invocation) -> None:
+        async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
             raise Denied("Not today.")
 
     scene.provider.say(calls(("c1", "echo", '{"text": "a"}')))

@@ -839,7 +839,7 @@ async def test_a_tool_of_the_registry_belongs_to_the_plugin_that_is_being_loaded
 
 
 class Closed(OpenGate):
-    async def admit(self, call: ToolCall, invocation: Invocation) -> None:
+    async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         raise Denied("The gate is closed.")
 
 

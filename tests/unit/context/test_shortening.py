@@ -1,15 +1,18 @@
 """How long a conversation is believed to be, and what its summaries hand on."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from talaria.context import summary
 from talaria.context.base import Wish
 from talaria.context.compactor import BuiltinCompactor
-from talaria.context.pruning import fitted
+from talaria.context.pruning import fitted, pruned
 from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
+from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
+from talaria.model.transcripts import transcript_problems
 from talaria.model.usage import Usage
-from talaria.providers.history import CHARS_PER_TOKEN, History
+from talaria.providers.history import CHARS_PER_TOKEN, History, size_tokens
 
 GOAL = "Map every milestone between Ulm and Linz."
 
@@ -98,6 +101,65 @@ async def test_the_next_summary_takes_the_place_of_the_last_also_where_that_stan
     assert [summary.found_in([message]) for message in made.messages if isinstance(message, User)] == [
         f"Goal\n{GOAL}\n\nNew."
     ]
+
+
+DOT = Image("image/png", "aGk=")
+
+
+def looks(*pictured: bool) -> list[Message]:
+    """A round for each, with one result."""
+    rounds = [(ToolCall(CallId(f"c{place}"), "look", "{}"), is_shown) for place, is_shown in enumerate(pictured)]
+    return [
+        message
+        for call, is_shown in rounds
+        for message in (
+            Assistant((call,), "calls"),
+            ToolResult(call.id, "look", of_tokens(50), images=(DOT,) if is_shown else ()),
+        )
+    ]
+
+
+def images_in(messages: Iterable[Message]) -> list[int]:
+    results = (message for message in messages if isinstance(message, ToolResult))
+    return [len(result.images) for result in results]
+
+
+def test_old_images_go_before_any_text_is_clipped_and_the_newest_goes_last() -> None:
+    asked = User((Text("Look."), DOT))
+    long = user(of_tokens(9_000), author="steering")
+    messages = [asked, *looks(True, True, True, False), long]
+    image = size_tokens(messages[2]) - 58
+    total = sum(map(size_tokens, messages))
+    assert fitted(messages, total) == tuple(messages)
+    without_old = fitted(messages, total - 2 * image + 20)
+    assert images_in(without_old) == [0, 0, 1, 0]
+    assert without_old[-1] is long
+    clipped = fitted(messages, 6_000)
+    assert images_in(clipped) == [0, 0, 1, 0]
+    assert len(clipped[-1].text) < len(long.text)
+    assert images_in(fitted(messages, 100)) == [0, 0, 0, 0]
+    assert fitted(messages, 100)[0] is asked
+
+
+def test_an_image_in_the_middle_is_left_out_with_a_word_in_its_place() -> None:
+    long = ToolResult(CallId("c1"), "look", of_tokens(500), images=(DOT,))
+    short = ToolResult(CallId("c2"), "look", "a dot", images=(DOT,))
+    made = pruned([long, short])
+    assert images_in(made) == [0, 0]
+    assert made[0].text.endswith("x]\n[An image was here.]")
+    assert made[1].text == "a dot\n[An image was here.]"
+
+
+async def test_leaving_out_old_images_may_be_all_that_is_needed() -> None:
+    messages: list[Message] = [user(GOAL), answer(), user("Look."), *looks(*[True] * 40), answer(), user("And?")]
+    tokens = sum(map(size_tokens, messages))
+    made = await BuiltinCompactor(Summariser()).compact(messages, Wish(tokens, 20_000))
+    assert made is not None
+    assert made.summary_by == "nobody"
+    shown = images_in(made.messages)
+    assert sum(shown) < 5
+    assert shown == sorted(shown)
+    assert not transcript_problems(made.messages, is_idle=False)
 
 
 def test_what_the_person_said_last_is_never_clipped() -> None:

@@ -10,8 +10,11 @@ from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
-from talaria.tools.builtin import BUILTIN
+from talaria.tools.builtin.files import file_tools
+from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.seen import Seen
 from talaria.tools.executor import Executor
+from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 
 Use = Callable[..., Awaitable[ToolResult]]
@@ -33,10 +36,13 @@ def cwd(scope: Scope) -> Path:
 @pytest.fixture
 def use(scope: Scope) -> Use:
     """`await use("read_file", path="a.txt")`"""
-    executor = Executor(Toolbox(BUILTIN), OpenGate(), scope)
+    executor = Executor(
+        Toolbox((*file_tools(Seen()), *search_tools(Protected(Path("/home/ada"), Path("/home/ada/.talaria"))))),
+        OpenGate(),
+        scope,
+    )
 
     async def call(name: str, /, *, call_id: str = "call_1", **arguments: object) -> ToolResult:
-        prepared = executor.prepare(ToolCall(CallId(call_id), name, json.dumps(arguments)))
-        return await executor.run(prepared)
+        return await executor.call(ToolCall(CallId(call_id), name, json.dumps(arguments)))
 
     return call

@@ -17,10 +17,15 @@ from talaria.model.messages import ToolCall, ToolResult
 from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
-from talaria.tools.builtin import BUILTIN
+from talaria.tools.builtin.files import file_tools
+from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.seen import Seen
 from talaria.tools.checkpoints import MAX_FILE_BYTES, Checkpoints, checkpoint_folder
 from talaria.tools.executor import Executor
+from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
+
+FILES = (*file_tools(Seen()), *search_tools(Protected(Path("/home/ada"), Path("/home/ada/.talaria"))))
 
 Use = Callable[..., Awaitable[ToolResult]]
 
@@ -43,8 +48,8 @@ def outcomes(kept: Checkpoints, number: int) -> dict[str, tuple[str, bool]]:
 
 
 async def in_turn(scope: Scope, turn: str, name: str, **arguments: object) -> ToolResult:
-    executor = Executor(Toolbox(BUILTIN), OpenGate(), replace(scope, turn=turn))
-    return await executor.run(executor.prepare(ToolCall(CallId("c"), name, json.dumps(arguments))))
+    executor = Executor(Toolbox(FILES), OpenGate(), replace(scope, turn=turn))
+    return await executor.call(ToolCall(CallId("c"), name, json.dumps(arguments)))
 
 
 def test_folder_is_the_same_for_tools_and_commands(tmp_path: Path, scope: Scope) -> None:

@@ -27,8 +27,7 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
 
 
 async def run(scope: Scope, made: Tool) -> ToolResult:
-    chosen = executor(scope, made)
-    return await chosen.run(chosen.prepare(call(made.spec.name)))
+    return await executor(scope, made).call(call(made.spec.name))
 
 
 def test_unknown_tool_is_told_with_the_known_ones(scope: Scope) -> None:
@@ -172,7 +171,7 @@ def test_file_for_long_output_stays_in_its_folder_whatever_the_id(scope: Scope, 
 
 async def test_gate_is_asked_with_the_call(scope: Scope) -> None:
     class Refusing(OpenGate):
-        async def admit(self, call: ToolCall, invocation: Invocation) -> None:
+        async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
             raise Denied(f"no to {call.name}: {invocation.question}")
 
     @tool(question=lambda _: "May I?")
@@ -181,6 +180,25 @@ async def test_gate_is_asked_with_the_call(scope: Scope) -> None:
     chosen = Executor(Toolbox([act]), Refusing(), scope)
     with pytest.raises(Denied, match=r"no to act: May I\?"):
         await chosen.admit(chosen.prepare(call("act")))
+
+
+async def test_what_the_gate_has_not_let_through_does_not_run(scope: Scope) -> None:
+    ran: list[str] = []
+
+    @tool
+    def act(what: str) -> None:
+        """Act."""
+        ran.append(what)
+
+    chosen = executor(scope, act)
+    allowed, other = (chosen.prepare(call("act", f'{{"what": "{what}"}}')) for what in ("this", "that"))
+    assert (await chosen.run(allowed)).is_error
+    await chosen.admit(allowed)
+    assert "not the one that was allowed" in (await chosen.run(other)).text
+    await chosen.admit(allowed)
+    assert not (await chosen.run(allowed)).is_error
+    assert (await chosen.run(allowed)).is_error  # a yes is for one run
+    assert ran == ["this"]
 
 
 async def test_tool_that_cancels_itself_has_failed_and_interrupts_nothing(scope: Scope) -> None:

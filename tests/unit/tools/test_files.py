@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.errors import BadArguments
 from talaria.model.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.builtin.pages import MAX_FILE_BYTES, MAX_LINE_CHARS, MAX_SHOWN_BYTES
@@ -126,8 +125,8 @@ async def test_path_that_cannot_be_one_is_refused_before_anything_runs(
     use: Use, cwd: Path, name: str, path: str
 ) -> None:
     (cwd / "loop").symlink_to(cwd / "loop")
-    with pytest.raises(BadArguments, match="not a usable path"):
-        await use(name, path=path, **({"pattern": "x"} if name == "search_files" else {}))
+    result = await use(name, path=path, **({"pattern": "x"} if name == "search_files" else {}))
+    assert "not a usable path" in result.text
 
 
 async def test_write_makes_folders_and_tells_the_size(use: Use, cwd: Path) -> None:

@@ -23,7 +23,7 @@ def schema_of(made: FunctionTool) -> dict[str, Any]:
 
 
 async def run(made: FunctionTool, scope: Scope, **arguments: object) -> str:
-    return await made.prepare(json.dumps(arguments), scope).run(Run(CallId("call_1"), scope))
+    return str(await made.prepare(json.dumps(arguments), scope).run(Run(CallId("call_1"), scope)))
 
 
 def test_name_and_description_come_from_the_function() -> None:

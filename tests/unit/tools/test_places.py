@@ -19,9 +19,14 @@ from talaria.model.messages import ToolCall, ToolResult
 from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Invocation, Scope
-from talaria.tools.builtin import BUILTIN
+from talaria.tools.builtin.files import file_tools
+from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.seen import Seen
 from talaria.tools.executor import Executor
+from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
+
+FILES = (*file_tools(Seen()), *search_tools(Protected(Path("/home/ada"), Path("/home/ada/.talaria"))))
 
 Use = Callable[..., Awaitable[ToolResult]]
 SEGMENTS = st.sampled_from(
@@ -51,7 +56,7 @@ FIXTURES = (HealthCheck.function_scoped_fixture,)
 
 
 def prepared(scope: Scope, name: str, **arguments: object) -> Invocation:
-    executor = Executor(Toolbox(BUILTIN), OpenGate(), scope)
+    executor = Executor(Toolbox(FILES), OpenGate(), scope)
     return executor.prepare(ToolCall(CallId("c"), name, json.dumps(arguments))).invocation
 
 
@@ -218,12 +223,13 @@ async def test_link_that_comes_after_the_question_is_not_followed(
     (tmp_path / "elsewhere/a").write_text("secret")
     (cwd / "folder").mkdir()
     (cwd / "folder/a").write_text("ours")
-    executor = Executor(Toolbox(BUILTIN), OpenGate(), scope)
+    executor = Executor(Toolbox(FILES), OpenGate(), scope)
     arguments = {"path": "folder/a", **({"content": "x"} if name == "write_file" else {})}
     call = executor.prepare(ToolCall(CallId("c"), name, json.dumps(arguments)))
 
     (cwd / "folder").rename(cwd / "moved")
     (cwd / "folder").symlink_to(tmp_path / "elsewhere")
+    await executor.admit(call)
     result = await executor.run(call)
 
     assert result.is_error
@@ -236,7 +242,7 @@ async def test_file_that_has_become_a_link_after_the_question_is_not_followed(
 ) -> None:
     (tmp_path / "secret").write_text("secret")
     (cwd / "a").write_text("ours")
-    executor = Executor(Toolbox(BUILTIN), OpenGate(), scope)
+    executor = Executor(Toolbox(FILES), OpenGate(), scope)
     calls = [
         executor.prepare(ToolCall(CallId("c"), name, json.dumps({"path": "a", **more})))
         for name, more in (("read_file", {}), ("write_file", {"content": "x"}))
@@ -245,6 +251,7 @@ async def test_file_that_has_become_a_link_after_the_question_is_not_followed(
     (cwd / "a").symlink_to(tmp_path / "secret")
 
     for call in calls:
+        await executor.admit(call)
         assert "it has become a link" in (await executor.run(call)).text
     assert (tmp_path / "secret").read_text() == "secret"
 

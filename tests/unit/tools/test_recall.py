@@ -61,7 +61,7 @@ def look(tools: dict[str, Tool], scope: Scope) -> Look:
     """`await look("recall", query="words")`"""
 
     async def call(name: str, /, **arguments: object) -> str:
-        return await tools[name].prepare(json.dumps(arguments), scope).run(Run(CallId("call_1"), scope))
+        return str(await tools[name].prepare(json.dumps(arguments), scope).run(Run(CallId("call_1"), scope)))
 
     return call
 

@@ -37,7 +37,7 @@ def look(toolbox: Toolbox, site: Site, tmp_path_factory: pytest.TempPathFactory)
         url = path if ":" in path else f"http://pages.example:{site.port}{path}"
         called = ToolCall(CallId("c"), "web_fetch", json.dumps({"url": url, **arguments}))
         executor = Executor(toolbox, OpenGate(), scope)
-        return await executor.run(executor.prepare(called))
+        return await executor.call(called)
 
     return call
 

@@ -216,7 +216,7 @@ def test_service_is_chosen_by_the_settings_or_the_key_at_hand(
 
 async def search(fetch: Fetch, api: Site, scope: Scope, **arguments: object) -> str:
     _, tool = web_tools(fetch, {"SEARXNG_URL": f"http://{PRIVATE}:{api.port}"}, WebSettings())
-    return await tool.prepare(json.dumps(arguments), scope).run(Run(CallId("c"), scope))
+    return str(await tool.prepare(json.dumps(arguments), scope).run(Run(CallId("c"), scope)))
 
 
 @pytest.fixture

@@ -66,6 +66,8 @@ class Sessions:
             tables.inbox = {key: row for key, row in tables.inbox.items() if row.inbound.session != session}
             tables.outbox = {id: row for id, row in tables.outbox.items() if row.session != session}
             tables.holds = {id: row for id, row in tables.holds.items() if row.session != session}
+            tables.approvals = {id: row for id, row in tables.approvals.items() if row.session != session}
+            tables.grants = {id: row for id, row in tables.grants.items() if row.session != session}
             for id, row in tables.sessions.items():
                 if row.session.parent == session:
                     tables.sessions[id] = replace(row, session=msgspec.structs.replace(row.session, parent=None))

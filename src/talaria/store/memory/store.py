@@ -3,6 +3,8 @@
 from typing import Self
 
 from talaria.model.clock import Clock
+from talaria.store.memory.approvals import Approvals
+from talaria.store.memory.grants import Grants
 from talaria.store.memory.handoffs import Handoffs
 from talaria.store.memory.journal import Journal
 from talaria.store.memory.outbox import Outbox
@@ -23,6 +25,8 @@ class MemoryStore:
         self.handoffs = Handoffs(memory)
         self.search = Search(memory)
         self.spending = Spending(memory, clock)
+        self.approvals = Approvals(memory, clock)
+        self.grants = Grants(memory, clock)
 
     async def __aenter__(self) -> Self:
         return self

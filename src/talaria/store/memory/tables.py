@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from talaria.model.entries import Recorded
 from talaria.model.errors import UnknownSession
-from talaria.model.ids import Epoch, HoldId, OutboxId, OwnerId, SessionId
-from talaria.store.base import Amount, CallRow, HandoffState, Inbound, OutboxRow, Session, Spent
+from talaria.model.ids import ApprovalId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
+from talaria.store.base import Amount, Approval, CallRow, Grant, HandoffState, Inbound, OutboxRow, Session, Spent
 
 MessageKey = tuple[str, str, str, str]
 """Platform, account, chat and message id."""
@@ -66,6 +66,8 @@ class Tables:
     outbox: dict[OutboxId, OutboxRow] = field(default_factory=dict[OutboxId, OutboxRow])
     spending: tuple[SpendingRow, ...] = ()
     holds: dict[HoldId, HoldRow] = field(default_factory=dict[HoldId, HoldRow])
+    approvals: dict[ApprovalId, Approval] = field(default_factory=dict[ApprovalId, Approval])
+    grants: dict[GrantId, Grant] = field(default_factory=dict[GrantId, Grant])
     owners: frozenset[OwnerId] = frozenset()
     last_id: int = 0
 
@@ -77,6 +79,8 @@ class Tables:
             self.outbox.copy(),
             self.spending,
             self.holds.copy(),
+            self.approvals.copy(),
+            self.grants.copy(),
             self.owners,
             self.last_id,
         )

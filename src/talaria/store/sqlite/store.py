@@ -7,8 +7,10 @@ from typing import Self
 import apsw
 
 from talaria.model.clock import Clock
+from talaria.store.sqlite.approvals import Approvals
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.feeder import Feeder
+from talaria.store.sqlite.grants import Grants
 from talaria.store.sqlite.handoffs import Handoffs
 from talaria.store.sqlite.journal import Journal
 from talaria.store.sqlite.migrate import migrate
@@ -33,6 +35,8 @@ class SqliteStore:
         self.outbox = Outbox(self._database, clock)
         self.handoffs = Handoffs(self._database)
         self.spending = Spending(self._database, presence, clock)
+        self.approvals = Approvals(self._database, presence, clock)
+        self.grants = Grants(self._database, clock)
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from talaria.model.errors import BadArguments, ToolFailed
+from talaria.tools.base import Tool
 from talaria.tools.builtin.located import located
 from talaria.tools.builtin.ripgrep import FAULT, arguments, executable, hit
 from talaria.tools.diffs import visible
 from talaria.tools.function import tool
+from talaria.tools.protected import Protected
 from talaria.tools.searching.program import REFUSED, Hit, Wanted
 from talaria.tools.searching.tree import SKIPPED_FOLDERS
 from talaria.waiting import completed, in_thread
@@ -27,32 +29,38 @@ _FOLDER = str(Path(__file__).parents[3])
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop()); from talaria.tools.searching.program import main; main()"
 
 
-@located("reads")
-@tool(after_crash="repeat")
-async def search_files(
-    pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],
-    path: Annotated[str, "Folder (or file) to search in."] = ".",
-    target: Annotated[Literal["content", "names"], "What the pattern is matched against."] = "content",
-    glob: Annotated[str, "For content: only files whose name matches this glob."] = "*",
-    limit: Annotated[int, f"How many matches at most; never more than {MAX_LIMIT}."] = 100,
-    offset: Annotated[int, "How many matches to skip, to go on with a search."] = 0,
-) -> str:
-    """Search below a folder: file contents by regular expression, or file names by glob.
+def search_tools(protected: Protected) -> tuple[Tool, ...]:
+    """What is private is not searched, wherever the search begins."""
 
-    What .gitignore leaves out, binary files and files over 4 MB are skipped.
-    """
-    if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
-        raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
-    wanted = Wanted(
-        root=path,
-        pattern=pattern,
-        by_name=target == "names",
-        glob="*" if target == "names" else glob,
-        skip=min(max(0, offset), MAX_OFFSET),
-        limit=min(max(1, limit), MAX_LIMIT) + 1,
-    )
-    found = await _searched(wanted)
-    return _page(found, wanted)
+    @located("reads")
+    @tool(after_crash="repeat")
+    async def search_files(
+        pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],
+        path: Annotated[str, "Folder (or file) to search in."] = ".",
+        target: Annotated[Literal["content", "names"], "What the pattern is matched against."] = "content",
+        glob: Annotated[str, "For content: only files whose name matches this glob."] = "*",
+        limit: Annotated[int, f"How many matches at most; never more than {MAX_LIMIT}."] = 100,
+        offset: Annotated[int, "How many matches to skip, to go on with a search."] = 0,
+    ) -> str:
+        """Search below a folder: file contents by regular expression, or file names by glob.
+
+        What .gitignore leaves out, binary files and files over 4 MB are skipped.
+        """
+        if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
+            raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
+        wanted = Wanted(
+            root=path,
+            pattern=pattern,
+            by_name=target == "names",
+            glob="*" if target == "names" else glob,
+            skip=min(max(0, offset), MAX_OFFSET),
+            limit=min(max(1, limit), MAX_LIMIT) + 1,
+            hidden=await in_thread(lambda: [str(place) for place in protected.secrets_below(Path(path))]),
+        )
+        found = await _searched(wanted)
+        return _page(found, wanted)
+
+    return (search_files,)
 
 
 @dataclass(slots=True)
@@ -82,7 +90,7 @@ def _ripgrep(wanted: Wanted) -> str | None:
     is_plain = not set("/!{}\0") & set(wanted["glob"]) and "\0" not in wanted["pattern"]
     root = Path(wanted["root"])
     is_usual = root.is_dir() and not SKIPPED_FOLDERS & set(root.parts)
-    return executable() if is_plain and is_usual and not wanted["by_name"] else None
+    return executable() if is_plain and is_usual and not wanted["by_name"] and not wanted["hidden"] else None
 
 
 def _hit(line: bytes) -> Hit:

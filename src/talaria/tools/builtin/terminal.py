@@ -1,29 +1,85 @@
-"""Shell commands in the foreground. The whole process group ends with the call: by exit, timeout or interruption."""
+"""Shell commands in the session's workspace."""
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from pathlib import Path
 from typing import Annotated, Any
 
-from talaria.model.errors import ToolFailed
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Effect, Run, Scope
-from talaria.tools.function import tool
+import msgspec
+
+from talaria.model.errors import BadArguments, ToolFailed
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Tool
+from talaria.tools.function import FunctionTool, tool
 from talaria.tools.output import Output
-from talaria.waiting import completed
+from talaria.tools.processes import ended
+from talaria.tools.sandbox.base import Sandbox
+from talaria.tools.sandbox.commands import Command, End, Started
+from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
+from talaria.tools.workspace import Workspace, Workspaces
+from talaria.waiting import completed, in_thread
 
 MAX_TIMEOUT_S = 600
-LEFTOVER_S = 0.5
-PASSED_ON = frozenset(
-    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "TMPDIR", "VIRTUAL_ENV"}
-)
-"""Environment a command sees, with LC_*: none of it is a secret."""
+SIZE = (40, 120)
+"""Of a terminal, in rows and columns."""
+NAMES = ("terminal",)
+
+
+def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
+    usual_s = workspaces.settings.timeout_s
+
+    def claim(arguments: Any, _: Scope) -> Claim:
+        return Claim(command=arguments.command, is_confined=workspaces.sandbox.level != "none")
+
+    @tool(effect=_effect, question=_question, timeout_s=None, claim=claim)
+    async def terminal(
+        command: Annotated[str, "The command, run by bash."],
+        run: Run,
+        timeout_s: Annotated[
+            int | None, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}; {usual_s} if left out."
+        ] = None,
+        workdir: Annotated[str | None, "Where to run this one; left out, where the last command ended."] = None,
+        independent: Annotated[
+            bool, "True if it may run at the same time as its neighbours; it then leaves no state."
+        ] = False,
+        background: Annotated[
+            bool, "True for servers and long work: it goes on, and `process` looks after it."
+        ] = False,
+        pty: Annotated[bool, "True for programs that need a terminal."] = False,
+    ) -> str:
+        """Run a shell command in a sandbox and wait for its end; answers its output and exit code.
+
+        The folder, environment variables and functions it leaves are there for the next command. Other processes that
+        it leaves behind are ended: start those with `background`.
+        """
+        workspace = await in_thread(lambda: workspaces.of(run.scope))
+        wanted = Command(
+            command=_checked(command),
+            cwd=await in_thread(lambda: _place(workdir, run.scope, workspaces.sandbox)),
+            is_kept=not (independent or background),
+            has_input=background,
+            size=SIZE if pty else None,
+        )
+        output = Output(run.spill("output"), run.scope.redactor)
+        if background:
+            return await _begun(workspace, wanted, output)
+        limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
+        try:
+            end = await _awaited(await workspace.start(wanted, output), limit_s)
+        finally:
+            output.close()
+        ending = f"stopped after {limit_s} seconds; it did not end by itself" if end is None else ended(end)
+        refused = "".join(f"\n[network: {host} was refused]" for host in workspace.way_out.take_refused())
+        return f"{output.text()}\n[{ending}]{refused}".lstrip("\n")
+
+    return (_about_network(terminal, workspaces.settings.network),)
+
+
+def _about_network(terminal: FunctionTool, hosts: tuple[str, ...]) -> FunctionTool:
+    reach = f"Of the network it reaches only {', '.join(hosts)}, by HTTP." if hosts else "It has no network."
+    spec = msgspec.structs.replace(terminal.spec, description=f"{terminal.spec.description}\n{reach}")
+    return msgspec.structs.replace(terminal, spec=spec)
 
 
 def _effect(arguments: Any, _: Scope) -> Effect:
-    return INDEPENDENT if arguments.independent else EXCLUSIVE
+    return INDEPENDENT if arguments.independent or arguments.background else EXCLUSIVE
 
 
 def _question(arguments: Any) -> str:
@@ -31,92 +87,39 @@ def _question(arguments: Any) -> str:
     return f"Run this command?\n  {shown}"
 
 
-@tool(effect=_effect, question=_question, timeout_s=None)
-async def terminal(
-    command: Annotated[str, "The command, run by bash."],
-    run: Run,
-    timeout_s: Annotated[int, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}."] = 120,
-    workdir: Annotated[str, "Where to run it; the session's working directory if left out."] = ".",
-    independent: Annotated[bool, "True if it may run at the same time as its neighbours."] = False,  # noqa: ARG001
-) -> str:
-    """Run a shell command and wait for its end.
-
-    Answers its output (stdout and stderr together) and exit code. Processes that it leaves behind are ended.
-    """
-    output = Output(run.spill("output"))
-    limit = max(1, min(timeout_s, MAX_TIMEOUT_S))
-    async with _started(command, run.scope.resolve(workdir), output) as process:
-        try:
-            async with asyncio.timeout(limit):
-                code = await process.wait()
-            ending = f"[exit code {code}]"
-        except TimeoutError:
-            ending = f"[stopped after {limit} seconds; it did not end by itself]"
-    return f"{output.text()}\n{ending}".lstrip("\n")
+def _checked(command: str) -> str:
+    if "\0" in command:
+        raise BadArguments("A command cannot hold a NUL.")
+    if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES:
+        raise BadArguments(f"A command has at most {MAX_COMMAND_BYTES:,} bytes; write it into a file and run that.")
+    return command
 
 
-@asynccontextmanager
-async def _started(command: str, workdir: Path, output: Output) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """The running command, its output flowing into `output`; nothing of it is left running at the end."""
-    async with AsyncExitStack() as ending:
-        # An interruption waits for the start: asyncio itself would end the shell alone, not what it has started.
-        process = await completed(_start(command, workdir, output, ending))
-        if isinstance(process, ToolFailed):
-            raise process
-        yield process
+def _place(workdir: str | None, scope: Scope, sandbox: Sandbox) -> str | None:
+    if workdir is None or sandbox.level in ("container", "remote"):
+        return workdir
+    place = scope.resolve(workdir)
+    if not place.is_dir():
+        raise ToolFailed(f"Cannot start the command in {place}: it is no folder.")
+    return str(place)
 
 
-async def _start(
-    command: str, workdir: Path, output: Output, ending: AsyncExitStack
-) -> asyncio.subprocess.Process | ToolFailed:
-    """`ending` ends what was begun here. A failure is returned: raised, it would take the place of an interruption.
+async def _begun(workspace: Workspace, wanted: Command, output: Output) -> str:
+    workspace.processes.check_room()
+    process = workspace.processes.add(wanted.command, await workspace.start(wanted, output), output)
+    return f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
 
-    The pipe is ours, not the process's: so the end of the command is seen even if a child of it keeps the pipe open.
-    """
-    reading, writing = os.pipe()
+
+async def _awaited(started: Started, limit_s: float) -> End | None:
+    """None: it had to be stopped. Nothing of it is left, also when this is cancelled."""
     try:
-        pipe, collecting = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: _Collecting(output), os.fdopen(reading, "rb", 0)
-        )
-        ending.callback(pipe.close)
-        process = await _spawn(command, workdir, writing)
-    except (OSError, ValueError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) else fault
-        return ToolFailed(f"Cannot start the command in {workdir}: {reason}.")
-    finally:
-        os.close(writing)
-    ending.push_async_callback(_end, process, collecting.ended)
-    return process
-
-
-class _Collecting(asyncio.Protocol):
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def data_received(self, data: bytes) -> None:
-        self._output.add(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.ended.set_result(None)
-
-
-async def _end(process: asyncio.subprocess.Process, output_ended: asyncio.Future[None]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # also children that the command left behind
-    await process.wait()
-    await asyncio.wait([output_ended], timeout=LEFTOVER_S)  # a process that left the group may hold the pipe
-
-
-async def _spawn(command: str, workdir: Path, output: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        "/bin/bash",
-        "-c",
-        command,
-        cwd=workdir,
-        env={name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-    )
+        async with asyncio.timeout(limit_s):
+            return await started.ended()
+    except TimeoutError:
+        started.kill()
+        await completed(started.ended())
+        return None
+    except asyncio.CancelledError:
+        started.kill()
+        await completed(started.ended())
+        raise

@@ -28,6 +28,10 @@ class McpTool:
     after_crash: AfterCrash = "once"
 
     @property
+    def toolset(self) -> str:
+        return f"mcp:{self.connection.name}"
+
+    @property
     def timeout_s(self) -> float:
         return self.connection.entry.timeout + MARGIN_S
 

@@ -26,6 +26,8 @@ class Wanted(TypedDict):
     glob: str
     skip: int
     limit: int
+    hidden: list[str]
+    """Files and folders that are not searched."""
 
 
 def main() -> None:
@@ -33,10 +35,7 @@ def main() -> None:
     root = Path(wanted["root"])
     if not root.exists():
         _refuse(f"{root} does not exist.")
-    if wanted["by_name"]:
-        found = _names(root, wanted["pattern"])
-    else:
-        found = _content(root, _compiled(wanted["pattern"]), wanted["glob"])
+    found = _names(root, wanted) if wanted["by_name"] else _content(root, _compiled(wanted["pattern"]), wanted)
     for hit in islice(found, wanted["skip"], wanted["skip"] + wanted["limit"]):
         sys.stdout.write(f"{json.dumps(hit)}\n")
         sys.stdout.flush()
@@ -54,15 +53,15 @@ def _refuse(sentence: str) -> NoReturn:
     sys.exit(REFUSED)
 
 
-def _names(root: Path, glob: str) -> Iterator[Hit]:
-    for path in tree.files(root):
-        if _fits(path, root, glob):
+def _names(root: Path, wanted: Wanted) -> Iterator[Hit]:
+    for path in tree.files(root, wanted["hidden"]):
+        if _fits(path, root, wanted["pattern"]):
             yield path, 0, ""
 
 
-def _content(root: Path, pattern: re.Pattern[str], glob: str) -> Iterator[Hit]:
-    for path in tree.files(root):
-        if _fits(path, root, glob):
+def _content(root: Path, pattern: re.Pattern[str], wanted: Wanted) -> Iterator[Hit]:
+    for path in tree.files(root, wanted["hidden"]):
+        if _fits(path, root, wanted["glob"]):
             yield from _matches(path, pattern)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from talaria.tools.searching.ignores import Ignores, above, inside
@@ -13,15 +13,15 @@ _SNIFFED_BYTES = 8192
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def files(root: Path) -> Iterator[str]:
-    """Sorted by name, folder by folder; the root itself is never left out."""
+def files(root: Path, hidden: Collection[str] = ()) -> Iterator[str]:
+    """Sorted by name, folder by folder; the root itself is never left out, what is `hidden` always."""
     if root.is_dir():
-        yield from _below(str(root), above(root))
+        yield from _below(str(root), above(root), hidden)
     else:
         yield str(root)
 
 
-def _below(folder: str, around: Ignores | None) -> Iterator[str]:
+def _below(folder: str, around: Ignores | None, hidden: Collection[str]) -> Iterator[str]:
     """Files first; in a list of its own, as folders may lie deeper than a stack allows."""
     waiting = [(folder, around)]
     while waiting:
@@ -29,7 +29,7 @@ def _below(folder: str, around: Ignores | None) -> Iterator[str]:
         ignores = inside(here, outer)
         folders: list[str] = []
         for path, is_folder in _entries(here):
-            if ignores is not None and ignores.leaves_out(path, is_folder=is_folder):
+            if path in hidden or (ignores is not None and ignores.leaves_out(path, is_folder=is_folder)):
                 continue
             if is_folder:
                 folders.append(path)

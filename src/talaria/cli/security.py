@@ -1,0 +1,84 @@
+"""`talaria doctor --security`: tries to break out of the sandbox for real, and looks at what else keeps people safe."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from talaria.cli.finding import Finding, Verdict
+from talaria.compose import Settings
+from talaria.config import paths
+from talaria.model.errors import TalariaError
+from talaria.tools.sandbox import probes
+from talaria.tools.sandbox.base import Level, Sandbox
+from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.trial import attempted
+
+_VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail"}
+_PROMISES: dict[Level, str] = {
+    "strict": "commands see only the project and the system's programs, and reach no network but what is allowed",
+    "landlock": "commands can write only in the project and reach no network; hooks and settings in it are not guarded",
+    "seatbelt": "commands can write only in the project and reach no network",
+    "container": "commands run in a container",
+    "remote": "commands run on another machine",
+    "none": "nothing is kept from commands: every one is asked about",
+}
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    sandbox = Choosing(settings.config.terminal).sandbox
+    yield _level(sandbox)
+    yield from _attempts(sandbox, settings)
+    yield from _files(settings.home)
+    yield from _settings(settings)
+
+
+def _level(sandbox: Sandbox) -> Finding:
+    verdict: Verdict = "fail" if sandbox.level == "none" else "ok" if sandbox.level == "strict" else "warn"
+    return Finding("sandbox", verdict, f"level {sandbox.level} ({sandbox.about}): {_PROMISES[sandbox.level]}")
+
+
+def _attempts(sandbox: Sandbox, settings: Settings) -> Iterator[Finding]:
+    if sandbox.level not in ("strict", "landlock", "seatbelt", "none"):
+        yield Finding("escapes", "warn", f"not tried in a {sandbox.level} sandbox: it is as good as you have set it up")
+        return
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        findings = asyncio.run(attempted(sandbox, settings.home.resolve(), settings.config.terminal))
+    except TalariaError as error:
+        yield Finding("escapes", "fail", str(error))
+        return
+    for one in findings:
+        outcome = "works" if one.attempt.works_at else "fails"
+        is_so = one.has_succeeded if one.attempt.works_at else not one.is_escape
+        text = outcome if is_so else f"{'does not work' if one.attempt.works_at else 'SUCCEEDS'} ({one.detail[:100]})"
+        yield Finding(one.name, _VERDICTS[one.verdict(sandbox.level)], text)
+
+
+def _files(home: Path) -> Iterator[Finding]:
+    for path in (home, paths.secrets_file(home), home / "state.db"):
+        if path.exists():
+            mode = stat.S_IMODE(path.stat().st_mode)
+            is_closed = not mode & (stat.S_IRWXG | stat.S_IRWXO)
+            yield Finding(
+                path.name,
+                "ok" if is_closed else "fail",
+                f"{mode:04o}, {'only you' if is_closed else 'others'} can read it",
+            )
+
+
+def _settings(settings: Settings) -> Iterator[Finding]:
+    config = settings.config
+    is_asking = config.approvals.mode == "manual"
+    yield Finding(
+        "approvals",
+        "ok" if is_asking else "warn",
+        "people are asked" if is_asking else "nobody is asked: approvals.mode is off",
+    )
+    network = config.terminal.network
+    yield Finding(
+        "network", "warn" if "*" in network else "ok", f"commands may reach {', '.join(network) or 'nothing'}"
+    )
+    if os.geteuid() == 0:
+        yield Finding("user", "warn", "running as root: what is not confined has every right on this machine")

@@ -1,0 +1,75 @@
+"""The tools that come with Talaria, and what lives behind them: the shells and processes of sessions, and the browser.
+
+Nothing is started before it is used. `close(session)` ends what one session has open, `aclose` everything.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from talaria.config.schema import Config
+from talaria.model.clock import Clock
+from talaria.model.ids import SessionId
+from talaria.net.fetch import Fetch
+from talaria.store.base import Store
+from talaria.tools.base import Tool
+from talaria.tools.builtin.clarify import clarify
+from talaria.tools.builtin.code import code_tools
+from talaria.tools.builtin.files import file_tools
+from talaria.tools.builtin.pictures import view_image
+from talaria.tools.builtin.process import process_tools
+from talaria.tools.builtin.recall import recall_tools
+from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.terminal import terminal_tools
+from talaria.tools.builtin.todo import todo
+from talaria.tools.builtin.web import web_tools
+from talaria.tools.protected import Protected
+from talaria.tools.workspace import Workspaces
+
+NAMES = (
+    *("read_file", "write_file", "patch", "search_files", "view_image", "terminal", "process", "execute_code"),
+    *("recall", "session_search", "web_fetch", "web_search", "todo", "clarify"),
+)
+"""Of the tools that are always there."""
+
+
+class Hands:
+    """Also the `Belongings` of sessions."""
+
+    def __init__(self, home: Path, config: Config, environment: Mapping[str, str], store: Store, clock: Clock) -> None:
+        self._config = config
+        self._environment = environment
+        self._store = store
+        self._clock = clock
+        self._protected = Protected(Path.home().resolve(), home.resolve())
+        self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private)
+
+    @cached_property
+    def tools(self) -> tuple[Tool, ...]:
+        """Raises `MissingCredential` where a setting asks for what has no key."""
+        web = self._config.web
+        return (
+            *file_tools(Seen()),
+            *search_tools(self._protected),
+            view_image,
+            *terminal_tools(self.workspaces),
+            *process_tools(self.workspaces),
+            *code_tools(self.workspaces),
+            *recall_tools(self._store.journal, self._store.search),
+            *web_tools(Fetch(web, self._clock), self._environment, web),
+            todo,
+            clarify,
+        )
+
+    def take_news(self, session: SessionId) -> tuple[str, ...]:
+        return self.workspaces.take_news(session)
+
+    def has_shell(self, session: SessionId) -> bool:
+        return self.workspaces.has(session)
+
+    async def close(self, session: SessionId) -> None:
+        await self.workspaces.close(session)
+
+    async def aclose(self) -> None:
+        await self.workspaces.aclose()

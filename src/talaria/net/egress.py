@@ -1,0 +1,212 @@
+"""The one way out for sandboxed commands and for the browser: an HTTP proxy in our process.
+
+It takes tunnels (`CONNECT host:port`) and plain requests (`GET http://host/`). What is asked, looked up and dialled is
+one and the same parsed host (`proxy_requests.py`, `lookups.py`, `dialling.py`), so a second reading of its name, or a
+second answer of a name server, changes nothing.
+"""
+
+import asyncio
+import hmac
+import logging
+import math
+import socket
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Self
+
+from talaria.model.clock import Clock
+from talaria.model.errors import Denied, ToolFailed
+from talaria.net.addresses import Allowance
+from talaria.net.dialling import reach
+from talaria.net.lookups import Lookup, system_lookup, vetted
+from talaria.net.proxy_requests import ProxyRequest, TurnedDown, read
+from talaria.net.stall import StallWatch
+from talaria.net.tunnels import CHUNK_BYTES, Meter, Spent, Tunnel
+from talaria.net.urls import WebUrl
+from talaria.waiting import completed
+
+MAX_CONNECTIONS = 64
+"""At once; who comes later waits in the kernel's queue."""
+MAX_HEAD_BYTES = 32 << 10
+HEAD_S = 15.0
+LOOKUP_S = 15.0
+PAUSE_S = 0.5
+"""After a connection could not be taken: others must end first."""
+REFUSED = 403
+_END = b"\r\n\r\n"
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+Admit = Callable[[str, int], Awaitable[None]]
+"""Whether this host and port may be reached; raises `Denied` with a sentence. May wait for a person, and may be asked
+about one host several times at once."""
+
+log = logging.getLogger(__name__)
+
+
+def _nobody(host: str, port: int) -> None:  # noqa: ARG001
+    return None
+
+
+class Egress:
+    """`async with Egress(…)` serves until the context ends; then its listening socket and all connections close."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        admit: Admit,
+        *,
+        allowance: Allowance,
+        clock: Clock,
+        lookup: Lookup = system_lookup,
+        refused: Callable[[str, int], None] = _nobody,
+        max_bytes: int | None = None,
+        credential: str | None = None,
+    ) -> None:
+        """`max_bytes` is for all connections together; with a `credential` (`user:password`) only who knows it is
+        served. `refused` hears of each host that was asked for in vain.
+        """
+        self._listening = listening
+        self._admit = admit
+        self._allowance = allowance
+        self._clock = clock
+        self._lookup = lookup
+        self._refused = refused
+        self._meter = Meter(max_bytes)
+        self._credential = credential
+        self._serving: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._listening.setblocking(False)
+        self._serving = asyncio.create_task(self._serve(), name="egress")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            await completed(asyncio.wait([self._serving]))
+        self._listening.close()
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        slots = asyncio.Semaphore(MAX_CONNECTIONS)
+        async with asyncio.TaskGroup() as connections:
+            while True:
+                await slots.acquire()
+                try:
+                    client, _ = await loop.sock_accept(self._listening)
+                except OSError:
+                    slots.release()
+                    await self._clock.sleep(PAUSE_S)
+                    continue
+                task = connections.create_task(self._attend(client), name="egress connection")
+                task.add_done_callback(lambda _, client=client: (client.close(), slots.release()))
+
+    async def _attend(self, client: socket.socket) -> None:
+        """The border of one connection: whatever goes wrong in it hurts no other."""
+        try:
+            async with StallWatch(self._clock, math.inf) as watch:
+                try:
+                    await self._answer(client, watch)
+                except TurnedDown as answer:
+                    await _turn_down(client, answer, watch)
+        except OSError:
+            return
+        except Exception:
+            log.exception("a connection of the egress proxy broke")
+
+    async def _answer(self, client: socket.socket, watch: StallWatch) -> None:
+        """Raises `TurnedDown`, and `OSError` where nothing more can be said."""
+        async with watch.waiting(HEAD_S):
+            head, early = await _head(client)
+        request = read(head)
+        self._recognise(request)
+        try:
+            self._spend(len(head))
+            upstream = await self._reached(request, watch)
+        except TurnedDown as answer:
+            if answer.status == REFUSED:
+                self._refused(request.url.host, request.url.port)
+            raise
+        with upstream:
+            await self._pass_on(request, client, upstream, early)
+
+    def _recognise(self, request: ProxyRequest) -> None:
+        if self._credential is None:
+            return
+        given = request.credential or ""
+        if not hmac.compare_digest(given.encode(), self._credential.encode()):
+            raise TurnedDown(407, "This proxy is not for everybody.")
+
+    def _spend(self, size_bytes: int) -> None:
+        try:
+            self._meter.spend(size_bytes)
+        except Spent as fault:
+            raise TurnedDown(REFUSED, "As much was moved over the network as is allowed.") from fault
+
+    async def _reached(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:
+        """A name is looked up only once it may be reached: to look it up is to tell it to somebody."""
+        url = request.url
+        if url.literal is not None:
+            await self._vetted(url, watch)
+        try:
+            await self._admit(url.host, url.port)
+        except Denied as fault:
+            raise TurnedDown(REFUSED, str(fault)) from fault
+        addresses = await self._vetted(url, watch)
+        try:
+            return await reach(request, addresses, self._lookup, watch)
+        except ToolFailed as fault:
+            raise TurnedDown(502, str(fault)) from fault
+        except OSError as fault:
+            raise TurnedDown(502, f"{url.host} cannot be reached.") from fault
+
+    async def _vetted(self, url: WebUrl, watch: StallWatch) -> tuple[str, ...]:
+        try:
+            async with watch.waiting(LOOKUP_S):
+                return await vetted(url, self._allowance, self._lookup)
+        except ToolFailed as fault:
+            raise TurnedDown(REFUSED, str(fault)) from fault
+        except TimeoutError as fault:
+            raise TurnedDown(504, f"It takes too long to look {url.host} up.") from fault
+
+    async def _pass_on(
+        self, request: ProxyRequest, client: socket.socket, upstream: socket.socket, early: bytes
+    ) -> None:
+        tunnel = Tunnel(client, upstream, self._clock, self._meter)
+        if request.is_tunnel:
+            await asyncio.get_running_loop().sock_sendall(client, _ESTABLISHED)
+            await tunnel.join(early)
+        else:
+            await tunnel.exchange(early, request.body_bytes or 0)
+
+
+async def _head(client: socket.socket) -> tuple[bytes, bytes]:
+    """A request's head without the empty line behind it, and what came with it."""
+    loop = asyncio.get_running_loop()
+    heard = bytearray()
+    while (end := heard.find(_END, 0, MAX_HEAD_BYTES)) < 0:
+        if len(heard) >= MAX_HEAD_BYTES:
+            raise TurnedDown(431, "The headers of the request are too long.")
+        chunk = await loop.sock_recv(client, CHUNK_BYTES)
+        if not chunk:
+            raise ConnectionResetError
+        heard += chunk
+    return bytes(heard[:end]), bytes(heard[end + len(_END) :])
+
+
+async def _turn_down(client: socket.socket, answer: TurnedDown, watch: StallWatch) -> None:
+    """Then hears the rest of the request: a socket that is closed with words unheard takes our answer back."""
+    loop = asyncio.get_running_loop()
+    body = f"{answer}\n".encode()
+    lines = [
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
+        *(['Proxy-Authenticate: Basic realm="proxy"'] if answer.status == 407 else []),
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    async with watch.waiting(HEAD_S):
+        await loop.sock_sendall(client, "\r\n".join([*lines, "", ""]).encode() + body)
+        client.shutdown(socket.SHUT_WR)
+        while await loop.sock_recv(client, CHUNK_BYTES):
+            pass

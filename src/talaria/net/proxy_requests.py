@@ -1,0 +1,134 @@
+"""What a client of the egress proxy asks for, read strictly. Nothing is mended: what is not plain is turned down, and
+what goes on to the other side is written anew from the parts.
+"""
+
+import re
+from base64 import b64decode, b64encode
+
+import msgspec
+
+from talaria.model.errors import ToolFailed
+from talaria.net.urls import WebUrl, parse
+
+_LINE = re.compile(r"([A-Z][A-Z-]{0,19}) ([\x21-\x7e]+) HTTP/1\.[01]")
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+):[0-9]{1,5}")
+_LENGTH = re.compile(r"[0-9]{1,15}")
+_OURS = frozenset(
+    {
+        *("host", "content-length", "connection", "keep-alive", "te", "trailer", "upgrade"),
+        *("proxy-connection", "proxy-authorization", "proxy-authenticate"),
+    }
+)
+"""Fields that we write ourselves, or that end here."""
+
+
+class TurnedDown(Exception):
+    """`str()` of it is the sentence that the client is told."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class ProxyRequest(msgspec.Struct, frozen=True):
+    method: str
+    url: WebUrl
+    """Of a tunnel only its host and port count."""
+    fields: tuple[tuple[str, str], ...] = ()
+    """Those that are for the other side."""
+    body_bytes: int | None = None
+    credential: str | None = None
+    """`user:password`"""
+
+    @property
+    def is_tunnel(self) -> bool:
+        return self.method == "CONNECT"
+
+    @property
+    def place(self) -> str:
+        """Host and port as a tunnel names them."""
+        host = f"[{self.url.host}]" if ":" in self.url.host else self.url.host
+        return f"{host}:{self.url.port}"
+
+    def head(self, proxy_credential: str | None = None, *, is_for_proxy: bool = False) -> bytes:
+        """What is said to the other side, or to another proxy."""
+        target = self.place if self.is_tunnel else str(self.url) if is_for_proxy else self.url.target
+        lines = [f"{self.method} {target} HTTP/1.1", f"Host: {self.place}"]
+        lines += [f"{name}: {value}" for name, value in self.fields]
+        if self.body_bytes is not None:
+            lines.append(f"Content-Length: {self.body_bytes}")
+        if proxy_credential is not None:
+            lines.append(f"Proxy-Authorization: Basic {b64encode(proxy_credential.encode()).decode()}")
+        if not self.is_tunnel:
+            lines.append("Connection: close")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def read(head: bytes) -> ProxyRequest:
+    """From a request's head, without the empty line at its end. Raises `TurnedDown`."""
+    first, *rest = head.decode("latin-1").split("\r\n")
+    line = _LINE.fullmatch(first)
+    fields = [_field(text) for text in rest]
+    if line is None:
+        raise TurnedDown(400, "This is no request that a proxy takes.")
+    method, target = line.groups()
+    return ProxyRequest(
+        method,
+        _url(method, target),
+        () if method == "CONNECT" else _passed_on(fields),
+        None if method == "CONNECT" else _body_bytes(fields),
+        _credential(_values(fields, "proxy-authorization")),
+    )
+
+
+def _field(text: str) -> tuple[str, str]:
+    field = _FIELD.fullmatch(text)
+    if field is None:
+        raise TurnedDown(400, "A header of the request is malformed.")
+    return field[1], field[2].rstrip(" \t")
+
+
+def _url(method: str, target: str) -> WebUrl:
+    if method == "CONNECT":
+        if not _AUTHORITY.fullmatch(target):
+            raise TurnedDown(400, "A tunnel needs a host name and a port.")
+        target = f"https://{target}/"
+    try:
+        url = parse(target)
+    except ToolFailed as fault:
+        raise TurnedDown(400, str(fault)) from fault
+    if method != "CONNECT" and url.scheme != "http":
+        raise TurnedDown(400, "Only a tunnel leads to https addresses.")
+    return url
+
+
+def _values(fields: list[tuple[str, str]], name: str) -> list[str]:
+    return [value for key, value in fields if key.lower() == name]
+
+
+def _passed_on(fields: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    named = {name.strip().lower() for value in _values(fields, "connection") for name in value.split(",")}
+    return tuple(field for field in fields if field[0].lower() not in _OURS | named)
+
+
+def _body_bytes(fields: list[tuple[str, str]]) -> int | None:
+    """Where a body ends must not be a matter of opinion."""
+    if _values(fields, "transfer-encoding"):
+        raise TurnedDown(411, "The length of the request must be told: no Transfer-Encoding is taken here.")
+    lengths = _values(fields, "content-length")
+    if not lengths:
+        return None
+    if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
+        raise TurnedDown(400, "The length of the request is not clear.")
+    return int(lengths[0])
+
+
+def _credential(values: list[str]) -> str | None:
+    scheme, _, encoded = "".join(values).partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        return b64decode(encoded, validate=True).decode()
+    except ValueError:
+        return None

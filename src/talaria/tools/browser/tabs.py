@@ -1,0 +1,132 @@
+"""The tabs of one session, and all that can go wrong with one: it hangs, it crashes, it asks without end. That becomes
+a sentence, and the next call works again.
+"""
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from playwright.async_api import BrowserContext, Dialog, Download, Error, Page
+from playwright.async_api import TimeoutError as Overdue
+
+from talaria.model.errors import ToolFailed
+from talaria.tools.browser.notes import Notes
+from talaria.tools.browser.running import ended
+
+T = TypeVar("T")
+
+MAX_TABS = 8
+MAX_DIALOGS = 20
+"""In one call; a page that asks more often is closed."""
+ANSWER_S = 2.0
+"""A page that takes longer to add nothing to nothing hangs."""
+GRACE_S = 3.0
+"""The driver keeps the limits itself; only if that fails we do."""
+NO_PAGE = "No page is open; open one with browser_navigate."
+_WHY = re.compile(r"element is (?:not \w+|outside of the viewport)|<[^\n]{1,200} intercepts pointer events")
+
+
+class Tabs:
+    def __init__(self, context: BrowserContext, notes: Notes, limit_s: float) -> None:
+        self._context = context
+        self._notes = notes
+        self._limit_s = limit_s
+        self._crashed: set[Page] = set()
+        self._dialogs = 0
+        context.set_default_timeout(limit_s * 1000)
+        context.on("dialog", self._answer)
+        context.on("page", self._arrived)
+
+    @property
+    def newest(self) -> Page | None:
+        pages = self._context.pages
+        return pages[-1] if pages else None
+
+    def current(self) -> Page:
+        """Raises `ToolFailed`."""
+        page = self.newest
+        if page is None:
+            raise ToolFailed(NO_PAGE)
+        return page
+
+    async def any(self) -> Page:
+        """The newest one that works, or a new one. Raises `ToolFailed`."""
+        page = self.newest
+        if page is not None and page not in self._crashed:
+            return page
+        if page is not None:
+            await ended(page.close())
+        try:
+            return await self._context.new_page()
+        except Error as fault:
+            raise self._explained(page, fault) from fault
+
+    async def do(
+        self, page: Page, work: Coroutine[Any, Any, T], limit_s: float | None = None, told: str = "It was not done"
+    ) -> T:
+        """Raises `ToolFailed`; `told` is said of what takes too long."""
+        self._dialogs = 0
+        limit_s = limit_s or self._limit_s
+        try:
+            async with asyncio.timeout(limit_s + GRACE_S):
+                return await work
+        except (Overdue, TimeoutError) as fault:
+            reasons = _WHY.findall(str(fault))
+            why = f": {reasons[-1]}" if reasons else ""
+            raise await self._given_up(page, f"{told} within {limit_s:g} s{why}.") from fault
+        except Error as fault:
+            raise self._explained(page, fault) from fault
+
+    async def _given_up(self, page: Page, sentence: str) -> ToolFailed:
+        if await self._answers(page):
+            return ToolFailed(sentence)
+        url = page.url
+        await ended(page.close())
+        return ToolFailed(f"{url} hangs; it was closed. {NO_PAGE}")
+
+    async def _answers(self, page: Page) -> bool:
+        """Once it does not wait for anything any more."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                session = await self._context.new_cdp_session(page)
+                await session.send("Page.stopLoading")  # pyright: ignore[reportUnknownMemberType]
+                await session.detach()
+                await page.evaluate("0")
+        except (Error, TimeoutError):
+            return False
+        return True
+
+    def _explained(self, page: Page | None, fault: Error) -> ToolFailed:
+        browser = self._context.browser
+        if browser is None or not browser.is_connected():
+            return ToolFailed(
+                "The browser broke down, and what was open is lost. The next browser_navigate starts anew."
+            )
+        if page in self._crashed:
+            return ToolFailed(f"The page crashed. {NO_PAGE}")
+        if page is not None and page.is_closed():
+            return ToolFailed("The page was closed meanwhile.")
+        return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)
+
+    def _arrived(self, page: Page) -> None:
+        page.on("crash", self._crash)
+        page.on("download", self._download)
+        if len(self._context.pages) > 1:
+            self._notes.add("a new tab was opened, and is looked at now")
+
+    def _crash(self, page: Page) -> None:
+        self._crashed.add(page)
+
+    async def _download(self, download: Download) -> None:
+        self._notes.add(f"a download was refused: {download.url}")
+
+    async def _answer(self, dialog: Dialog) -> None:
+        """No, except to the question whether one wants to leave."""
+        self._dialogs += 1
+        is_leaving = dialog.type == "beforeunload"
+        self._notes.add(f"{dialog.type} was {'accepted' if is_leaving else 'dismissed'}: {dialog.message}")
+        if self._dialogs > MAX_DIALOGS and dialog.page is not None:
+            await ended(dialog.page.close())
+        else:
+            await ended(dialog.accept() if is_leaving else dialog.dismiss())

@@ -1,0 +1,111 @@
+"""The browser as tools. Names and arguments are the ones that people know from Hermes."""
+
+from typing import Annotated, Any, Literal
+
+from talaria.model.errors import ToolFailed
+from talaria.net.urls import parse
+from talaria.tools.base import Claim, Run, Scope, Shown, Tool
+from talaria.tools.browser.browser import Browser
+from talaria.tools.function import tool
+
+NAMES = (
+    *("browser_navigate", "browser_snapshot", "browser_click", "browser_type", "browser_press", "browser_scroll"),
+    *("browser_back", "browser_screenshot", "browser_console"),
+)
+TIMEOUT_S = 180.0
+"""Every step has its own limit; this is for all of them together."""
+LOOKING = Claim(is_untrusted=True)
+
+Ref = Annotated[str, "The reference of an element in the last snapshot, for example e12."]
+
+
+def browser_tools(browser: Browser) -> tuple[Tool, ...]:
+    return *_looking(browser), *_acting(browser)
+
+
+def _looking(browser: Browser) -> tuple[Tool, ...]:
+    @tool(after_crash="repeat", claim=_reaching, timeout_s=TIMEOUT_S)
+    async def browser_navigate(url: Annotated[str, "The address, with https:// or http://."], run: Run) -> str:
+        """Open a page in a real browser and show it as a tree of its elements, each with a reference to act on.
+
+        For pages that need scripts, logins or clicks; web_fetch is quicker for reading. Addresses that are not on the
+        public internet are refused.
+        """
+        wanted = parse(url)
+        async with browser.visiting(run.scope.session, opens=True) as window:
+            return await window.navigate(wanted)
+
+    @tool(after_crash="repeat", claim=LOOKING, timeout_s=TIMEOUT_S)
+    async def browser_snapshot(
+        run: Run, offset: Annotated[int, "Where to begin, in lines, to read on in a long page."] = 0
+    ) -> str:
+        """Show the open page as it is now: a tree of its elements with references such as [ref=e12]."""
+        async with browser.visiting(run.scope.session) as window:
+            return await window.snapshot(offset)
+
+    @tool(claim=LOOKING, timeout_s=TIMEOUT_S)
+    async def browser_scroll(direction: Literal["up", "down"], run: Run) -> str:
+        """Scroll the open page by most of its height, so that it loads more or a screenshot shows another part."""
+        async with browser.visiting(run.scope.session) as window:
+            return await window.scroll(direction)
+
+    @tool(claim=LOOKING, timeout_s=TIMEOUT_S)
+    async def browser_back(run: Run) -> str:
+        """Go back to the page before."""
+        async with browser.visiting(run.scope.session) as window:
+            return await window.back()
+
+    @tool(after_crash="repeat", claim=LOOKING, timeout_s=TIMEOUT_S)
+    async def browser_screenshot(run: Run) -> Shown:
+        """Look at the part of the open page that is in view, as a picture."""
+        async with browser.visiting(run.scope.session) as window:
+            return await window.screenshot()
+
+    @tool(after_crash="repeat", claim=LOOKING, timeout_s=TIMEOUT_S)
+    async def browser_console(run: Run) -> str:
+        """Show what the open page wrote to its console, and its errors."""
+        async with browser.visiting(run.scope.session) as window:
+            return await window.console()
+
+    return browser_navigate, browser_snapshot, browser_scroll, browser_back, browser_screenshot, browser_console
+
+
+def _acting(browser: Browser) -> tuple[Tool, ...]:
+    def acting(_: Any, scope: Scope) -> Claim:
+        return Claim(hosts=(browser.host(scope.session),), sends=True, is_untrusted=True)
+
+    @tool(claim=acting, timeout_s=TIMEOUT_S)
+    async def browser_click(ref: Ref, run: Run) -> str:
+        """Click an element of the open page."""
+        async with browser.visiting(run.scope.session) as window:
+            return await window.click(ref)
+
+    @tool(claim=acting, timeout_s=TIMEOUT_S)
+    async def browser_type(
+        ref: Ref,
+        text: Annotated[str, "What to enter in place of what is there; of a list, the choice."],
+        run: Run,
+        submit: Annotated[bool, "Press Enter afterwards."] = False,
+    ) -> str:
+        """Enter text in a field of the open page, or choose from a list."""
+        async with browser.visiting(run.scope.session) as window:
+            return await window.type(ref, text, submits=submit)
+
+    @tool(claim=acting, timeout_s=TIMEOUT_S)
+    async def browser_press(
+        key: Annotated[str, "For example Enter, Tab, Escape, ArrowDown, Control+a."], run: Run
+    ) -> str:
+        """Press a key in the open page."""
+        async with browser.visiting(run.scope.session) as window:
+            return await window.press(key)
+
+    return browser_click, browser_type, browser_press
+
+
+def _reaching(arguments: Any, _: Scope) -> Claim:
+    """An address that cannot be read has no host: it is refused when it is opened."""
+    try:
+        host = parse(arguments.url).host
+    except ToolFailed:
+        host = ""
+    return Claim(hosts=(host,), is_untrusted=True)

@@ -1,0 +1,151 @@
+"""Python that the model writes, run in its workspace: it can call those of the agent's tools that only read."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from talaria.model.errors import BadArguments
+from talaria.model.ids import CallId
+from talaria.model.messages import ToolCall
+from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Tool
+from talaria.tools.function import tool
+from talaria.tools.output import Output
+from talaria.tools.processes import ended
+from talaria.tools.sandbox.commands import Command, Started
+from talaria.tools.sandbox.host import script
+from talaria.tools.workspace import Workspaces
+from talaria.waiting import completed, in_thread
+
+MAX_TIMEOUT_S = 600
+MAX_CALLS = 100
+MAX_CODE_BYTES = 400_000
+NAMES = ("execute_code",)
+READING = ("read_file", "search_files", "web_fetch", "web_search", "recall", "session_search")
+
+_BOOT = "import sys, json; exec(json.loads(sys.stdin.readline()))"
+_PROGRAM = Path(script.__file__)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Wanted(msgspec.Struct):
+    """A call that a script makes."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(Wanted).decode
+
+
+def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
+    def claim(arguments: Any, _: Scope) -> Claim:
+        return Claim(command=arguments.code, is_confined=workspaces.sandbox.level != "none")
+
+    @tool(effect=EXCLUSIVE, question=_question, timeout_s=None, claim=claim)
+    async def execute_code(
+        code: Annotated[str, "The script."],
+        run: Run,
+        timeout_s: Annotated[int, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}."] = 300,
+    ) -> str:
+        """Run a Python script in the sandbox and answer what it prints.
+
+        For work with many steps: these functions are there, take the parameters of the tools by name, and return their
+        text: read_file, search_files, web_fetch, web_search, recall, session_search. They raise ToolError.
+        """
+        if len(code.encode("utf-8", "replace")) > MAX_CODE_BYTES:
+            raise BadArguments(f"A script has at most {MAX_CODE_BYTES:,} bytes.")
+        workspace = await in_thread(lambda: workspaces.of(run.scope))
+        reading = _Reading(Output(run.spill("output"), run.scope.redactor), os.urandom(16).hex())
+        command = Command(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
+        started = await workspace.start(command, reading)
+        answering = asyncio.create_task(_answers(started, reading, run), name="calls of a script")
+        limit_s = max(1, min(timeout_s, MAX_TIMEOUT_S))
+        try:
+            program = await in_thread(_PROGRAM.read_text)
+            start = f"main({reading.mark!r}, {list(READING)!r}, {code!r})"
+            started.write(_encode(f"{program}\n{start}") + b"\n")
+            async with asyncio.timeout(limit_s):
+                ending = ended(await started.ended())
+        except TimeoutError:
+            ending = f"stopped after {limit_s} seconds; it did not end by itself"
+        finally:
+            answering.cancel()
+            started.kill()
+            await completed(started.ended())
+            reading.finish()
+        return f"{reading.output.text()}\n[{ending}]".lstrip("\n")
+
+    return (execute_code,)
+
+
+def _question(arguments: Any) -> str:
+    shown = arguments.code.replace("\n", "\n  ")
+    return f"Run this script?\n  {shown}"
+
+
+class _Reading:
+    """The output of a script, without the lines that are calls. Also a command's `Sink`."""
+
+    def __init__(self, output: Output, mark: str) -> None:
+        self.output = output
+        self.mark = mark
+        self.calls: asyncio.Queue[bytes] = asyncio.Queue()
+        self._sign = f"\n{mark}".encode()
+        self._pending = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        self._pending += chunk
+        while (start := self._pending.find(self._sign)) >= 0:
+            end = self._pending.find(b"\n", start + 1)
+            if end < 0:
+                break
+            self.output.add(bytes(self._pending[:start]))
+            self.calls.put_nowait(bytes(self._pending[start + len(self._sign) : end]))
+            del self._pending[: end + 1]
+        if start < 0:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """All but what may be the beginning of a call."""
+        kept = next(
+            (size for size in range(len(self._sign) - 1, 0, -1) if self._pending.endswith(self._sign[:size])), 0
+        )
+        cut = len(self._pending) - kept
+        self.output.add(bytes(self._pending[:cut]))
+        del self._pending[:cut]
+
+    def skip(self, size_bytes: int) -> None:
+        self.output.skip(size_bytes)
+
+    def finish(self) -> None:
+        self.output.add(bytes(self._pending))
+        self.output.close()
+
+
+async def _answers(started: Started, reading: _Reading, run: Run) -> None:
+    count = 0
+    while True:
+        line = await reading.calls.get()
+        count += 1
+        started.write(_encode(await _answered(line, count, run)) + b"\n")
+
+
+async def _answered(line: bytes, count: int, run: Run) -> dict[str, str]:
+    """By the same gate as the model's own calls."""
+    try:
+        wanted = _decode(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return {"error": "a call could not be read"}
+    if wanted.name not in READING or run.tools is None:
+        return {"error": f"{wanted.name} cannot be called from a script"}
+    if count > MAX_CALLS:
+        return {"error": f"a script makes at most {MAX_CALLS} calls"}
+    call = ToolCall(CallId(f"{run.call}-{count}"), wanted.name, _encode(wanted.arguments).decode())
+    result = await run.tools.call(call)
+    return {
+        "error" if result.is_error else "text": result.text.removeprefix("Error: ") if result.is_error else result.text
+    }

@@ -1,0 +1,169 @@
+"""The gate of a session: heeds the policy, remembers what was granted, and asks the person behind the session.
+
+An approval is a row: of one call, exactly as it was shown, for one use, until it expires.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from talaria.model.clock import Clock
+from talaria.model.errors import Denied
+from talaria.model.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
+from talaria.model.messages import ToolCall
+from talaria.store.base import Approvals, Grant, Grants, NewApproval
+from talaria.tools.approval import digest
+from talaria.tools.base import Claim, Invocation, Scope
+from talaria.tools.person import Answer, Person, Question
+from talaria.tools.policy import Policy, Request, Verdict
+
+MAX_SHOWN_CHARS = 4_000
+LASTS_S = 30 * 24 * 3600.0
+"""How long a yes for good is remembered."""
+ANYTHING = "*"
+
+
+class PolicyGate:
+    def __init__(
+        self,
+        policy: Policy,
+        approvals: Approvals,
+        grants: Grants,
+        *,
+        session: SessionId,
+        owner: OwnerId,
+        requester: str,
+        person: Person | None,
+        clock: Clock,
+        timeout_s: float,
+        is_asking: bool = True,
+    ) -> None:
+        """`is_asking` False: what would be asked about is done. The floor stays."""
+        self._policy = policy
+        self._approvals = approvals
+        self._grants = grants
+        self._session = session
+        self._owner = owner
+        self._requester = requester
+        self._person = person
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._is_asking = is_asking
+        self._tainted = ""
+        self._questions = asyncio.Lock()
+        """One at a time, also when calls run together."""
+
+    def taint(self, turn: str) -> None:
+        self._tainted = turn
+
+    async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
+        verdict = self._policy.decide(self._request(call, invocation, scope))
+        match verdict.decision:
+            case "allow":
+                return
+            case "deny":
+                raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
+            case "ask":
+                if self._is_asking:
+                    await self._ask(call, invocation, scope, verdict)
+
+    async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:
+        verdict = self._policy.decide(self._request(call, invocation, scope))
+        if verdict.decision == "deny":
+            raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
+        await self._ask(call, invocation, scope, Verdict("ask", doubt, "once"))
+
+    def _request(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Request:
+        is_tainted = bool(scope.turn) and self._tainted == scope.turn
+        return Request(call.name, invocation.claim, scope.cwd.resolve(), is_tainted)
+
+    async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
+        async with self._questions:
+            if verdict.longest != "once" and await self._is_granted(call, invocation.claim, scope):
+                return  # perhaps said while this call waited
+            if self._person is None:
+                raise Denied(f"This {call.name} call needs a person's consent, and nobody is here to give it.")
+            answer = await self._answer(call, invocation, scope, verdict, self._person)
+            if answer in ("session", "always") and verdict.longest != "once":
+                lasts = answer if verdict.longest == "always" else "session"
+                await self._grants.add(self._granted(call, invocation.claim, scope, lasts))
+        if answer == "no":
+            raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.")
+
+    async def _answer(
+        self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict, person: Person
+    ) -> Answer:
+        """What they said, written down before anything comes of it."""
+        what = digest(call, invocation, scope)
+        asked = NewApproval(
+            id=new_approval_id(),
+            session=self._session,
+            turn=TurnId(scope.turn),
+            call=call.id,
+            owner=self._owner,
+            requester=self._requester,
+            tool=call.name,
+            question=(invocation.question or f"{call.name} {call.arguments}")[:MAX_SHOWN_CHARS],
+            digest=what,
+            expires_at=self._clock.now() + self._timeout_s,
+        )
+        await self._approvals.request(asked)
+        question = Question(asked.id, call.name, asked.question, verdict.reason, verdict.longest)
+        answer = await self._awaited(person.allow(question))
+        if answer is None:
+            raise Denied(f"Nobody has answered in time whether this {call.name} call may run.")
+        is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=self._requester)
+        if answer == "no":
+            return answer
+        if not is_written or not await self._approvals.use(asked.id, what):
+            raise Denied(f"The consent to this {call.name} call came too late.")
+        return answer
+
+    async def _awaited(self, asking: Awaitable[Answer]) -> Answer | None:
+        """None: it took too long."""
+        answer = asyncio.ensure_future(asking)
+        limit = asyncio.ensure_future(self._clock.expire(self._timeout_s))
+        try:
+            await asyncio.wait([answer, limit], return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else None
+        finally:
+            answer.cancel()
+            limit.cancel()
+
+    async def _is_granted(self, call: ToolCall, claim: Claim, scope: Scope) -> bool:
+        covering = {exactly(call, claim), broadly(claim)}
+        return any(
+            grant.tool == call.name
+            and grant.what in covering
+            and (grant.session is not None or grant.cwd == str(scope.cwd))
+            for grant in await self._grants.valid(self._requester, self._session)
+        )
+
+    def _granted(self, call: ToolCall, claim: Claim, scope: Scope, lasts: Answer) -> Grant:
+        now = self._clock.now()
+        is_for_good = lasts == "always"
+        return Grant(
+            id=new_grant_id(),
+            person=self._requester,
+            tool=call.name,
+            what=exactly(call, claim) if is_for_good else broadly(claim),
+            cwd=str(scope.cwd),
+            session=None if is_for_good else self._session,
+            created_at=now,
+            expires_at=now + LASTS_S if is_for_good else None,
+        )
+
+
+def exactly(call: ToolCall, claim: Claim) -> str:
+    """What a yes for good is good for: this command, these files, this host, or the very same call."""
+    if claim.command is not None:
+        return claim.command
+    touched = (*map(str, (*claim.writes, *claim.reads)), *claim.hosts)
+    return "\n".join(touched) if touched else call.arguments
+
+
+def broadly(claim: Claim) -> str:
+    """What a yes for this session is good for: these files, this host; otherwise whatever this tool does."""
+    if claim.command is not None:
+        return ANYTHING
+    touched = (*map(str, (*claim.writes, *claim.reads)), *claim.hosts)
+    return "\n".join(touched) if touched else ANYTHING

@@ -1,0 +1,148 @@
+"""What is allowed, asked about or denied: by tool, path, host and command. Decides; asks nobody.
+
+The floor comes first and nothing lifts it; then what the person denied; then the standing reasons to ask, which the
+person's own rules can take away.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from talaria.tools import shell_words
+from talaria.tools.base import Claim
+from talaria.tools.hosts import is_covered
+from talaria.tools.protected import Protected
+
+Decision = Literal["allow", "ask", "deny"]
+Lasting = Literal["once", "session", "always"]
+
+_RULE = re.compile(r"(?P<tool>[\w*?-]+)(?:\((?P<what>.*)\))?", re.DOTALL)
+
+
+class ApprovalSettings(msgspec.Struct, frozen=True, kw_only=True):
+    mode: Literal["manual", "off"] = "manual"
+    """`off`: nobody is asked, what would be asked about is done. The sandbox and what is always refused stay."""
+    timeout_s: Annotated[int, msgspec.Meta(ge=1)] = 600
+    """How long a question waits for its answer, which is then no."""
+    allow: tuple[str, ...] = ()
+    """Calls that are not asked about, such as `terminal(git push *)`, `write_file(~/notes/**)`, `mcp_tracker_*`."""
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for rule in (*self.allow, *self.ask, *self.deny):
+            if not _RULE.fullmatch(rule.strip()):
+                raise ValueError(f"{rule!r} is no rule: expected tool, or tool(path, host or command)")
+
+
+class Request(msgspec.Struct, frozen=True):
+    tool: str
+    claim: Claim
+    project: Path
+    is_tainted: bool = False
+    """What strangers have written is before the model in this turn."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    decision: Decision
+    reason: str = ""
+    """Why it is asked or denied; the rest of a sentence."""
+    longest: Lasting = "always"
+    """How long a yes may hold."""
+
+
+ALLOWED = Verdict("allow")
+
+
+class Policy:
+    def __init__(self, settings: ApprovalSettings, protected: Protected) -> None:
+        self._settings = settings
+        self._protected = protected
+
+    def decide(self, request: Request) -> Verdict:
+        if (reason := self._floor(request)) is not None:
+            return Verdict("deny", reason)
+        settings = self._settings
+        if any(_covers(rule, request, is_allowing=False) for rule in settings.deny):
+            return Verdict("deny", "it is forbidden here")
+        if any(_covers(rule, request, is_allowing=False) for rule in settings.ask):
+            return Verdict("ask", "it is to be asked about", _longest(request))
+        reason = next(self._doubts(request), None)
+        if reason is None or any(_covers(rule, request, is_allowing=True) for rule in settings.allow):
+            return ALLOWED
+        return Verdict("ask", reason, _longest(request))
+
+    def _floor(self, request: Request) -> str | None:
+        claim = request.claim
+        for path in (*claim.reads, *claim.writes):
+            if self._protected.is_secret(path):
+                return f"{path} is private"
+        if any(self._protected.is_own(path) for path in claim.writes):
+            return "no tool changes that"
+        if (
+            claim.command is not None
+            and not claim.is_confined
+            and shell_words.is_ruinous(claim.command, self._protected)
+        ):
+            return "this is never done"
+        return None
+
+    def _doubts(self, request: Request) -> Iterator[str]:
+        """Reasons to ask, the weightiest first."""
+        claim = request.claim
+        for path in claim.writes:
+            if self._protected.is_policy(path, request.project):
+                yield f"{path} is heeded by other programs without being asked"
+        if not claim.is_confined:
+            yield "it runs outside of any sandbox"
+        for path in claim.writes:
+            if not path.is_relative_to(request.project):
+                yield f"{path} is outside the project"
+        if claim.sends and request.is_tainted:
+            yield "it tells others something, after content from strangers was read"
+
+
+def _longest(request: Request) -> Lasting:
+    """A yes for good only to what is the same again: not to what strangers may have asked for, or a script may hide."""
+    if request.is_tainted:
+        return "once"
+    command = request.claim.command
+    return "always" if command is None or shell_words.simple(command) is not None else "session"
+
+
+def _covers(rule: str, request: Request, *, is_allowing: bool) -> bool:
+    """Whether a rule speaks of a call: of all that it touches, if it allows; of any of it, if not."""
+    parsed = _RULE.fullmatch(rule.strip())
+    if parsed is None or not fnmatchcase(request.tool, parsed["tool"]):
+        return False
+    what = parsed["what"]
+    if what is None:
+        return True
+    judge = all if is_allowing else any
+    claim = request.claim
+    if claim.command is not None:
+        return shell_words.matches(claim.command, what, is_allowing=is_allowing)
+    paths = (*claim.reads, *claim.writes)
+    touched = (
+        [_is_in(path, what, request.project) for path in paths]
+        if paths
+        else [is_covered(one, what) for one in claim.hosts]
+    )
+    return bool(touched) and judge(touched)
+
+
+def _is_in(path: Path, pattern: str, project: Path) -> bool:
+    """`**` stands for any number of folders, `*` for a part of one name."""
+    given = Path(pattern).expanduser()
+    whole = given if given.is_absolute() else project / given
+    return _as_expression(whole).fullmatch(str(path)) is not None
+
+
+def _as_expression(pattern: Path) -> re.Pattern[str]:
+    parts: Sequence[str] = re.split(r"(/\*\*(?=/|$)|\*|\?)", str(pattern))
+    words = {"/**": "(?:/.*)?", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(words.get(part, re.escape(part)) for part in parts), re.DOTALL)

@@ -1,0 +1,107 @@
+"""Processes in the background of a session: each under a name of its own until the session ends."""
+
+import asyncio
+from collections.abc import Callable
+
+from talaria.model.clock import Clock
+from talaria.model.errors import BadArguments, ToolFailed
+from talaria.tools.output import Output
+from talaria.tools.sandbox.commands import End, Started
+
+MAX_RUNNING = 16
+MAX_KEPT = 64
+SHOWN_END_CHARS = 500
+
+
+class Process:
+    def __init__(self, id: str, command: str, started: Started, output: Output, began_at: float) -> None:
+        self.id = id
+        self.command = command
+        self.started = started
+        self.output = output
+        self.began_at = began_at
+        self._polled_bytes = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self.started.end is None
+
+    @property
+    def state(self) -> str:
+        end = self.started.end
+        return "running" if end is None else ended(end)
+
+    def news(self) -> str:
+        """What it has written since the last time somebody looked."""
+        size = self.output.size_bytes
+        fresh = self.output.since(self._polled_bytes)
+        left_out = size - self._polled_bytes - len(fresh)
+        self._polled_bytes = size
+        text = fresh.decode("utf-8", "replace")
+        return f"[… {left_out:,} bytes left out …]\n{text}" if left_out > 0 else text
+
+
+def ended(end: End) -> str:
+    """In words, as they stand behind a command's output."""
+    match end.why:
+        case "disk":
+            return "stopped, because the disk is nearly full"
+        case "lost":
+            return "lost: the shell and all processes of this session are gone; the next command begins anew"
+        case "":
+            return f"exit code {end.code}"
+
+
+class Processes:
+    def __init__(self, clock: Clock, tell: Callable[[str], None]) -> None:
+        """`tell` is for what the session should hear: that a process has ended by itself."""
+        self._clock = clock
+        self._tell = tell
+        self._all: dict[str, Process] = {}
+        self._count = 0
+        self._watches: set[asyncio.Task[None]] = set()
+
+    @property
+    def all(self) -> tuple[Process, ...]:
+        return tuple(self._all.values())
+
+    def add(self, command: str, started: Started, output: Output) -> Process:
+        self._count += 1
+        process = Process(f"p{self._count}", command, started, output, self._clock.now())
+        self._all[process.id] = process
+        self._forget_old()
+        watch = asyncio.create_task(self._watch(process), name=f"background {process.id}")
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return process
+
+    def check_room(self) -> None:
+        """Raises `ToolFailed`."""
+        if sum(process.is_running for process in self._all.values()) >= MAX_RUNNING:
+            raise ToolFailed(f"{MAX_RUNNING} background processes are running already; end one first.")
+
+    def find(self, id: str) -> Process:
+        try:
+            return self._all[id]
+        except KeyError:
+            known = ", ".join(self._all) or "none"
+            raise BadArguments(f"There is no background process {id!r}. Known: {known}.") from None
+
+    def close(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        for process in self._all.values():
+            process.output.close()
+        self._all.clear()
+
+    async def _watch(self, process: Process) -> None:
+        end = await process.started.ended()
+        process.output.close()
+        last = process.output.since(max(0, process.output.size_bytes - SHOWN_END_CHARS)).decode("utf-8", "replace")
+        said = f" Its last output:\n{last.strip()}" if last.strip() else ""
+        self._tell(f"[Background process {process.id} ({process.command[:80]}) has ended: {ended(end)}.{said}]")
+
+    def _forget_old(self) -> None:
+        over = [process.id for process in self._all.values() if not process.is_running]
+        for id in over[: max(0, len(self._all) - MAX_KEPT)]:
+            del self._all[id]

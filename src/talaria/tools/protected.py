@@ -1,0 +1,102 @@
+"""Places that are nobody's business: what no tool reads, and what none changes unasked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+SECRETS = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/op", ".netrc"),
+    *(".git-credentials", ".config/git/credentials", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".vault-token"),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".terraform.d/credentials.tfrc.json", ".password-store"),
+    *(".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium", ".bash_history"),
+    *(".zsh_history", ".python_history", ".hermes", ".openclaw", ".codex/auth.json", ".claude/.credentials.json"),
+)
+"""In the person's home: keys, tokens, cookies, and what other agents keep."""
+
+POLICY = (
+    *(".git/hooks", ".git/config", ".talaria", ".mcp.json", ".vscode", ".idea", ".envrc", ".husky", ".githooks"),
+    *(".pre-commit-config.yaml",),
+)
+"""In a project: what other programs run or heed without being asked to."""
+
+STARTUP = (
+    *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile"),
+    *(
+        ".gitconfig",
+        ".config/git",
+        ".config/autostart",
+        ".config/systemd",
+        ".config/fish",
+        ".local/bin",
+        ".pam_environment",
+    ),
+)
+"""In the person's home: what runs when they log in or open a shell."""
+
+OPEN_IN_HOME = ("spill", "skills", "memories", "workspaces")
+"""In Talaria's own home: what the model may read."""
+
+
+class Protected:
+    """Told from a resolved path; what does not exist yet is protected, too."""
+
+    def __init__(self, person_home: Path, home: Path) -> None:
+        self._home = home
+        self._secrets = tuple(person_home / name for name in SECRETS)
+        self._startup = tuple(person_home / name for name in STARTUP)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As a command might spell what is never read."""
+        return (
+            f"{self._home}/.env",
+            f"{self._home}/state.db",
+            "$TALARIA_HOME",
+            ".talaria/.env",
+            ".talaria/state.db",
+            "/environ",
+        )
+
+    def is_secret(self, path: Path) -> bool:
+        """Never to be read, let alone written."""
+        if path.is_relative_to(self._home):
+            return not any(path.is_relative_to(self._home / name) for name in OPEN_IN_HOME)
+        return any(path.is_relative_to(place) for place in self._secrets) or _is_of_a_process(path)
+
+    def is_own(self, path: Path) -> bool:
+        """Talaria's own: no tool writes there."""
+        return path.is_relative_to(self._home)
+
+    def is_policy(self, path: Path, project: Path) -> bool:
+        """To be written only if a person says so."""
+        return any(path.is_relative_to(place) for place in (*self._startup, *_policy(project))) or _is_hook(path)
+
+    def secrets_below(self, root: Path) -> Iterator[Path]:
+        """Those that are there, inside of `root`."""
+        for place in (self._home, *self._secrets, Path("/proc")):
+            if place != root and place.is_relative_to(root) and place.exists():
+                yield place
+
+    def policy_below(self, root: Path) -> Iterator[Path]:
+        """Those that are there, inside of a folder that can be written."""
+        for place in (*_policy(root), *self._startup):
+            if place.is_relative_to(root) and place.exists():
+                yield place
+
+
+def _policy(project: Path) -> tuple[Path, ...]:
+    return tuple(project / name for name in POLICY)
+
+
+def _is_hook(path: Path) -> bool:
+    """Of any repository, wherever it is."""
+    parts = path.parts
+    return any(
+        part == ".git" and parts[index + 1 : index + 2] in (("hooks",), ("config",)) for index, part in enumerate(parts)
+    )
+
+
+def _is_of_a_process(path: Path) -> bool:
+    """Under /proc there is the memory and the environment of every process, ours among them."""
+    if path.parts[1:2] != ("proc",) or len(path.parts) < 3:
+        return False
+    return path.parts[2].isdigit() or path.parts[2] in ("self", "thread-self")

@@ -1,0 +1,246 @@
+"""Things outside of a sandbox that are not to be reached from inside of it, and that show if they were.
+
+Nothing of a person's own is touched: what is planted in a home has names that nobody else uses, and is removed again.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from talaria.tools.sandbox.base import Limits
+
+INTRUDER = Path(__file__).parent / "host" / "intruder.py"
+VARIABLE = "TALARIA_CANARY"
+GUARDED = (".git/hooks", ".git/config", ".talaria", ".mcp.json")
+"""In a project, where it is only to be read."""
+GRACE_S = 1.0
+"""For what was killed to be gone."""
+_NOBODY = 65534
+_TEST_NET = ("192.0.2.1", 9)  # never reached: only asked for the way there
+_PAUSE_S = 0.01
+_OPTIONAL = frozenset(
+    {"read a file of another user", "connect to an abstract socket", "connect to an address in the network"}
+)
+"""Not everybody can plant these everywhere."""
+
+
+class Canaries:
+    """Planted while the context lasts. The project is an empty folder, and left as the intruder leaves it."""
+
+    def __init__(self, *, project: Path, home: Path, agent_home: Path, limits: Limits) -> None:
+        self._project = project
+        self._home = home
+        self._agent_home = agent_home
+        self._limits = limits
+        self._mark = secrets.token_hex(8)
+        self._secret = secrets.token_hex(16)
+        self._reads: dict[str, Path] = {}
+        self._writes: dict[str, Path] = {}
+        self._listeners: dict[str, socket.socket] = {}
+        self._addresses: dict[str, str | tuple[str, int]] = {}
+        self._heard: set[str] = set()
+        self._decoy: subprocess.Popen[bytes] | None = None
+        self._planted = ExitStack()
+
+    @property
+    def arguments(self) -> tuple[str, str]:
+        """For a Python inside of the sandbox: the intruder, and what it is told."""
+        return str(self._project / "intruder.py"), str(self._project / "canaries.json")
+
+    def __enter__(self) -> Self:
+        with ExitStack() as planted:
+            self._planted = planted
+            apart = self._folder("/var/tmp")  # noqa: S108
+            temporary = self._folder("/tmp")  # noqa: S108
+            self._plant_files(apart, temporary)
+            self._plant_project(apart)
+            self._listen(apart, temporary)
+            self._decoy = self._start_decoy()
+            self._describe(self._decoy.pid)
+            self._planted = planted.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._planted.close()
+
+    def _folder(self, place: str) -> Path:
+        return Path(self._planted.enter_context(tempfile.TemporaryDirectory(prefix="talaria-", dir=place)))
+
+    def _file(self, path: Path, content: str) -> Path:
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700)
+            self._planted.callback(_remove, path.parent)
+        with path.open("x") as file:
+            file.write(content)
+        self._planted.callback(path.unlink, missing_ok=True)
+        path.chmod(0o600)
+        return path
+
+    def _plant_files(self, apart: Path, temporary: Path) -> None:
+        self._reads = {
+            "read the secret store": self._file(self._agent_home / f"{self._mark}.env", self._secret),
+            "read an ssh key": self._file(self._home / ".ssh" / f"id_{self._mark}", self._secret),
+            "read a file in /tmp of the host": self._file(temporary / "file", self._secret),
+        }
+        if os.getuid() == 0:  # to others the files of others are closed in any case
+            foreign = self._file(apart / "foreign", self._secret)
+            os.chown(foreign, _NOBODY, _NOBODY)
+            self._reads["read a file of another user"] = foreign
+        self._writes = {
+            "write the policy": self._file(self._agent_home / f"{self._mark}.yaml", ""),
+            "write a start-up file of the home": self._file(self._home / f".{self._mark}rc", ""),
+            "write authorized keys": self._file(self._home / ".ssh" / f"authorized_{self._mark}", ""),
+            "write a file in /tmp of the host": self._file(temporary / "target", ""),
+        }
+
+    def _plant_project(self, apart: Path) -> None:
+        for folder in (".git/hooks", ".talaria"):
+            (self._project / folder).mkdir(parents=True)
+        for file in (".git/config", ".mcp.json"):
+            (self._project / file).touch()
+        (self._project / "exit").symlink_to(self._file(apart / "target", ""))
+        os.mkfifo(self._project / "line")
+        self._writes |= {
+            "write through a link out of the project": self._project / "exit",
+            "write .git/hooks": self._project / ".git/hooks/pre-commit",
+            "write .git/config": self._project / ".git/config",
+            "write .talaria": self._project / ".talaria/config.yaml",
+            "write .mcp.json": self._project / ".mcp.json",
+            "write .git/commondir": self._project / ".git/commondir",
+        }
+
+    def _listen(self, apart: Path, temporary: Path) -> None:
+        loopback = ("127.0.0.1", 0)
+        self._listener("connect to a service on loopback", socket.AF_INET, loopback)
+        self._listener("send a datagram", socket.AF_INET, loopback, socket.SOCK_DGRAM)
+        self._listener("connect to a socket like docker's", socket.AF_UNIX, str(apart / "docker.sock"))
+        self._listener("connect to a socket like ssh-agent's", socket.AF_UNIX, str(temporary / "agent.1"))
+        if sys.platform == "linux":
+            self._listener("connect to an abstract socket", socket.AF_UNIX, f"\0talaria-{self._mark}")
+        if (address := _network_address()) is not None:
+            self._listener("connect to an address in the network", socket.AF_INET, (address, 0))
+
+    def _listener(
+        self,
+        name: str,
+        family: socket.AddressFamily,
+        address: str | tuple[str, int],
+        kind: socket.SocketKind = socket.SOCK_STREAM,
+    ) -> None:
+        listener = self._planted.enter_context(socket.socket(family, kind))
+        listener.bind(address)
+        listener.setblocking(False)
+        if kind == socket.SOCK_STREAM:
+            listener.listen()
+        self._listeners[name] = listener
+        self._addresses[name] = address if isinstance(address, str) else listener.getsockname()
+
+    def _start_decoy(self) -> subprocess.Popen[bytes]:
+        """A process in the agent's place."""
+        decoy = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()", self._mark],
+            env={VARIABLE: self._secret},
+        )
+        self._planted.callback(decoy.wait)
+        self._planted.callback(decoy.kill)
+        return decoy
+
+    def _describe(self, decoy: int) -> None:
+        """As `Given` in intruder.py."""
+        datagrams = {"send a datagram"}
+        told = {
+            "mark": self._mark,
+            "variable": VARIABLE,
+            "reads": {name: str(path) for name, path in self._reads.items()},
+            "writes": {name: str(path) for name, path in self._writes.items()},
+            "streams": {name: where for name, where in self._addresses.items() if name not in datagrams},
+            "datagrams": {name: where for name, where in self._addresses.items() if name in datagrams},
+            "secret": str(self._reads["read the secret store"]),
+            "pid": decoy,
+            "project": str(self._project),
+            "guarded": [str(self._project / name) for name in (".git", *GUARDED)],
+            "line": str(self._project / "line"),
+            "processes": self._limits.processes,
+            "scratch_bytes": self._limits.scratch_bytes,
+            "file_bytes": self._limits.file_bytes,
+        }
+        program, description = map(Path, self.arguments)
+        shutil.copyfile(INTRUDER, program)
+        description.write_text(json.dumps(told))
+
+    def is_missing(self, name: str) -> bool:
+        """Whether there is nothing here that it could be tried on."""
+        return name in _OPTIONAL and name not in {*self._reads, *self._listeners}
+
+    def is_secret_in(self, text: str) -> bool:
+        return self._secret in text
+
+    def is_marked(self, name: str) -> bool:
+        try:
+            return self._mark in self._writes[name].read_text()
+        except OSError:
+            return False
+
+    def has_heard(self, name: str) -> bool:
+        listener = self._listeners.get(name)
+        while listener is not None and name not in self._heard:
+            try:
+                heard = _received(listener)
+            except OSError:
+                break
+            if self._mark.encode() in heard:
+                self._heard.add(name)
+        return name in self._heard
+
+    def is_decoy_dead(self) -> bool:
+        return self._decoy is not None and self._decoy.poll() is not None
+
+    def has_survivor(self) -> bool:
+        """Whoever has the line open lives. They are asked to end."""
+        deadline = time.monotonic() + GRACE_S
+        while True:
+            try:
+                line = os.open(self._project / "line", os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                return False
+            try:
+                if time.monotonic() > deadline:
+                    os.write(line, b"end")
+                    return True
+            finally:
+                os.close(line)
+            time.sleep(_PAUSE_S)
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):  # somebody else uses it now
+        folder.rmdir()
+
+
+def _received(listener: socket.socket) -> bytes:
+    if listener.type == socket.SOCK_DGRAM:
+        return listener.recv(100)
+    with listener.accept()[0] as stream:
+        stream.settimeout(GRACE_S)
+        return stream.recv(100)
+
+
+def _network_address() -> str | None:
+    """Of this machine, as others see it."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.connect(_TEST_NET)
+        address = str(asking.getsockname()[0])
+        return None if address.startswith("127.") else address
+    return None

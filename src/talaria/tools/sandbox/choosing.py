@@ -1,0 +1,58 @@
+"""Which sandbox commands run in: what the person has set, or the best one that works here. Found out by trying."""
+
+import sys
+import threading
+from functools import cached_property
+
+from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
+from talaria.tools.sandbox.base import Sandbox
+from talaria.tools.sandbox.docker import Docker
+from talaria.tools.sandbox.local import Local
+from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.ssh import Ssh
+
+
+class Choosing:
+    def __init__(self, settings: TerminalSettings) -> None:
+        self._settings = settings
+        self._trying = threading.Lock()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Takes a moment the first time."""
+        with self._trying:
+            return self._sandbox
+
+    @cached_property
+    def _sandbox(self) -> Sandbox:
+        match self._settings.backend:
+            case "local":
+                return Local()
+            case "bubblewrap":
+                return bubblewrap.Bubblewrap()
+            case "landlock":
+                return landlocked.Landlocked()
+            case "seatbelt":
+                return seatbelt.Seatbelt()
+            case "docker":
+                return Docker(self._settings.docker)
+            case "ssh":
+                return Ssh(self._settings.ssh)
+            case "auto":
+                return best() if sys.platform != "darwin" else best_of_macos()
+
+
+def best() -> Sandbox:
+    """Never silently less: what it says about itself tells why it is not a better one."""
+    unwrapped = bubblewrap.fault()
+    if unwrapped is None:
+        return bubblewrap.Bubblewrap()
+    unlocked = landlocked.fault()
+    if unlocked is None:
+        return landlocked.Landlocked(f"Landlock and seccomp, because bubblewrap does not work: {unwrapped}")
+    return Local(f"no sandbox: bubblewrap does not work ({unwrapped}), {unlocked}")
+
+
+def best_of_macos() -> Sandbox:
+    fault = seatbelt.fault()
+    return seatbelt.Seatbelt() if fault is None else Local(f"no sandbox: seatbelt does not work ({fault})")

@@ -1,0 +1,78 @@
+"""A command in a sandbox, from our side: what is wanted, what it has written so far, how it ended."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from talaria.tools.sandbox.host.frames import INPUT, KILL, MAX_BYTES
+
+MAX_OUTPUT_BYTES = 64 << 20
+"""Of one command; of what comes after it only the end is shown."""
+
+Reason = Literal["", "disk", "lost"]
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    command: str = ""
+    """For the shell."""
+    program: tuple[str, ...] | None = None
+    """In place of a shell and its state."""
+    cwd: str | None = None
+    """None: where the last command ended."""
+    is_kept: bool = True
+    """Whether the next command begins with the environment, functions and folder that this one leaves."""
+    has_input: bool = False
+    size: tuple[int, int] | None = None
+    """Of its terminal, in rows and columns; None: it has none."""
+    limit_bytes: int = MAX_OUTPUT_BYTES
+
+
+class End(msgspec.Struct, frozen=True):
+    code: int
+    why: Reason = ""
+    """`disk`: we ended it, because the disk is nearly full. `lost`: its tool host is gone, and it with that."""
+
+
+LOST = End(code=137, why="lost")
+
+
+class Sink(Protocol):
+    """Where the output of a command goes."""
+
+    def add(self, chunk: bytes) -> None: ...
+    def skip(self, size_bytes: int) -> None:
+        """So much is left out here."""
+        ...
+
+
+class Started:
+    """A command under way."""
+
+    def __init__(self, sink: Sink, tell: Callable[[bytes, bytes], None]) -> None:
+        self.sink = sink
+        self._tell = tell
+        self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+
+    def write(self, content: bytes) -> None:
+        for start in range(0, len(content), MAX_BYTES):
+            self._tell(INPUT, content[start : start + MAX_BYTES])
+
+    def close_input(self) -> None:
+        self._tell(INPUT, b"")
+
+    def kill(self) -> None:
+        """With all that it has started; `ended` tells when it is so."""
+        self._tell(KILL, b"")
+
+    def finish(self, end: End) -> None:
+        if not self._end.done():
+            self._end.set_result(end)
+
+    @property
+    def end(self) -> End | None:
+        return self._end.result() if self._end.done() else None
+
+    async def ended(self) -> End:
+        return await asyncio.shield(self._end)

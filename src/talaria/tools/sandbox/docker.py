@@ -1,0 +1,185 @@
+"""Commands in a container of docker's or podman's, one for each session. It is gone when its tool host is."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from talaria.model.errors import ToolFailed
+from talaria.tools.sandbox.base import Level, View
+from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
+from talaria.tools.sandbox.launching import Launch, LaunchedHost, launched, not_started
+from talaria.tools.sandbox.settings import DockerSettings
+from talaria.waiting import completed, in_thread
+
+ASK_S = 30.0
+PULL_S = 1800.0
+START_S = 60.0
+_NO_SUCH_PROGRAM = 127
+
+
+class _Security(msgspec.Struct, frozen=True):
+    rootless: bool = False
+
+
+class _PodmanHost(msgspec.Struct, frozen=True):
+    security: _Security = _Security()
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """What docker and podman tell of themselves."""
+
+    errors: tuple[str, ...] | None = msgspec.field(name="ServerErrors", default=None)
+    options: tuple[str, ...] | None = msgspec.field(name="SecurityOptions", default=None)
+    host: _PodmanHost | None = None
+    """Only podman's have it."""
+
+    @property
+    def is_podman(self) -> bool:
+        return self.host is not None
+
+    @property
+    def is_rootless(self) -> bool:
+        return self.host.security.rootless if self.host else any("rootless" in one for one in self.options or ())
+
+
+class Docker:
+    level: Level = "container"
+
+    def __init__(self, settings: DockerSettings) -> None:
+        self._settings = settings
+        self._engine: Engine | None = None
+
+    @property
+    def about(self) -> str:
+        return f"{self._settings.program}, {self._settings.image}"
+
+    @asynccontextmanager
+    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
+        if view.has_egress:
+            raise ToolFailed(
+                "Commands cannot run: terminal.network lists hosts, and a container cannot be held to them; "
+                "what it reaches is terminal.docker.network."
+            )
+        engine = self._engine = self._engine or await self._ready()
+        name = f"talaria-{os.urandom(8).hex()}"
+        own = {**environment(view), "HOME": str(view.home)}
+        sent = await in_thread(lambda: program(view, f"{FOLDER}{name}", environment=own))
+        settings = self._settings
+        launch = Launch(
+            before=(settings.program, "run", *await in_thread(lambda: arguments(view, settings, engine, name))),
+            environment=os.environ,
+            sent=sent,
+            start_s=START_S,
+            explain=self._explained,
+        )
+        try:
+            async with launched(launch) as host:
+                yield host
+        finally:
+            await completed(self._answer("rm", "--force", name, limit_s=ASK_S))  # if it has not gone by itself
+
+    async def _ready(self) -> Engine:
+        code, told, said = await self._answer("info", "--format", "{{json .}}", limit_s=ASK_S)
+        engine = _decoded(told)
+        if code != 0 or engine is None or engine.errors:
+            reason = engine.errors[0] if engine and engine.errors else said
+            raise ToolFailed(f"Commands cannot run: {self._settings.program} does not answer: {reason}")
+        image = self._settings.image
+        code, _, _ = await self._answer("image", "inspect", "--format", "{{.Id}}", image, limit_s=ASK_S)
+        if code != 0:
+            code, _, said = await self._answer("pull", "--quiet", image, limit_s=PULL_S)
+        if code != 0:
+            raise ToolFailed(f"Commands cannot run: there is no image {image}: {said}")
+        return engine
+
+    async def _answer(self, *words: str, limit_s: float) -> tuple[int, str, str]:
+        """Its exit code, what it wrote, and the last of what it said besides."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._settings.program,
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as fault:
+            raise not_started(self._settings.program, fault) from fault
+        try:
+            async with asyncio.timeout(limit_s):
+                written, said = await process.communicate()
+        except TimeoutError:
+            return 1, "", f"no answer within {limit_s:.0f} seconds"
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await completed(process.wait())
+        lines = said.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        return process.returncode or 0, written.decode("utf-8", "replace"), lines[-1]
+
+    def _explained(self, said: str, code: int | None) -> str:
+        if code == _NO_SUCH_PROGRAM:
+            return f"there is no python3 in {self._settings.image}."
+        return f"{self._settings.image}: {said or f'exit code {code}'}"
+
+
+def _decoded(told: str) -> Engine | None:
+    try:
+        return msgspec.json.decode(told, type=Engine)
+    except msgspec.MsgspecError:
+        return None
+
+
+def arguments(view: View, settings: DockerSettings, engine: Engine, name: str) -> tuple[str, ...]:
+    """Of `docker run`. Paths are the same inside as outside."""
+    return (
+        *("--rm", "--interactive", "--name", name, "--hostname", "sandbox", "--pull", "never", "--log-driver", "none"),
+        *("--network", settings.network, "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *("--security-opt", "label=disable"),  # else SELinux hides the project
+        *("--pids-limit", str(view.limits.processes), "--read-only", *_user(engine)),
+        *_folders(view, engine),
+        *("--workdir", str(view.project), "--entrypoint", "python3", settings.image, "-I", "-S", "-c", ARRIVAL),
+    )
+
+
+def _user(engine: Engine) -> tuple[str, ...]:
+    """Whoever owns the project outside owns it inside."""
+    person = f"{os.getuid()}:{os.getgid()}"
+    if not engine.is_rootless:
+        return ("--user", person)
+    return ("--userns", "keep-id", "--user", person) if engine.is_podman else ("--user", "0:0")
+
+
+def _folders(view: View, engine: Engine) -> Iterator[str]:
+    bare = ("notmpcopyup",) if engine.is_podman else ()  # it fills an empty folder with what lies below, secrets too
+    mounts = {
+        **{path: _bound(path, path, "ro") for path in view.reads},
+        **{path: _bound(path, path) for path in (view.project, *view.writes)},
+        **{path: _bound(path, path, "ro") for path in view.guarded},
+        **{path: _emptied(path, bare) for path in view.hidden},
+    }
+    scratch = ",".join(("exec", "mode=1777", f"size={view.limits.scratch_bytes}", *bare))
+    for path in (Path("/tmp"), Path("/var/tmp"), view.home):  # noqa: S108
+        if path not in mounts:
+            yield from ("--tmpfs", f"{path}:{scratch}")
+    for mount in mounts.values():
+        yield from ("--mount", mount)
+
+
+def _bound(source: Path, target: Path, *options: str) -> str:
+    return _row("type=bind", f"source={source}", f"target={target}", *options)
+
+
+def _emptied(path: Path, options: tuple[str, ...]) -> str:
+    if path.is_dir():
+        return _row("type=tmpfs", f"target={path}", "ro", "tmpfs-mode=0000", *options)
+    return _bound(Path(os.devnull), path, "ro")
+
+
+def _row(*fields: str) -> str:
+    """Of CSV, in which a path may hold anything."""
+    return ",".join('"{}"'.format(field.replace('"', '""')) if set(field) & set(',"\n') else field for field in fields)

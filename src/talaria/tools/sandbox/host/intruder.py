@@ -1,0 +1,407 @@
+"""Tries to get out of the sandbox that it is run in, in every way of the matrix (probes.py), and tells what came of it.
+
+    python -I -S intruder.py CANARIES.json
+
+Prints a line of JSON for each attempt: its name, whether it succeeded, details. It may be wrong about that (what it
+wrote may have landed nowhere), so the other side judges. Every attempt is a process of its own: it may get killed.
+Imports nothing of ours.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import NoReturn, TypedDict
+
+ATTEMPT_S = 30
+LIFE_S = 60
+"""Of what is left behind, if nobody ends it."""
+PIECE_BYTES = 32 << 20
+CLONE_NEWUSER = 0x10000000
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+
+
+class Given(TypedDict):
+    mark: str
+    """Written wherever it gets to."""
+    variable: str
+    """Of the environment of a process outside."""
+    reads: dict[str, str]
+    """Paths, by the name of the attempt; so the others."""
+    writes: dict[str, str]
+    streams: dict[str, str | list[str | int]]
+    datagrams: dict[str, list[str | int]]
+    secret: str
+    pid: int
+    """Of a process outside."""
+    project: str
+    guarded: list[str]
+    """In the project."""
+    line: str
+    """A named pipe; whoever has it open is alive."""
+    processes: int
+    scratch_bytes: int
+    file_bytes: int
+
+
+class Failed(Exception):
+    """It is not possible; why."""
+
+
+Attempt = Callable[[], str]
+"""Answers what it got; raises `Failed` or `OSError`."""
+
+
+def main(given: Given) -> None:
+    for name, attempt in attempts(given):
+        child = os.fork()
+        if child == 0:
+            _try(name, attempt)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != 0:
+            _tell(name, False, f"ended by signal {-code}" if code < 0 else "broke off")
+
+
+def attempts(given: Given) -> Iterator[tuple[str, Attempt]]:
+    for name, path in given["reads"].items():
+        yield name, partial(read, path)
+    for name, path in given["writes"].items():
+        yield name, partial(write, path, given["mark"])
+    for name, address in given["streams"].items():
+        yield name, partial(connect, address, given["mark"])
+    for name, (host, port) in given["datagrams"].items():
+        yield name, partial(send, str(host), int(port), given["mark"])
+    yield "move guarded files away", partial(move, given["guarded"])
+    yield "read the environment of other processes", partial(read_environments, given["variable"])
+    yield "read the secret store through other processes", partial(read_through_roots, given["secret"])
+    yield "use descriptors left open", find_descriptors
+    yield "trace the agent", partial(trace, given["pid"])
+    yield "kill the agent", partial(kill, given["pid"], given["mark"])
+    yield "make a user namespace", make_namespace
+    yield "mount a file system", partial(mount, given["project"])
+    yield "have capabilities", find_capabilities
+    yield "make a device", partial(make_device, given["project"])
+    yield "open a disk or the memory", open_disks
+    yield "type into the terminal", type_into_terminal
+    yield "outlive the command", partial(outlive, given["line"])
+    yield "start too many processes", partial(fork, given["processes"])
+    yield "fill the temporary folder", partial(fill, given["scratch_bytes"], given["mark"])
+    yield "write too large a file", partial(write_large, given["project"], given["file_bytes"])
+    yield "write in the project", partial(write_in_project, given["project"])
+    yield "use /dev/null", use_null
+    yield "use python3", use_python
+    yield "use git", partial(use_git, given["project"])
+    yield "use gcc", partial(use_gcc, given["project"])
+    yield "reach a server of its own", serve
+
+
+def _try(name: str, attempt: Attempt) -> NoReturn:
+    signal.alarm(ATTEMPT_S)
+    code = 1
+    try:
+        _tell(name, True, attempt())
+        code = 0
+    except (Failed, OSError, subprocess.SubprocessError) as fault:
+        _tell(name, False, str(fault))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _tell(name: str, succeeded: bool, detail: str) -> None:
+    line = json.dumps({"name": name, "succeeded": succeeded, "detail": detail[:400]})
+    os.write(1, line.encode() + b"\n")
+
+
+def read(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read(200).decode("utf-8", "replace")
+
+
+def write(path: str, mark: str) -> str:
+    with open(path, "a") as file:
+        file.write(mark)
+    return path
+
+
+def move(paths: list[str]) -> str:
+    """And back. Whoever can do that can put anything in their place."""
+    moved: list[str] = []
+    for path in paths:
+        with suppress(OSError):
+            os.rename(path, f"{path}-moved")
+            os.rename(f"{path}-moved", path)
+            moved.append(path)
+    if not moved:
+        raise Failed("none of them")
+    return ", ".join(moved)
+
+
+def connect(address: str | list[str | int], mark: str) -> str:
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as stream:
+        stream.settimeout(3)
+        stream.connect(address if isinstance(address, str) else tuple(address))
+        stream.sendall(mark.encode())
+    return repr(address)
+
+
+def send(host: str, port: int, mark: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(mark.encode(), (host, port))
+    return f"{host}:{port}"
+
+
+def _processes() -> Iterator[str]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            yield f"/proc/{name}"
+
+
+def read_environments(variable: str) -> str:
+    seen = 0
+    for process in _processes():
+        with suppress(OSError), open(f"{process}/environ", "rb") as file:
+            seen += 1
+            for entry in file.read().decode("utf-8", "replace").split("\0"):
+                if entry.startswith(f"{variable}="):
+                    return entry
+    raise Failed(f"{seen} could be read, without what was looked for")
+
+
+def read_through_roots(secret: str) -> str:
+    for process in _processes():
+        with suppress(OSError):
+            return read(f"{process}/root{secret}")
+    raise Failed("no other process leads there")
+
+
+def find_descriptors() -> str:
+    found: list[str] = []
+    for descriptor in range(3, 1024):
+        with suppress(OSError):
+            os.fstat(descriptor)
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    if not found:
+        raise Failed("there are none")
+    return ", ".join(found)
+
+
+def trace(pid: int) -> str:
+    _libc("ptrace", PTRACE_ATTACH, pid, None, None)
+    os.waitpid(pid, 0)
+    _libc("ptrace", PTRACE_DETACH, pid, None, None)
+    return "attached"
+
+
+def kill(pid: int, mark: str) -> str:
+    with suppress(FileNotFoundError, PermissionError), open(f"/proc/{pid}/cmdline") as file:
+        if mark not in file.read():
+            raise Failed("another process has its number here")
+    os.kill(pid, signal.SIGKILL)
+    return "killed"
+
+
+def make_namespace() -> str:
+    _libc("unshare", CLONE_NEWUSER)
+    return "made"
+
+
+def mount(project: str) -> str:
+    place = f"{project}/mounted"
+    os.makedirs(place, exist_ok=True)
+    _libc("mount", b"none", place.encode(), b"tmpfs", 0, None)
+    _libc("umount2", place.encode(), 0)
+    return "mounted"
+
+
+def find_capabilities() -> str:
+    with open("/proc/self/status") as file:
+        (held,) = (line.split()[1] for line in file if line.startswith("CapEff:"))
+    if int(held, 16) == 0:
+        raise Failed("none")
+    return held
+
+
+def make_device(project: str) -> str:
+    path = f"{project}/device"
+    os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    try:
+        os.close(os.open(path, os.O_RDWR))
+    finally:
+        os.unlink(path)
+    return "made and opened"
+
+
+def open_disks() -> str:
+    for path in ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", *_disks()):
+        with suppress(OSError):
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+            return path
+    raise Failed("none can be opened")
+
+
+def _disks() -> Iterator[str]:
+    for name in {*_listed("/dev"), *_listed("/sys/class/block"), "sda", "vda", "nvme0n1"}:
+        with suppress(OSError):
+            if stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode):
+                yield f"/dev/{name}"
+
+
+def _listed(folder: str) -> list[str]:
+    with suppress(OSError):
+        return os.listdir(folder)
+    return []
+
+
+def type_into_terminal() -> str:
+    """Where there is none, into one of our own: what counts is whether the kernel lets us."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError:
+        os.setsid()
+        _, terminal = os.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    fcntl.ioctl(terminal, termios.TIOCSTI, b" ")
+    return "typed"
+
+
+def outlive(line: str) -> str:
+    """Leaves a process behind that has nothing to do with us any more."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.alarm(LIFE_S)
+            held = os.open(line, os.O_RDWR)
+            _let_go_of_output()
+            os.write(writing, b"+")
+            os.read(held, 1)
+        os._exit(0)
+    os.close(writing)
+    if not os.read(reading, 1):
+        raise Failed("it did not start")
+    return "left a process behind"
+
+
+def _let_go_of_output() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+
+
+def fork(processes: int) -> str:
+    children: list[int] = []
+    try:
+        while len(children) <= processes:
+            children.append(_sleeper())
+    except BlockingIOError:
+        raise Failed(f"stopped after {len(children)}") from None
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return f"{len(children)} at once"
+
+
+def _sleeper() -> int:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LIFE_S)
+        _let_go_of_output()
+        signal.pause()
+        os._exit(0)
+    return child
+
+
+def fill(scratch_bytes: int, mark: str) -> str:
+    folder = f"{os.environ.get('TMPDIR', '/tmp')}/filled-{mark}"  # noqa: S108
+    os.mkdir(folder)
+    try:
+        for number in range(scratch_bytes // PIECE_BYTES + 1):
+            with open(f"{folder}/{number}", "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, PIECE_BYTES)
+    finally:
+        shutil.rmtree(folder)
+    return f"more than {scratch_bytes} bytes"
+
+
+def write_large(project: str, file_bytes: int) -> str:
+    with open(f"{project}/large", "wb") as file:
+        os.pwrite(file.fileno(), b"x", file_bytes)
+    return f"more than {file_bytes} bytes"
+
+
+def write_in_project(project: str) -> str:
+    write(f"{project}/written", "x")
+    os.rename(f"{project}/written", f"{project}/renamed")
+    os.truncate(f"{project}/renamed", 0)
+    os.unlink(f"{project}/renamed")
+    return "written, renamed, cut and removed"
+
+
+def use_null() -> str:
+    with open("/dev/null", "r+b", buffering=0) as null:
+        null.write(b"x")
+        return "written" if null.read(1) == b"" else ""
+
+
+def use_python() -> str:
+    return _run("python3", "-c", "import subprocess; subprocess.run(['true'], check=True)")
+
+
+def use_git(project: str) -> str:
+    place = f"{project}/repository"
+    _run("git", "init", "-q", place)
+    write(f"{place}/file", "x")
+    _run("git", "-C", place, "add", ".")
+    return _run("git", "-C", place, "-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "-qm", "x")
+
+
+def use_gcc(project: str) -> str:
+    write(f"{project}/program.c", "int main(void) { return 0; }\n")
+    _run("gcc", f"{project}/program.c", "-o", f"{project}/program")
+    return _run(f"{project}/program")
+
+
+def _run(*argv: str) -> str:
+    if shutil.which(argv[0]) is None:
+        return f"{argv[0]} is not installed"
+    ran = subprocess.run(  # noqa: S603
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
+    )
+    if ran.returncode != 0:
+        raise Failed(f"{argv[0]} ended with {ran.returncode}: {ran.stderr[-200:]}")
+    return ran.stdout or "done"
+
+
+def serve() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
+        if os.fork() == 0:
+            with socket.create_connection(server.getsockname(), timeout=5) as client:
+                client.sendall(b"hello")
+            os._exit(0)
+        with server.accept()[0] as served:
+            return served.recv(5).decode()
+
+
+def _libc(function: str, *arguments: int | bytes | None) -> None:
+    if ctypes.CDLL(None, use_errno=True)[function](*arguments) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1]) as description:
+        told = json.load(description)
+    main(told)

@@ -1,0 +1,124 @@
+"""One command and the process that keeps it: it adopts what the command leaves behind, and ends it with the command."""
+
+import fcntl
+import os
+import resource
+import signal
+import struct
+import sys
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, NoReturn
+
+from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep
+
+NOT_STARTED = 126
+MAX_DESCRIPTORS = 4096
+"""More than the tool host ever has open."""
+PR_SET_PDEATHSIG = 1
+_AWAITED = frozenset({signal.SIGCHLD, signal.SIGTERM})
+
+
+class Program(NamedTuple):
+    """What a keeper starts."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    cwd: str
+    descriptors: tuple[int, int, int]
+    has_terminal: bool
+    limits: Mapping[str, int]
+    """By the name of the resource: `FSIZE`, `NPROC`."""
+    confine: Callable[[], None]
+    """Called last before the program begins: from then on only what is allowed can be done."""
+
+
+def keep(program: Program) -> int:
+    """Start it behind a keeper; the keeper's pid. Its exit code is the program's; SIGTERM ends all of it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)  # before there is a keeper: no word to it is lost
+    keeper = os.fork()
+    if keeper == 0:
+        try:
+            _live(program)
+        finally:
+            os._exit(NOT_STARTED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+    return keeper
+
+
+def _live(program: Program) -> NoReturn:
+    _end_with_parent()
+    adopt_orphans()
+    os.setsid()
+    child = os.fork()
+    if child == 0:
+        _become(program)
+    _let_go_of_everything()
+    code = _awaited(child)
+    sweep()
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _awaited(child: int) -> int:
+    """The exit code, once it has ended by itself or was made to."""
+    while True:
+        sign = signal.sigwait(_AWAITED)
+        ended = reap(child)
+        if child in ended:
+            return ended[child]
+        if sign == signal.SIGTERM:
+            return -signal.SIGKILL
+
+
+def _end_with_parent() -> None:
+    if sys.platform != "linux":
+        return
+    import ctypes  # noqa: PLC0415
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _let_go_of_everything() -> None:
+    """They are the command's, or of other commands: who waits for their end must not wait for us."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    os.closerange(3, MAX_DESCRIPTORS)
+
+
+def _become(program: Program) -> NoReturn:
+    try:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for sign in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(sign, signal.SIG_DFL)
+        if program.has_terminal:
+            fcntl.ioctl(program.descriptors[0], termios.TIOCSCTTY, 0)
+        os.chdir(program.cwd)
+        for target, descriptor in enumerate(_out_of_the_way(program.descriptors)):
+            os.dup2(descriptor, target)
+        for name, value in program.limits.items():
+            _limit(getattr(resource, f"RLIMIT_{name}"), value)
+        program.confine()
+        os.execve(program.argv[0], list(program.argv), dict(program.environment))  # noqa: S606
+    except BaseException as fault:  # noqa: BLE001  (whatever it is: nothing of ours may go on in the command's place)
+        reason = fault.strerror if isinstance(fault, OSError) else fault
+        os.write(2, f"cannot start {program.argv[0]} in {program.cwd}: {reason}\n".encode("utf-8", "replace"))
+    os._exit(NOT_STARTED)
+
+
+def _out_of_the_way(descriptors: tuple[int, int, int]) -> list[int]:
+    """Above 2, so that none is overwritten before it was copied."""
+    return [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3) for descriptor in descriptors]
+
+
+def _limit(kind: int, value: int) -> None:
+    _, most = resource.getrlimit(kind)
+    value = value if most == resource.RLIM_INFINITY else min(value, most)
+    resource.setrlimit(kind, (value, value))
+
+
+def set_size(terminal: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

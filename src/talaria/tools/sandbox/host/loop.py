@@ -1,0 +1,265 @@
+"""The tool host: one per session, inside its sandbox. Runs commands for a workspace until that lets go of it.
+
+Started with settings as JSON (`launching.py` writes them). When the channel closes, or on any fault of ours, nothing
+of what was started here is left.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from talaria.tools.sandbox.host.confinement import confinement
+from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep
+from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, START, Frames, frame
+from talaria.tools.sandbox.host.keeper import NOT_STARTED, Program, keep, set_size
+from talaria.tools.sandbox.host.running import CHUNK_BYTES, Running
+from talaria.tools.sandbox.host.shell import State
+
+FULL_BYTES = 1 << 20
+"""While so much waits to be sent, commands have to wait with more output."""
+TICK_S = 0.5
+LEFTOVER_S = 0.5
+"""Output that somebody still holds open when its command has ended is waited for so long."""
+DISK_FULL = "disk"
+
+
+class Host:
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._in, self._out = settings["channel"]
+        self._frames = Frames()
+        self._outgoing = bytearray()
+        self._commands: dict[int, Running] = {}
+        self._state = State(settings["folder"], settings["cwd"])
+        self._saving: dict[int, bool] = {}
+        """Commands whose state is kept, and whether the place they end in is, too."""
+        self._environment = {**os.environ, **settings.get("environment", {})}
+        self._confine = confinement(settings.get("confinement"))
+        self._woken = _woken_by_children()
+        self._ticked_at = 0.0
+
+    def run(self) -> None:
+        self._state.make()
+        adopt_orphans()
+        for descriptor in (self._in, self._out):
+            os.set_blocking(descriptor, False)
+            os.set_inheritable(descriptor, False)  # commands have no business here
+        self._greet()
+        while True:
+            self._heed(self._awaited())
+            self._collect()
+            self._tick()
+
+    def end(self) -> None:
+        for running in self._commands.values():
+            with suppress(ProcessLookupError):
+                os.kill(running.keeper, signal.SIGTERM)
+        sweep()
+        self._state.remove()
+
+    def _greet(self) -> None:
+        hello = frame(HELLO, 0, json.dumps({"pid": os.getpid()}).encode())
+        if not self._settings.get("has_egress"):
+            self._outgoing += hello
+            return
+        with self._listener() as listener, socket.socket(fileno=os.dup(self._out)) as channel:
+            socket.send_fds(channel, [hello], [listener.fileno()])
+
+    def _listener(self) -> socket.socket:
+        """Whoever connects to it speaks with the egress proxy, which sits outside."""
+        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            self._environment[name] = self._environment[name.upper()] = proxy
+        self._environment["no_proxy"] = self._environment["NO_PROXY"] = "localhost,127.0.0.1,::1"
+        return listener
+
+    def _awaited(self) -> dict[int, int]:
+        """What can be read and written now, by descriptor."""
+        wanted = {self._in: select.POLLIN, self._woken: select.POLLIN}
+        if self._outgoing:
+            wanted[self._out] = wanted.get(self._out, 0) | select.POLLOUT
+        for running in self._commands.values():
+            if running.output is not None and len(self._outgoing) < FULL_BYTES:
+                wanted[running.output] = select.POLLIN
+            if running.input is not None and running.unread:
+                wanted[running.input] = wanted.get(running.input, 0) | select.POLLOUT
+        poll = select.poll()
+        for descriptor, events in wanted.items():
+            poll.register(descriptor, events)
+        return dict(poll.poll(TICK_S * 1000 if self._commands else None))
+
+    def _heed(self, ready: dict[int, int]) -> None:
+        readable = select.POLLIN | select.POLLHUP | select.POLLERR
+        if ready.get(self._woken):
+            with suppress(BlockingIOError):
+                os.read(self._woken, 4096)
+        for running in tuple(self._commands.values()):
+            if running.output is not None and ready.get(running.output, 0) & readable:
+                self._send(running.read())
+            if running.input is not None and ready.get(running.input, 0) & select.POLLOUT:
+                running.write()
+        if ready.get(self._in, 0) & readable:
+            self._hear()
+        if self._outgoing:
+            with suppress(BlockingIOError):
+                del self._outgoing[: os.write(self._out, self._outgoing)]
+
+    def _hear(self) -> None:
+        try:
+            chunk = os.read(self._in, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            raise EOFError
+        for kind, number, content in self._frames.feed(chunk):
+            running = self._commands.get(number)
+            if kind == START:
+                self._start(number, json.loads(content))
+            elif kind == INPUT and running is not None:
+                running.take(content)
+            elif kind == KILL and running is not None:
+                _end(running, "")
+
+    def _start(self, number: int, wanted: dict[str, Any]) -> None:
+        """`wanted` is a `Command` (commands.py)."""
+        try:
+            ours, theirs = _terminal(*wanted["size"]) if wanted["size"] else _pipes(has_input=wanted["has_input"])
+        except OSError as fault:
+            self._send(
+                (frame(OUTPUT, number, f"cannot start: {fault.strerror}\n".encode()), _ended(number, NOT_STARTED))
+            )
+            return
+        self._commands[number] = Running(number, keep(self._program(wanted, theirs)), *ours, wanted["limit_bytes"])
+        for descriptor in {*theirs}:
+            os.close(descriptor)
+        if wanted["is_kept"]:
+            self._saving[number] = wanted["cwd"] is None
+
+    def _program(self, wanted: dict[str, Any], descriptors: tuple[int, int, int]) -> Program:
+        term = {"TERM": "xterm-256color" if wanted["size"] else "dumb"}
+        if wanted["program"] is not None:
+            argv, environment = tuple(wanted["program"]), self._environment
+        else:
+            script = self._state.script(wanted["command"], is_kept=wanted["is_kept"])
+            argv, environment = (self._settings["shell"], "-c", script), self._state.environment(self._environment)
+        cwd = wanted["cwd"] or self._state.place()
+        return Program(
+            argv,
+            {**environment, **term},
+            cwd,
+            descriptors,
+            bool(wanted["size"]),
+            self._settings["limits"],
+            self._confine,
+        )
+
+    def _collect(self) -> None:
+        """Commands whose keeper has ended, once their output has, too."""
+        keepers = {running.keeper: running for running in self._commands.values() if running.code is None}
+        for pid, code in reap().items():
+            if (running := keepers.get(pid)) is not None:
+                running.code = code
+                running.ended_at = time.monotonic()
+                if code < 0:  # the command ended its own keeper: what it left behind is ours now
+                    sweep(self._keepers)
+        for running in tuple(self._commands.values()):
+            is_late = running.code is not None and time.monotonic() - running.ended_at > LEFTOVER_S
+            if running.code is not None and (running.output is None or is_late):
+                self._finish(running, running.code)
+
+    def _keepers(self) -> frozenset[int]:
+        return frozenset(running.keeper for running in self._commands.values() if running.code is None)
+
+    def _finish(self, running: Running, code: int) -> None:
+        if (is_place_kept := self._saving.pop(running.number, None)) is not None:
+            self._state.take(is_place_kept=is_place_kept)
+        for path in self._settings["unwanted"]:
+            with suppress(OSError):
+                os.unlink(path)
+        self._send(running.flush())
+        running.close()
+        del self._commands[running.number]
+        self._send((_ended(running.number, code if code >= 0 else 128 - code, running.why),))
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if not self._commands or now - self._ticked_at < TICK_S:
+            return
+        self._ticked_at = now
+        is_full = self._is_disk_full()
+        for running in self._commands.values():
+            self._send(running.flush())
+            if is_full and running.code is None:
+                _end(running, DISK_FULL)
+
+    def _is_disk_full(self) -> bool:
+        with suppress(OSError):
+            disk = os.statvfs(self._settings["cwd"])
+            return disk.f_bavail * disk.f_frsize < self._settings["reserve_bytes"]
+        return False
+
+    def _send(self, frames: Iterable[bytes]) -> None:
+        for one in frames:
+            self._outgoing += one
+
+
+def _ended(number: int, code: int, why: str = "") -> bytes:
+    return frame(ENDED, number, json.dumps({"code": code, "why": why}).encode())
+
+
+def _end(running: Running, why: str) -> None:
+    running.why = running.why or why
+    with suppress(ProcessLookupError):
+        os.kill(running.keeper, signal.SIGTERM)
+
+
+def _terminal(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int, int]]:
+    """Ours to read and write, theirs for all three."""
+    ours, theirs = os.openpty()
+    set_size(theirs, rows, columns)
+    os.set_blocking(ours, False)
+    return (ours, os.dup(ours)), (theirs, theirs, theirs)
+
+
+def _pipes(*, has_input: bool) -> tuple[tuple[int, int | None], tuple[int, int, int]]:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    if not has_input:
+        return (reading, None), (os.open(os.devnull, os.O_RDONLY), writing, writing)
+    theirs, ours = os.pipe()
+    os.set_blocking(ours, False)
+    return (reading, ours), (theirs, writing, writing)
+
+
+def _pass(*_: object) -> None:
+    return None
+
+
+def _woken_by_children() -> int:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _pass)
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, signal.SIG_IGN)  # only the end of the channel ends us
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    return reading
+
+
+def main() -> None:
+    host = Host(json.loads(sys.argv[1]))
+    try:
+        host.run()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        host.end()

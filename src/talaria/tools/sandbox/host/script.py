@@ -1,0 +1,47 @@
+"""Runs a script of the model, which may call some of the agent's tools by their names. Sent to where it runs.
+
+On standard input come lines of JSON: what is wanted, then the answers to its calls. A call is a line on standard output
+that begins with a word which only we and the agent know. Imports nothing of ours.
+"""
+
+import json
+import os
+import sys
+import types
+from typing import Any
+
+
+class ToolError(Exception):
+    """A tool did not do what it was asked to."""
+
+
+class Calls:
+    def __init__(self, answers: int, mark: str) -> None:
+        self._answers = os.fdopen(answers, "r", encoding="utf-8")
+        self._mark = mark
+
+    def call(self, name: str, arguments: dict[str, Any]) -> str:
+        sys.stdout.flush()
+        os.write(1, f"\n{self._mark}{json.dumps({'name': name, 'arguments': arguments})}\n".encode())
+        answer = json.loads(self._answers.readline() or '{"error": "the agent is gone"}')
+        if "error" in answer:
+            raise ToolError(answer["error"])
+        return str(answer["text"])
+
+    def function(self, name: str) -> Any:
+        def called(**arguments: Any) -> str:
+            return self.call(name, arguments)
+
+        called.__name__ = name
+        return called
+
+
+def main(mark: str, names: list[str], code: str) -> None:
+    calls = Calls(os.dup(0), mark)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    tools = types.ModuleType("talaria_tools")
+    functions = {name: calls.function(name) for name in names}
+    vars(tools).update(functions, ToolError=ToolError)
+    sys.modules["talaria_tools"] = tools
+    sys.argv = ["script.py"]
+    exec(compile(code, "script.py", "exec"), {"__name__": "__main__", **functions, "ToolError": ToolError})  # noqa: S102

@@ -1,0 +1,171 @@
+"""System calls that no command needs and that lead out of a sandbox: refused by a filter in the kernel.
+
+`always` stands inside of bubblewrap, too; `offline` is for Landlock, which leaves sockets alone. A filter cannot see
+what a pointer points to: calls that keep their flags there are said not to exist, and libraries use the older ones.
+Imports nothing of ours.
+"""
+
+import errno
+import os
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+ALLOW = 0
+Condition = tuple[int, int, int]
+"""Of an argument, from 0: under this mask it has this value. Its lower half counts, as it does for the kernel."""
+Rule = tuple[str, int, Sequence[Condition]]
+"""A call; what it fails with, or `ALLOW`; under which conditions, all of them. The first rule that fits decides."""
+
+_REFUSED = {
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "delete_module": (176, 106),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "setns": (308, 268),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "umount2": (166, 39),
+    "userfaultfd": (323, 282),
+}
+"""Whatever their arguments are. Numbers on x86_64 and on aarch64."""
+_WEIGHED = {
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "ioctl": (16, 29),
+    "open": (2, None),
+    "openat": (257, 56),
+    "openat2": (437, 437),
+    "personality": (135, 92),
+    "socket": (41, 198),
+    "truncate": (76, 45),
+    "unshare": (272, 97),
+}
+NUMBERS: dict[str, tuple[int, int | None]] = {**_REFUSED, **_WEIGHED}
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""The column above, and the kernel's number of the architecture."""
+_X32 = 0x40000000
+
+_ALL = 0xFFFFFFFF
+_NAMESPACES = 0x7E020000
+_TIME_NAMESPACE = 0x80  # of `unshare`; for `clone` it is part of a signal's number
+_PERSONALITIES = (0, 8, 0x20000, 0x20008, 0x40000, _ALL)  # 32 bits, an old version, no random addresses; only asking
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # to type into a terminal
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_TRUNCATING = (0o1003, 0o1000)  # O_TRUNC without being opened for writing
+
+_ALWAYS: tuple[Rule, ...] = (
+    *((call, errno.EPERM, ()) for call in _REFUSED),
+    ("clone", ALLOW, [(0, _NAMESPACES, 0)]),
+    ("clone", errno.EPERM, ()),
+    ("clone3", errno.ENOSYS, ()),
+    ("unshare", ALLOW, [(0, _NAMESPACES | _TIME_NAMESPACE, 0)]),
+    ("unshare", errno.EPERM, ()),
+    *(("personality", ALLOW, [(0, _ALL, value)]) for value in _PERSONALITIES),
+    ("personality", errno.EPERM, ()),
+    *(("ioctl", errno.EPERM, [(1, _ALL, request)]) for request in (_TIOCSTI, _TIOCLINUX)),
+)
+_ADDRESSES: Rule = ("socket", ALLOW, [(0, _ALL, _NETLINK), (2, _ALL, 0)])
+"""Where libraries learn what this machine's are."""
+_COMMON_SOCKETS: tuple[Rule, ...] = (
+    *(("socket", ALLOW, [(0, _ALL, family)]) for family in (_UNIX, _INET, _INET6)),
+    _ADDRESSES,
+    ("socket", errno.EAFNOSUPPORT, ()),
+)
+_NO_SOCKETS: tuple[Rule, ...] = (_ADDRESSES, ("socket", errno.EPERM, ()))
+_NO_TRUNCATING: tuple[Rule, ...] = (
+    ("truncate", errno.EACCES, ()),
+    ("open", errno.EACCES, [(1, *_TRUNCATING)]),
+    ("openat", errno.EACCES, [(2, *_TRUNCATING)]),
+    ("openat2", errno.ENOSYS, ()),
+)
+
+_STEP = struct.Struct("<HBBI")
+_LOAD, _AND, _IS, _IS_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
+_KILLED, _FAILS, _ALLOWED = 0x80000000, 0x00050000, 0x7FFF0000
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = 22, 38, 2
+
+
+def always() -> bytes:
+    """Raises `OSError` where no filter can be made; so do all of these."""
+    return program((*_ALWAYS, *_COMMON_SOCKETS))
+
+
+def offline(landlock_abi: int) -> bytes:
+    """No sockets, only pairs of them; and nothing that Landlock cannot refuse yet in this version of it."""
+    return program((*_ALWAYS, *_NO_SOCKETS, *(_NO_TRUNCATING if landlock_abi < 3 else ())))
+
+
+def program(rules: Iterable[Rule], machine: str | None = None) -> bytes:
+    """In the form that `bwrap --seccomp` reads. What no rule fits is allowed; other machines' programs are killed."""
+    name = _this_machine() if machine is None else machine
+    if name not in _MACHINES:
+        raise OSError(errno.ENOTSUP, f"the system calls of {name} are not known here")
+    column, architecture = _MACHINES[name]
+    steps = [(_LOAD, 0, 0, _ARCHITECTURE_AT), (_IS, 1, 0, architecture), (_RETURN, 0, 0, _KILLED)]
+    if name == "x86_64":
+        steps += [(_LOAD, 0, 0, _NUMBER_AT), (_IS_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _FAILS | errno.ENOSYS)]
+    for call, answer, conditions in rules:
+        number = NUMBERS[call][column]
+        if number is not None:
+            steps += _rule(number, answer, conditions)
+    steps.append((_RETURN, 0, 0, _ALLOWED))
+    return b"".join(_STEP.pack(*step) for step in steps)
+
+
+def install(filtering: bytes) -> None:
+    """For this thread and whatever it starts, for good. Nothing that is started gains rights by it any more."""
+    import ctypes  # noqa: PLC0415  (whoever only makes a program need not wait for it)
+
+    _this_machine()
+    steps = ctypes.create_string_buffer(filtering, len(filtering))
+    whole = struct.pack("@HP", len(filtering) // _STEP.size, ctypes.addressof(steps))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    for arguments in ((_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (_PR_SET_SECCOMP, _FILTER, whole, 0, 0)):
+        if prctl(*arguments) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _this_machine() -> str:
+    if sys.platform != "linux":
+        raise OSError(errno.ENOTSUP, "only Linux can filter system calls")
+    return os.uname().machine
+
+
+def _rule(number: int, answer: int, conditions: Sequence[Condition]) -> Iterator[tuple[int, int, int, int]]:
+    """Steps: an operation, how many to skip if it holds and if not, its operand."""
+    left = 3 * len(conditions) + 1
+    yield _LOAD, 0, 0, _NUMBER_AT
+    yield _IS, 0, left, number
+    for argument, mask, value in conditions:
+        left -= 3
+        yield _LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument
+        yield _AND, 0, 0, mask
+        yield _IS, 0, left, value
+    yield _RETURN, 0, 0, _ALLOWED if answer == ALLOW else _FAILS | answer

@@ -1,0 +1,72 @@
+"""A command line for bash that begins where the last one ended: environment, functions, aliases, umask."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+MAX_COMMAND_BYTES = 100_000
+"""One argument of a program cannot be much longer."""
+MAX_STATE_BYTES = 4 << 20
+
+_WHOLE = "# whole"
+_RESUME = "shopt -s expand_aliases; [ -r {folder}/kept ] && . {folder}/kept\n"
+_KEEP = f"""\
+__talaria_keep() {{{{ trap - EXIT; pwd > {{folder}}/cwd; unset -f __talaria_keep; unset PWD OLDPWD SHLVL TERM _; \
+{{{{ export -p; declare -f; alias -p; umask -p; echo '{_WHOLE}'; }}}} > {{folder}}/state; }}}} 2>/dev/null
+trap __talaria_keep EXIT
+"""
+
+
+class State:
+    """What one command leaves to the next; kept in a folder that only we and the commands know."""
+
+    def __init__(self, folder: str, cwd: str) -> None:
+        self._folder = folder
+        self._first = self._cwd = cwd
+        self._has_begun = False
+
+    def make(self) -> None:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        for name, text in (("begin", _RESUME + _KEEP), ("peek", _RESUME)):
+            with open(f"{self._folder}/{name}", "w", encoding="utf-8") as file:
+                file.write(text.format(folder=self._folder))
+
+    def script(self, command: str, *, is_kept: bool) -> str:
+        """What bash shall run; the state it leaves counts only once it was taken."""
+        return f". {self._folder}/{'begin' if is_kept else 'peek'}\n{command}"
+
+    def environment(self, first: Mapping[str, str]) -> Mapping[str, str]:
+        """What bash starts with: the rest comes with the state, without what was unset."""
+        return {} if self._has_begun else first
+
+    def place(self) -> str:
+        """The folder that the next command begins in."""
+        return self._cwd if os.path.isdir(self._cwd) else self._first
+
+    def take(self, *, is_place_kept: bool) -> None:
+        """A command has ended: what it wrote down, if all of it is there, is how the next one begins."""
+        try:
+            if not _is_whole(f"{self._folder}/state"):
+                return
+            os.replace(f"{self._folder}/state", f"{self._folder}/kept")
+            with open(f"{self._folder}/cwd", encoding="utf-8", errors="surrogateescape") as file:
+                place = file.read(8192).removesuffix("\n")
+        except OSError:
+            return
+        self._has_begun = True
+        if is_place_kept:
+            self._cwd = place
+
+    def remove(self) -> None:
+        for name in ("begin", "peek", "state", "cwd", "kept"):
+            with suppress(OSError):
+                os.unlink(f"{self._folder}/{name}")
+        with suppress(OSError):
+            os.rmdir(self._folder)
+
+
+def _is_whole(file: str) -> bool:
+    with open(file, "rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size - len(_WHOLE) - 1))
+        return size <= MAX_STATE_BYTES and opened.read().decode("ascii", "replace").startswith(_WHOLE)

@@ -1,0 +1,69 @@
+"""Where bubblewrap does not work: Landlock and seccomp around every command. No network at all, no AF_UNIX."""
+
+import shutil
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+import msgspec
+
+from talaria.model.errors import ToolFailed
+from talaria.tools.sandbox.base import Level, View
+from talaria.tools.sandbox.host import landlock, seccomp
+from talaria.tools.sandbox.launching import LaunchedHost, launched
+from talaria.tools.sandbox.local import unwrapped
+from talaria.tools.sandbox.system import etc, interpreter, system
+from talaria.waiting import in_thread
+
+
+def fault() -> str | None:
+    """Why it does not work here."""
+    if landlock.abi() < 1:
+        return "the kernel has no Landlock"
+    try:
+        seccomp.offline(landlock.abi())
+    except OSError as fault:
+        return fault.strerror
+    return None
+
+
+class Landlocked:
+    level: Level = "landlock"
+
+    def __init__(self, about: str = "Landlock and seccomp") -> None:
+        self.about = about
+
+    @asynccontextmanager
+    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
+        if view.hidden:
+            raise ToolFailed(
+                f"Commands do not run in {view.project}: the sandbox that works here cannot hide {view.hidden[0]}."
+            )
+        folder = await in_thread(_scratch)
+        try:
+            own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108
+            environment = {**view.environment, **own}
+            confinement = {"reads": [*map(str, _readable(view))], "writes": [*_writable(view, folder)]}
+            launch = unwrapped(view, environment, f"{folder}/state", confinement=confinement)
+            async with launched(msgspec.structs.replace(launch, max_processes=view.limits.processes)) as host:
+                yield host
+        finally:
+            await in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _scratch() -> str:
+    folder = mkdtemp(prefix="talaria-")
+    for name in ("home", "tmp"):
+        Path(folder, name).mkdir()
+    return folder
+
+
+def _readable(view: View) -> Iterator[Path]:
+    yield from (Path(path) for path in (*system(), *etc(), "/proc", "/sys/devices/system/cpu"))
+    yield from interpreter()
+    yield from view.reads
+
+
+def _writable(view: View, folder: str) -> Iterator[str]:
+    yield from (str(view.project), *map(str, view.writes), folder)

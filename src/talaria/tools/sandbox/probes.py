@@ -1,0 +1,159 @@
+"""The escape matrix: what must fail at which level of sandbox, and the judgement of what came of trying it.
+
+`host/intruder.py` makes the attempts inside of a sandbox. It is told where the canaries are, not what they hold, and
+where something outside shows what has happened, that counts, not its word.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from talaria.tools.sandbox.base import Level
+from talaria.tools.sandbox.canaries import Canaries
+
+Evidence = Literal["word", "secret", "mark", "heard", "death", "survivor"]
+"""Of success: what the intruder says; that it knows a canary's content; its mark in a canary's file; a listener that
+heard the mark; the end of the decoy; a process that is still there."""
+Verdict = Literal["pass", "warn", "fail"]
+
+SHUT_IN: frozenset[Level] = frozenset({"strict", "landlock"})
+STRICT: frozenset[Level] = frozenset({"strict"})
+NOWHERE: frozenset[Level] = frozenset()
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    name: str
+    fails_at: frozenset[Level] = NOWHERE
+    """Elsewhere it is a known weakness."""
+    evidence: Evidence = "word"
+    works_at: frozenset[Level] = NOWHERE
+    """Given for what people need: that is no escape, and must not fail there."""
+
+
+READS = (
+    Attempt("read the secret store", SHUT_IN, "secret"),
+    Attempt("read an ssh key", SHUT_IN, "secret"),
+    Attempt("read a file of another user", SHUT_IN, "secret"),
+    Attempt("read a file in /tmp of the host", SHUT_IN, "secret"),
+)
+WRITES = (
+    Attempt("write the policy", SHUT_IN, "mark"),
+    Attempt("write a start-up file of the home", SHUT_IN, "mark"),
+    Attempt("write authorized keys", SHUT_IN, "mark"),
+    Attempt("write a file in /tmp of the host", SHUT_IN, "mark"),
+    Attempt("write through a link out of the project", SHUT_IN, "mark"),
+    Attempt("write .git/hooks", STRICT, "mark"),
+    Attempt("write .git/config", STRICT, "mark"),
+    Attempt("write .talaria", STRICT, "mark"),
+    Attempt("write .mcp.json", STRICT, "mark"),
+    Attempt("write .git/commondir", SHUT_IN, "mark"),
+)
+CONNECTIONS = (
+    Attempt("connect to a service on loopback", SHUT_IN, "heard"),
+    Attempt("connect to an address in the network", SHUT_IN, "heard"),
+    Attempt("send a datagram", SHUT_IN, "heard"),
+    Attempt("connect to a socket like docker's", SHUT_IN, "heard"),
+    Attempt("connect to a socket like ssh-agent's", SHUT_IN, "heard"),
+    Attempt("connect to an abstract socket", SHUT_IN, "heard"),
+)
+TRICKS = (
+    Attempt("move guarded files away", STRICT),
+    Attempt("read the environment of other processes", SHUT_IN, "secret"),
+    Attempt("read the secret store through other processes", SHUT_IN, "secret"),
+    Attempt("use descriptors left open", SHUT_IN),
+    Attempt("trace the agent", SHUT_IN),
+    Attempt("kill the agent", SHUT_IN, "death"),
+    Attempt("make a user namespace", SHUT_IN),
+    Attempt("mount a file system", SHUT_IN),
+    Attempt("have capabilities", SHUT_IN),
+    Attempt("make a device", SHUT_IN),
+    Attempt("open a disk or the memory", SHUT_IN),
+    Attempt("type into the terminal", SHUT_IN),
+    Attempt("outlive the command", SHUT_IN, "survivor"),
+    Attempt("start too many processes", SHUT_IN),
+    Attempt("fill the temporary folder", STRICT),
+    Attempt("write too large a file", SHUT_IN),
+)
+_EVERYWHERE: frozenset[Level] = frozenset({"strict", "landlock", "none"})
+NEEDS = (
+    *(
+        Attempt(name, works_at=_EVERYWHERE)
+        for name in ("write in the project", "use /dev/null", "use python3", "use git", "use gcc")
+    ),
+    Attempt("reach a server of its own", works_at=frozenset({"strict", "none"})),
+)
+ATTEMPTS = (*READS, *WRITES, *CONNECTIONS, *TRICKS, *NEEDS)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    attempt: Attempt
+    has_succeeded: bool | None
+    """None: nobody told, and nothing shows it."""
+    detail: str
+
+    @property
+    def name(self) -> str:
+        return self.attempt.name
+
+    @property
+    def is_escape(self) -> bool:
+        """Also if that it failed is not proven."""
+        return not self.attempt.works_at and self.has_succeeded is not False
+
+    def verdict(self, level: Level) -> Verdict:
+        """`warn`: the level is known for it."""
+        is_right = self.has_succeeded if self.attempt.works_at else not self.is_escape
+        if is_right:
+            return "pass"
+        return "fail" if level in self.attempt.fails_at | self.attempt.works_at else "warn"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A line of the intruder."""
+
+    name: str
+    succeeded: bool
+    detail: str
+
+
+def judge(lines: Iterable[str], canaries: Canaries) -> list[Finding]:
+    """What the intruder wrote, line by line, beside what the canaries show. They have to be there still."""
+    told = {one.name: one for one in map(_decoded, lines) if one is not None}
+    return [_judged(attempt, told.get(attempt.name), canaries) for attempt in ATTEMPTS]
+
+
+def _decoded(line: str) -> Told | None:
+    try:
+        return msgspec.json.decode(line, type=Told)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _judged(attempt: Attempt, told: Told | None, canaries: Canaries) -> Finding:
+    shown = _shown(attempt, told, canaries)
+    if told is None and not shown:
+        is_missing = canaries.is_missing(attempt.name)
+        return Finding(attempt, False if is_missing else None, "not tried here" if is_missing else "no answer")
+    claim = Told(attempt.name, False, "") if told is None else told
+    if shown is None:
+        return Finding(attempt, claim.succeeded, claim.detail)
+    idle = " (without effect outside)" if claim.succeeded and not shown else ""
+    return Finding(attempt, shown, claim.detail + idle)
+
+
+def _shown(attempt: Attempt, told: Told | None, canaries: Canaries) -> bool | None:
+    """None: nothing could show it."""
+    match attempt.evidence:
+        case "word":
+            return None
+        case "secret":
+            return told is not None and canaries.is_secret_in(told.detail)
+        case "mark":
+            return canaries.is_marked(attempt.name)
+        case "heard":
+            return canaries.has_heard(attempt.name)
+        case "death":
+            return canaries.is_decoy_dead()
+        case "survivor":
+            return canaries.has_survivor()

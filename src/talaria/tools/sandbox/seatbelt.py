@@ -1,0 +1,161 @@
+"""The sandbox of macOS: a profile for `sandbox-exec` around a session's tool host. The last rule that fits decides.
+
+Paths are judged by their names, so what is guarded or hidden must stay where it is: neither it nor a folder above it
+can be moved away, and nothing gets a second name.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from tempfile import mkdtemp
+
+from talaria.tools.sandbox.base import Level, View
+from talaria.tools.sandbox.delivery import ARRIVAL, program
+from talaria.tools.sandbox.launching import SHELL, Launch, LaunchedHost, launched
+from talaria.tools.sandbox.system import interpreter
+from talaria.waiting import in_thread
+
+SANDBOX_EXEC = "/usr/bin/sandbox-exec"
+"""Never looked for: a folder on PATH may hold anything."""
+PYTHON = os.path.realpath(sys.executable)
+TRIAL_S = 10.0
+
+_SYSTEM = (
+    *("/System", "/usr", "/bin", "/sbin", "/opt", "/nix/store", "/Library/Apple", "/Library/Frameworks"),
+    *("/Library/Developer", "/Applications/Xcode.app/Contents/Developer", "/dev/fd", "/private/var/select"),
+    *("/private/var/db/dyld", "/private/var/db/timezone", "/private/etc/ssl", "/private/etc/paths.d"),
+)
+_FILES = (
+    *("/", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/private/var/db/xcode_select_link"),
+    *(f"/private/etc/{name}" for name in ("bashrc", "group", "hosts", "localtime", "paths", "passwd", "profile")),
+    *(f"/private/etc/{name}" for name in ("protocols", "services", "shells")),
+)
+_LINKS = ("/etc", "/tmp", "/var", "/dev")  # noqa: S108
+_SYSCTL = (
+    *(f"kern.{name}" for name in ("argmax", "bootargs", "boottime", "hostname", "maxfilesperproc", "maxproc")),
+    *(f"kern.{name}" for name in ("ngroups", "osproductversion", "osrelease", "ostype", "osvariant_status")),
+    *(f"kern.{name}" for name in ("osversion", "secure_kernel", "usrstack64", "version")),
+    *("sysctl.proc_cputype", "vm.loadavg"),
+)
+"""By name: `kern.procargs2` tells the environment of every other process."""
+_SERVICES = ("com.apple.system.opendirectoryd.libinfo", "com.apple.system.notification_center")
+_BEGINNING = """\
+(version 1)
+(deny default)
+(deny file-link nvram* process-info*)
+(allow process-exec process-fork)
+(allow signal (target same-sandbox))
+(allow process-info* (target same-sandbox))
+(allow ipc-posix-sem)
+(allow pseudo-tty)
+(allow file-read* file-write* file-ioctl (literal "/dev/ptmx"))
+(allow file-read* file-write* (require-all (regex #"^/dev/ttys[0-9]+$") (extension "com.apple.sandbox.pty")))
+(allow file-ioctl (regex #"^/dev/ttys[0-9]+$") (literal "/dev/tty"))
+(allow sysctl-read (sysctl-name-prefix "hw.") (sysctl-name-prefix "machdep.cpu."))"""
+_READING = "file-read* file-test-existence file-map-executable"
+
+
+def fault() -> str | None:
+    """Why it does not work here; found out by trying."""
+    if not os.access(SANDBOX_EXEC, os.X_OK):
+        return f"{SANDBOX_EXEC} is not there"
+    folder = _scratch()
+    rules = profile(View(project=folder / "tmp", home=folder / "home"), folder, None)
+    command = (SANDBOX_EXEC, "-p", rules, SHELL, "-c", 'exec "$0" -I -S -c "import json"', PYTHON)
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TRIAL_S, check=False)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as fault:
+        return str(fault)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if done.returncode == 0:
+        return None
+    return done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+
+
+class Seatbelt:
+    level: Level = "seatbelt"
+    about = "seatbelt"
+
+    @asynccontextmanager
+    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
+        folder = await in_thread(_scratch)
+        try:
+            with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
+                launch = await in_thread(lambda: _launch(view, folder, listener))
+                async with launched(launch) as host:
+                    host.listener = listener
+                    yield host
+        finally:
+            await in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _scratch() -> Path:
+    folder = Path(mkdtemp(prefix="talaria-")).resolve()
+    for name in ("home", "tmp"):
+        (folder / name).mkdir()
+    return folder
+
+
+def _launch(view: View, folder: Path, listener: socket.socket | None) -> Launch:
+    port = listener.getsockname()[1] if listener else None
+    own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108
+    return Launch(
+        before=(SANDBOX_EXEC, "-p", profile(view, folder, port), PYTHON, "-I", "-S", "-c", ARRIVAL),
+        environment={**view.environment, **own, **_proxies(port)},
+        sent=program(view, f"{folder}/state"),
+    )
+
+
+def _proxies(port: int | None) -> dict[str, str]:
+    if port is None:
+        return {}
+    names = ("http_proxy", "https_proxy", "all_proxy")
+    proxies = {name: f"http://127.0.0.1:{port}" for lower in names for name in (lower, lower.upper())}
+    return {**proxies, "no_proxy": "localhost,127.0.0.1,::1", "NO_PROXY": "localhost,127.0.0.1,::1"}
+
+
+def profile(view: View, scratch: Path, port: int | None) -> str:
+    """What commands may do. `port` is where the way out begins, on this machine."""
+    writable = (view.project, *view.writes, scratch)
+    readable = (*map(Path, _SYSTEM), *interpreter(), *view.reads, *writable)
+    kept = (*view.guarded, *view.hidden)
+    return "\n".join(
+        (
+            _BEGINNING,
+            _rule("allow sysctl-read", "sysctl-name", _SYSCTL),
+            _rule("allow mach-lookup", "global-name", _SERVICES),
+            *(
+                ()
+                if port is None
+                else ("(allow system-socket)", f'(allow network-outbound (remote ip "localhost:{port}"))')
+            ),
+            _rule("allow file-read-metadata file-test-existence", "literal", (*_LINKS, *_above(readable))),
+            _rule("allow file-read* file-test-existence", "literal", _FILES),
+            _rule("allow file-write-data", "literal", ("/dev/null", "/dev/zero", "/dev/tty")),
+            _rule(f"allow {_READING}", "subpath", readable),
+            _rule("allow file-write*", "subpath", writable),
+            _rule("deny file-write*", "subpath", kept),
+            _rule("deny file-write-unlink", "literal", _above(kept)),
+            _rule(f"deny {_READING} file-read-metadata", "subpath", view.hidden),
+        )
+    )
+
+
+def _above(paths: Iterable[Path]) -> Iterator[Path]:
+    yield from dict.fromkeys(parent for path in paths for parent in path.parents)
+
+
+def _rule(what: str, filter: str, values: Iterable[object]) -> str:
+    """Without a value it would hold for everything."""
+    filters = "".join(f"\n  ({filter} {quoted(str(value))})" for value in values)
+    return f"({what}{filters})" if filters else ""
+
+
+def quoted(text: str) -> str:
+    return '"{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"'))

@@ -1,0 +1,96 @@
+"""What the commands of a session see of this machine."""
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from talaria.model.errors import ToolFailed
+from talaria.tools.protected import Protected
+from talaria.tools.sandbox.base import Limits, View
+from talaria.tools.sandbox.settings import TerminalSettings
+
+GIT_S = 2.0
+PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV"})
+"""Of the environment, with LC_*: none of it is a secret."""
+TOOLCHAINS = (
+    *(".local/bin", ".local/share/uv", ".local/share/pipx", ".local/share/mise", ".pyenv", ".rbenv", ".nvm", ".asdf"),
+    *(".cargo/bin", ".rustup", ".bun/bin", ".deno/bin", ".volta", ".sdkman/candidates", "go/bin", ".local/lib"),
+)
+"""In the person's home: programs that they have installed for themselves."""
+
+
+def view_of(
+    project: Path,
+    home: Path,
+    settings: TerminalSettings,
+    environment: Mapping[str, str],
+    limits: Limits | None = None,
+) -> View:
+    """`home` is Talaria's own, which is never seen. Raises `ToolFailed` where the project is no place to work in."""
+    person = Path.home().resolve()
+    if person.is_relative_to(project) and person != project:
+        raise ToolFailed(f"Commands do not run in {project}: it is no project, it holds the whole of {person}.")
+    if project.is_relative_to(home):
+        raise ToolFailed(f"Commands do not run in {project}: it belongs to Talaria itself.")
+    protected = Protected(person, home)
+    writable = tuple(_existing(settings.write))
+    readable = (*_toolchains(person), *_existing(settings.read))
+    shown = (project, *writable, *readable)
+    return View(
+        project=project,
+        writes=writable,
+        reads=readable,
+        guarded=tuple(place for root in (project, *writable) for place in protected.policy_below(root)),
+        hidden=tuple(dict.fromkeys(place for root in shown for place in protected.secrets_below(root))),
+        home=person,
+        environment=passed_on(environment),
+        has_egress=bool(settings.network),
+        limits=limits or settings.limits,
+        unwanted=tuple(_unwanted(project)),
+    )
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """An allowlist: secrets never enter."""
+    kept = {name: value for name, value in environment.items() if name in PASSED_ON or name.startswith("LC_")}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, **_identity()}
+
+
+def _unwanted(project: Path) -> Iterator[Path]:
+    """Leads git to another repository, with hooks and settings of its own; it cannot be guarded while it is missing."""
+    place = project / ".git" / "commondir"
+    if place.parent.is_dir() and not place.exists():
+        yield place
+
+
+def _existing(paths: Sequence[str]) -> Iterator[Path]:
+    for given in paths:
+        path = Path(given).expanduser().resolve()
+        if path.exists():
+            yield path
+
+
+def _toolchains(person: Path) -> Iterator[Path]:
+    for name in TOOLCHAINS:
+        if (person / name).is_dir():
+            yield person / name
+
+
+def _identity() -> dict[str, str]:
+    """Of the person as git knows them: their configuration itself is not seen."""
+    command = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=False).stdout  # noqa: S603
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+    known: dict[str, str] = {}
+    for line in told.splitlines():
+        name, _, value = line.partition(" ")
+        known[name] = value
+    return {
+        f"GIT_{role}_{what.upper()}": known[f"user.{what}"]
+        for role in ("AUTHOR", "COMMITTER")
+        for what in ("name", "email")
+        if f"user.{what}" in known
+    }

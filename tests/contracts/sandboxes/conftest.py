@@ -1,0 +1,185 @@
+"""One suite over every place where commands can run: the tools are called as the model calls them."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from talaria.model.clock import SystemClock
+from talaria.model.ids import CallId, SessionId
+from talaria.model.messages import ToolCall, ToolResult
+from talaria.tools.approval import OpenGate
+from talaria.tools.base import Scope
+from talaria.tools.builtin.process import process_tools
+from talaria.tools.builtin.terminal import terminal_tools
+from talaria.tools.executor import Executor
+from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
+from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
+from talaria.tools.workspace import Workspaces
+
+Use = Callable[..., Awaitable[ToolResult]]
+
+
+NEAR: tuple[Backend, ...] = ("seatbelt", "local") if sys.platform == "darwin" else ("bubblewrap", "landlock", "local")
+ELSEWHERE: tuple[Backend, ...] = ("docker", "ssh")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    marker = "everywhere: the core of the suite; also in a container and over ssh, where every test takes a second"
+    config.addinivalue_line("markers", marker)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    own = (marker.args[0] for marker in metafunc.definition.iter_markers("parametrize"))
+    if "backend" in metafunc.fixturenames and "backend" not in own:
+        is_core = metafunc.definition.get_closest_marker("everywhere")
+        metafunc.parametrize("backend", (*NEAR, *ELSEWHERE) if is_core else NEAR, indirect=True)
+
+
+def _unavailable(backend: Backend) -> str | None:
+    match backend:
+        case "bubblewrap":
+            return bubblewrap.fault()
+        case "landlock":
+            return landlocked.fault()
+        case "seatbelt":
+            return seatbelt.fault()
+        case _:
+            return None
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> Backend:
+    name: Backend = request.param
+    reason = _unavailable(name)
+    if reason is not None:
+        pytest.skip(f"commands in {name}: {reason}")
+    return name
+
+
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> DockerSettings:
+    """A real engine with an image that was made here: its programs are this machine's."""
+    folder = tmp_path_factory.mktemp("podman")
+    settings = DockerSettings(image="localhost/talaria-test", program=str(folder / "podman"))
+    for name, volumes in (("podman", '"/usr:/usr:ro"'), ("podman-without-programs", "")):
+        conf = f'[containers]\ndefault_ulimits = []\nvolumes = [{volumes}]\n[engine]\nruntime = "runc"\n'
+        (folder / f"{name}.conf").write_text(conf + 'cgroup_manager = "cgroupfs"\nevents_logger = "none"\n')
+        options = f"--root {folder}/images --runroot {folder}/run --storage-driver vfs"
+        script = f'#!/bin/sh\nCONTAINERS_CONF={folder}/{name}.conf exec podman {options} "$@"\n'
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    _make_image(folder / "image.tar")
+    for words in (("import", str(folder / "image.tar")), ("run", "--rm", "--network", "none")):
+        command = (settings.program, *words, settings.image, *(("python3", "-V") if words[0] == "run" else ()))
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            pytest.skip(f"commands in containers: {made.stderr.strip()}")
+    return settings
+
+
+def _make_image(file: Path) -> None:
+    with tarfile.open(file, "w") as image:
+        for name in ("etc", "proc", "root", "run", "sys", "tmp", "usr", "var/tmp", "dev"):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("tmp") else 0o755
+            image.addfile(folder)
+        for name in ("bin", "sbin", "lib", "lib64"):
+            if Path("/", name).is_symlink():
+                link = tarfile.TarInfo(name)
+                link.type, link.linkname = tarfile.SYMTYPE, str(Path("/", name).readlink())
+                image.addfile(link)
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshSettings]:
+    """A real server on loopback for whoever runs the tests; its keys differ in what they meet there."""
+    program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        pytest.skip("commands over ssh: sshd is not installed")
+    folder = tmp_path_factory.mktemp("sshd")
+    before = {"person": "", "noisy": "echo Welcome; ", "bare": "PATH=/nowhere; "}
+    with (folder / "keys").open("w") as keys:
+        for name in ("host", "stranger", *before):
+            subprocess.run(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name), check=True)
+        for name, words in before.items():
+            command = f'command="{words}eval \\"$SSH_ORIGINAL_COMMAND\\"" ' if words else ""
+            keys.write(command + (folder / f"{name}.pub").read_text())
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = (f"HostKey {folder}/host", f"AuthorizedKeysFile {folder}/keys", f"Port {port}")
+    more = ("ListenAddress 127.0.0.1", "StrictModes no", "UsePAM no", "PidFile none", "PasswordAuthentication no")
+    (folder / "config").write_text("\n".join((*options, *more, "")))
+    for known, key in (("known", "host"), ("changed", "stranger")):
+        (folder / known).write_text(f"[127.0.0.1]:{port} {(folder / f'{key}.pub').read_text()}")
+    server = subprocess.Popen((program, "-D", "-e", "-f", folder / "config"), stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    with server.stderr as said:
+        assert "Server listening" in said.readline()
+        words = (
+            "-F",
+            "none",
+            "-p",
+            str(port),
+            "-i",
+            str(folder / "person"),
+            "-o",
+            f"UserKnownHostsFile={folder}/known",
+        )
+        yield SshSettings(host="127.0.0.1", options=words)
+        server.terminate()
+        server.wait()
+
+
+@pytest.fixture
+def scope(tmp_path: Path) -> Scope:
+    cwd, spill = tmp_path / "work", tmp_path / "home/spill"
+    cwd.mkdir()
+    spill.mkdir(parents=True)
+    return Scope(SessionId("session-1"), cwd, spill / "session-1", turn="turn-1")
+
+
+@pytest.fixture
+def cwd(scope: Scope) -> Path:
+    return scope.cwd
+
+
+@pytest.fixture
+def settings(backend: Backend, cwd: Path, request: pytest.FixtureRequest) -> TerminalSettings:
+    match backend:
+        case "docker":
+            return TerminalSettings(backend=backend, docker=request.getfixturevalue("podman"))
+        case "ssh":
+            there = structs.replace(request.getfixturevalue("sshd"), cwd=str(cwd))
+            return TerminalSettings(backend=backend, ssh=there)
+        case _:
+            return TerminalSettings(backend=backend)
+
+
+@pytest.fixture
+async def workspaces(tmp_path: Path, settings: TerminalSettings) -> AsyncIterator[Workspaces]:
+    opened = Workspaces(settings, tmp_path / "home", SystemClock())
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+def use(scope: Scope, workspaces: Workspaces) -> Use:
+    """`await use("terminal", command="true")`"""
+    executor = Executor(Toolbox((*terminal_tools(workspaces), *process_tools(workspaces))), OpenGate(), scope)
+
+    async def call(name: str, /, *, call_id: str = "call_1", **arguments: object) -> ToolResult:
+        return await executor.call(ToolCall(CallId(call_id), name, json.dumps(arguments)))
+
+    return call

@@ -1,0 +1,222 @@
+"""What is particular to commands in a container and on another machine; real ones, of podman and of sshd."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from talaria.model.errors import ToolFailed
+from talaria.model.messages import ToolResult
+from talaria.tools.sandbox.base import Host, Sandbox, View
+from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.docker import Docker
+from talaria.tools.sandbox.settings import DockerSettings, SshSettings, TerminalSettings
+from talaria.tools.sandbox.ssh import Ssh
+
+Use = Callable[..., Awaitable[ToolResult]]
+
+AGENT = """\
+import asyncio, sys
+from pathlib import Path
+import msgspec
+from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.settings import TerminalSettings
+
+class Sink:
+    def add(self, chunk): sys.stdout.buffer.write(chunk); sys.stdout.buffer.flush()
+    def skip(self, size_bytes): pass
+
+async def main():
+    settings = msgspec.json.decode(sys.argv[1], type=TerminalSettings)
+    async with Choosing(settings).sandbox.opened(View(project=Path(sys.argv[2]), home=Path.home())) as host:
+        await host.start(Command(command=sys.argv[3]), Sink()).ended()
+
+asyncio.run(main())
+"""
+over_ssh = pytest.mark.parametrize("backend", ["ssh"], indirect=True)
+elsewhere = pytest.mark.parametrize("backend", ["docker", "ssh"], indirect=True)
+
+
+class Said:
+    def __init__(self) -> None:
+        self.text = ""
+
+    def add(self, chunk: bytes) -> None:
+        self.text += chunk.decode()
+
+    def skip(self, size_bytes: int) -> None: ...
+
+
+async def said(host: Host, command: str) -> str:
+    sink = Said()
+    await host.start(Command(command=command), sink).ended()
+    return sink.text.strip()
+
+
+async def refusal(sandbox: Sandbox, view: View) -> str:
+    with pytest.raises(ToolFailed) as refused:
+        async with sandbox.opened(view):
+            pass
+    return str(refused.value)
+
+
+def containers(engine: DockerSettings) -> set[bytes]:
+    return set(subprocess.check_output((engine.program, "ps", "--all", "--quiet")).split())
+
+
+@pytest.fixture
+def view(cwd: Path) -> View:
+    return View(project=cwd, home=Path.home())
+
+
+@pytest.mark.everywhere
+def test_nothing_outlives_an_agent_that_is_killed(settings: TerminalSettings, cwd: Path) -> None:
+    os.mkfifo(cwd / "line")
+    line = os.open(cwd / "line", os.O_RDONLY | os.O_NONBLOCK)
+    command = "exec 9>line; (setsid sleep 1000 &); echo up; sleep 1000"
+    agent = subprocess.Popen(
+        (sys.executable, "-c", AGENT, msgspec.json.encode(settings), cwd, command), stdout=subprocess.PIPE
+    )
+    assert agent.stdout is not None
+    with agent.stdout as told:
+        assert told.read(3) == b"up\n"
+        agent.kill()
+        agent.wait()
+    os.set_blocking(line, True)
+    assert os.read(line, 1) == b""
+    os.close(line)
+
+
+@elsewhere
+@pytest.mark.parametrize("workdir", ["nowhere", "file"])
+async def test_working_directory_that_is_none_is_told_by_those_over_there(use: Use, cwd: Path, workdir: str) -> None:
+    (cwd / "file").touch()
+    assert f"bash in {workdir}: No" in (await use("terminal", command="pwd", workdir=workdir)).text
+
+
+@elsewhere
+async def test_hosts_that_commands_could_not_be_held_to_are_refused(settings: TerminalSettings, view: View) -> None:
+    sandbox = Docker(settings.docker) if settings.backend == "docker" else Ssh(settings.ssh)
+    assert "terminal.network lists hosts" in await refusal(sandbox, structs.replace(view, has_egress=True))
+
+
+async def test_container_has_no_more_than_was_given_to_it(podman: DockerSettings, cwd: Path, view: View) -> None:
+    odd = cwd / 'a "b", c:d'
+    for folder in ("guarded", "hidden", odd.name):
+        (cwd / folder).mkdir()
+        (cwd / folder / "file").write_text(folder)
+    (cwd / ".env").write_text("SECRET=1")
+    outside = cwd.parent / "outside"
+    outside.write_text("secret")
+    limits = structs.replace(view.limits, processes=77)
+    shown = structs.replace(
+        view,
+        guarded=(cwd / "guarded", odd),
+        hidden=(cwd / "hidden", cwd / ".env"),
+        environment={"TZ": "UTC", "PATH": "/of/this/machine"},
+        limits=limits,
+    )
+    before = containers(podman)
+    async with Docker(podman).opened(shown) as host:
+        assert len(containers(podman) - before) == 1
+        assert not [*Path(podman.program).parent.rglob("ctr.log")]  # where what is said would be kept
+        assert await said(host, "cat guarded/file") == "guarded"
+        for path in ("guarded/file", odd / "file", "hidden/new", "/etc/new", "/usr/new"):
+            assert (await said(host, f"echo x > {str(path)!r}")).endswith(
+                ("Read-only file system", "Permission denied")
+            )
+        assert await said(host, "ls -A hidden; cat .env; echo x > .env") == ""
+        assert "No such file" in await said(host, f"cat {outside}")
+        assert await said(host, "ls /sys/class/net") == "lo"
+        assert (
+            await said(host, "grep -E '^(CapEff|NoNewPrivs)' /proc/self/status") == f"CapEff:\t{0:016x}\nNoNewPrivs:\t1"
+        )
+        assert await said(host, "cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null") == "77"
+        assert await said(host, "touch ~/x /tmp/x new && id -u && echo $HOME $TZ") == f"{os.getuid()}\n{view.home} UTC"
+    assert (cwd / "new").stat().st_uid == os.getuid()
+    assert (cwd / ".env").read_text() == "SECRET=1"
+    assert containers(podman) <= before
+
+
+async def test_docker_that_is_not_installed_is_told(view: View) -> None:
+    told = await refusal(Docker(DockerSettings(program="/nowhere/docker")), view)
+    assert told == "Commands cannot run: /nowhere/docker: it is not installed."
+
+
+async def test_docker_without_its_daemon_is_told(view: View, tmp_path: Path) -> None:
+    program = tmp_path / "docker"
+    program.write_text('#!/bin/sh\necho \'{"ServerErrors": ["Cannot connect to the Docker daemon."]}\'\n')
+    program.chmod(0o755)
+    told = await refusal(Docker(DockerSettings(program=str(program))), view)
+    assert told == f"Commands cannot run: {program} does not answer: Cannot connect to the Docker daemon."
+
+
+async def test_image_that_cannot_be_had_is_told(podman: DockerSettings, view: View) -> None:
+    told = await refusal(Docker(structs.replace(podman, image="Nowhere")), view)
+    assert told.startswith("Commands cannot run: there is no image Nowhere: Error: ")
+
+
+async def test_image_without_python_is_told(podman: DockerSettings, view: View) -> None:
+    bare = structs.replace(podman, program=f"{podman.program}-without-programs")
+    assert await refusal(Docker(bare), view) == f"Commands cannot run: there is no python3 in {bare.image}."
+
+
+def changed(settings: SshSettings, old: str, new: str) -> SshSettings:
+    return structs.replace(settings, options=tuple(word.replace(old, new) for word in settings.options))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("/known", "/unknown", "is not known here yet: connect to it once with ssh and confirm its key."),
+        ("/known", "/changed", "the key of 127.0.0.1 is not the one that is known here"),
+        ("/person", "/stranger", "does not let us in without asking"),
+        ("/person", "/bare", "there is no python3 on 127.0.0.1."),
+    ],
+)
+async def test_way_that_is_barred_is_told(sshd: SshSettings, view: View, old: str, new: str, told: str) -> None:
+    assert told in await refusal(Ssh(changed(sshd, old, new)), view)
+
+
+async def test_host_that_cannot_be_reached_is_told(sshd: SshSettings, view: View) -> None:
+    nobody = structs.replace(sshd, options=("-F", "none", "-p", "1"))
+    assert "Connection refused" in await refusal(Ssh(nobody), view)
+    assert await refusal(Ssh(SshSettings()), view) == "Commands cannot run: terminal.ssh.host is not set."
+
+
+async def test_folder_that_is_not_over_there_is_told(sshd: SshSettings, view: View) -> None:
+    lost = structs.replace(sshd, cwd="/no/such")
+    told = "Commands cannot run: 127.0.0.1: the folder /no/such: No such file or directory"
+    assert await refusal(Ssh(lost), view) == told
+
+
+async def test_ssh_that_is_not_installed_is_told(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert await refusal(Ssh(SshSettings(host="there")), view) == "Commands cannot run: ssh: it is not installed."
+
+
+async def test_words_of_a_login_shell_are_no_part_of_the_conversation(sshd: SshSettings, view: View) -> None:
+    async with Ssh(changed(sshd, "/person", "/noisy")).opened(view) as host:
+        assert await said(host, "echo $HOME") == str(Path.home())
+
+
+@over_ssh
+async def test_connection_that_is_lost_ends_what_runs_over_there_and_the_next_command_begins_anew(
+    use: Use, cwd: Path
+) -> None:
+    os.mkfifo(cwd / "line")
+    line = os.open(cwd / "line", os.O_RDONLY | os.O_NONBLOCK)
+    above = "host=$(cut -d' ' -f4 /proc/$PPID/stat); server=$(cut -d' ' -f4 /proc/$host/stat)"
+    result = await use("terminal", command=f"exec 9>line; {above}; (setsid sleep 1000 &); kill -9 $server; sleep 1000")
+    assert "lost" in result.text
+    os.set_blocking(line, True)
+    assert os.read(line, 1) == b""
+    os.close(line)
+    assert (await use("terminal", command="echo on")).text == "on\n\n[exit code 0]"

@@ -1,0 +1,55 @@
+"""The escape matrix, run for real: at the level that is claimed, nothing of it succeeds."""
+
+from pathlib import Path
+
+import pytest
+
+from talaria.tools.sandbox.base import Level, Sandbox
+from talaria.tools.sandbox.bubblewrap import Bubblewrap
+from talaria.tools.sandbox.choosing import best
+from talaria.tools.sandbox.landlocked import Landlocked
+from talaria.tools.sandbox.local import Local
+from talaria.tools.sandbox.probes import ATTEMPTS, Finding
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.trial import attempted
+
+
+@pytest.fixture
+async def findings(backend: Backend, tmp_path: Path) -> list[Finding]:
+    sandboxes: dict[Backend, Sandbox] = {"bubblewrap": Bubblewrap(), "landlock": Landlocked(), "local": Local()}
+    home = tmp_path / "home"
+    home.mkdir()
+    return await attempted(sandboxes[backend], home, TerminalSettings())
+
+
+LEVELS: dict[Backend, Level] = {"bubblewrap": "strict", "landlock": "landlock", "local": "none"}
+WEAKNESSES: dict[Backend, set[str]] = {
+    "bubblewrap": set(),
+    "landlock": {
+        "write .git/hooks",
+        "write .git/config",
+        "write .talaria",
+        "write .mcp.json",
+        "move guarded files away",
+        "fill the temporary folder",
+        "reach a server of its own",
+    },
+}
+
+
+async def test_no_escape_succeeds_at_the_claimed_level(findings: list[Finding], backend: Backend) -> None:
+    failed = [(one.name, one.detail) for one in findings if one.verdict(LEVELS[backend]) == "fail"]
+    assert failed == []
+    assert len(findings) == len(ATTEMPTS)
+
+
+async def test_what_a_level_does_not_give_is_known(findings: list[Finding], backend: Backend) -> None:
+    amiss = {one.name for one in findings if one.verdict(LEVELS[backend]) == "warn"}
+    if backend == "local":  # nothing holds there: so every attempt can succeed
+        assert len(amiss) > 25
+    else:
+        assert amiss == WEAKNESSES[backend]
+
+
+def test_strict_sandbox_is_what_people_get_here() -> None:
+    assert best().level == "strict"

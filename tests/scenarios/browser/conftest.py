@@ -1,0 +1,218 @@
+"""A real headless Chromium, one for all of these tests, and pages on loopback. To it `127.0.0.2` stands for the public
+internet; all other addresses of this machine are what it must never reach.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from talaria.model.clock import SystemClock
+from talaria.model.ids import CallId, SessionId
+from talaria.net.web import WebSettings
+from talaria.tools.base import Run, Scope, Shown, Tool
+from talaria.tools.browser.browser import Browser, is_available
+from talaria.tools.browser.tools import browser_tools
+
+PUBLIC = "127.0.0.2"
+PRIVATE = "127.0.0.3"
+LIMIT_S = 30.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One browser: one worker, one event loop."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("browser"))
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@dataclass
+class Site:
+    """Pages by their path; what is sent to them is kept."""
+
+    port: int = 0
+    pages: dict[str, str | web.StreamResponse] = field(default_factory=dict[str, "str | web.StreamResponse"])
+    heard: list[tuple[str, Mapping[str, str]]] = field(default_factory=list[tuple[str, Mapping[str, str]]])
+    handlers: dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = field(
+        default_factory=dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]]
+    )
+
+    def url(self, path: str = "/", host: str = PUBLIC) -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        sent = {**request.query, **{name: str(value) for name, value in (await request.post()).items()}}
+        self.heard.append((request.path, sent))
+        if request.path in self.handlers:
+            return await self.handlers[request.path](request)
+        page = self.pages.get(request.path)
+        if page is None:
+            return web.Response(status=404, text="nothing here")
+        return web.Response(text=page, content_type="text/html") if isinstance(page, str) else page
+
+
+@dataclass
+class Canary:
+    """What must never be reached; it hears everything that comes to its address, by TCP and by UDP."""
+
+    port: int = 0
+    heard: int = 0
+
+    async def arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heard += 1
+        writer.write(b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nContent-Length: 6\r\n\r\nsecret")
+        writer.close()
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, canary: Canary) -> None:
+        self._canary = canary
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        self._canary.heard += 1
+
+
+@dataclass
+class Names:
+    """A name server: each question takes the next answer of that name, and its last one for ever."""
+
+    answers: dict[str, list[Sequence[str]]] = field(default_factory=dict[str, list[Sequence[str]]])
+    asked: list[str] = field(default_factory=list[str])
+
+    def say(self, host: str, *answers: Sequence[str]) -> None:
+        self.answers[host] = list(answers)
+
+    async def __call__(self, host: str) -> Sequence[str]:
+        self.asked.append(host)
+        waiting = self.answers.get(host, [()])
+        return waiting.pop(0) if len(waiting) > 1 else waiting[0]
+
+
+class Visitor:
+    """A session: calls the tools as the model does."""
+
+    def __init__(self, browser: Browser, session: SessionId, folder: Path) -> None:
+        self.browser = browser
+        self.session = session
+        self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in browser_tools(browser)}
+        self.scope = Scope(session, folder, folder / "spill" / session)
+
+    async def call(self, name: str, /, **arguments: object) -> str:
+        result = await self.shown(name, **arguments)
+        assert isinstance(result, str)
+        return result
+
+    async def shown(self, name: str, /, **arguments: object) -> str | Shown:
+        invocation = self.tools[f"browser_{name}"].prepare(json.dumps(arguments), self.scope)
+        async with asyncio.timeout(LIMIT_S):
+            return await invocation.run(Run(CallId("c"), self.scope))
+
+    async def open(self, url: str) -> str:
+        return await self.call("navigate", url=url)
+
+
+def ref(snapshot: str, words: str) -> str:
+    """Of the first element whose line holds these words."""
+    line = next(line for line in snapshot.splitlines() if words in line and "[ref=" in line)
+    return line.partition("[ref=")[2].partition("]")[0]
+
+
+def below(ancestor: int) -> list[int]:
+    """All processes that it has started, and those that they have."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(folder.name))
+    found: list[int] = []
+    pending = [ancestor]
+    while pending:
+        more = children.get(pending.pop(), [])
+        found += more
+        pending += more
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """For what another process does: it is looked at again and again."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> None:
+    if not is_available():
+        pytest.skip("needs Chromium and the playwright package")
+
+
+@pytest.fixture(scope="session")
+def names() -> Names:
+    return Names({"pages.example": [[PUBLIC]]})
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser(chromium: None, names: Names) -> AsyncIterator[Browser]:
+    settings = WebSettings(allow_private=(PUBLIC,), timeout_s=3)
+    browser = Browser(settings, SystemClock(), lookup=names)
+    async with browser.visiting(SessionId("keeps it open"), opens=True):
+        pass
+    yield browser
+    await browser.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visitor(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Visitor]:
+    session = SessionId(request.node.name)
+    yield Visitor(browser, session, tmp_path)
+    await browser.close(session)
+
+
+@asynccontextmanager
+async def serving(
+    address: str, answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+) -> AsyncGenerator[int]:
+    """The port."""
+    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, address, 0).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+    async with serving(PUBLIC, site.answer) as port:
+        site.port = port
+        yield site
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def canary() -> AsyncIterator[Canary]:
+    canary = Canary()
+    server = await asyncio.start_server(canary.arrive, PRIVATE)
+    canary.port = server.sockets[0].getsockname()[1]
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(canary), (PRIVATE, canary.port))
+    yield canary
+    transport.close()
+    server.close()

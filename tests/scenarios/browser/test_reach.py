@@ -1,0 +1,224 @@
+"""Where a page can lead the browser, and where not: whatever its scripts try, nothing of this machine or of the
+networks around it hears of it.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from tests.scenarios.browser.conftest import PRIVATE, PUBLIC, Canary, Names, Site, Visitor, below, is_alive, ref, until
+
+from talaria.model.clock import SystemClock
+from talaria.model.errors import ToolFailed
+from talaria.model.ids import SessionId
+from talaria.net.web import WebSettings
+from talaria.tools.browser import program
+from talaria.tools.browser.browser import Browser
+
+TRIES = """
+<title>trying</title><link rel="stylesheet" href="http://%(at)s/css"><link rel="prefetch" href="http://%(at)s/prefetch">
+<link rel="preconnect" href="http://%(at)s"><link rel="dns-prefetch" href="//%(at)s">
+<img src="http://%(at)s/img"><video src="http://%(at)s/video"></video><iframe src="http://%(at)s/frame"></iframe>
+<object data="http://%(at)s/object"></object><embed src="http://%(at)s/embed">
+<script>
+const at = "%(at)s", host = at.replace(/:\\d+$/, "");
+const limit = new Promise(done => setTimeout(done, 700));
+const socket = url => new Promise(done => { const one = new WebSocket(url); one.onerror = one.onopen = done });
+const events = url => new Promise(done => { const one = new EventSource(url); one.onerror = one.onmessage = done });
+const request = url => new Promise(done => {
+    const one = new XMLHttpRequest(); one.onloadend = done; one.open("GET", url); one.send() });
+const worker = url => new Promise(done => {
+    const one = new Worker(URL.createObjectURL(new Blob([`importScripts("${url}")`])));
+    one.onerror = done; });
+const peer = async urls => {
+    const one = new RTCPeerConnection({iceServers: [{urls, username: "u", credential: "c"}]});
+    one.createDataChannel("a"); await one.setLocalDescription(await one.createOffer());
+    await new Promise(done => one.onicegatheringstatechange = () => one.iceGatheringState == "complete" && done()) };
+const transport = async url => { await new WebTransport(url).ready };
+navigator.sendBeacon(`http://${at}/beacon`, "a");
+Promise.allSettled([
+    fetch(`http://${at}/fetch`), fetch(`http://${at}/opaque`, {mode: "no-cors"}), fetch(`https://${at}/tls`),
+    fetch(`http://${at}/post`, {method: "POST", body: "a", mode: "no-cors"}), request(`http://${at}/xhr`),
+    socket(`ws://${at}/ws`), socket(`wss://${at}/ws`), events(`http://${at}/events`), worker(`http://${at}/worker`),
+    import(`http://${at}/module`),
+    Promise.race([limit, peer(`stun:${at}`)]), Promise.race([limit, peer(`turn:${at}?transport=tcp`)]),
+    Promise.race([limit, peer(`turn:${at}?transport=udp`)]), Promise.race([limit, transport(`https://${at}/wt`)]),
+]).then(all => { document.title = `tried ${all.length}` });
+</script>
+"""
+HOSTS = (
+    *(PRIVATE, "localhost", "127.1", "0x7f000003", "2130706435", "[::ffff:127.0.0.3]", "0.0.0.0", "[::1]", "[::]"),
+    *("169.254.169.254", "metadata.example", "rebinding.example", "a.localhost"),
+)
+
+
+async def tried(visitor: Visitor, site: Site, at: str) -> str:
+    site.pages["/"] = TRIES % {"at": at}
+    said = await visitor.open(site.url())
+    async with asyncio.timeout(20):
+        while "Title: tried" not in said:
+            said += await visitor.call("snapshot")
+    return said
+
+
+@pytest.fixture
+async def nowhere(canary: Canary, names: Names) -> Canary:
+    names.say("metadata.example", ["169.254.169.254"])
+    names.say("rebinding.example", [PRIVATE])
+    return canary
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bare(chromium: None, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Visitor]:
+    """In a browser without bubblewrap."""
+    monkeypatch.setattr(program, "BWRAP", "/nonexistent/bwrap")
+    browser = Browser(WebSettings(allow_private=(PUBLIC,)), SystemClock(), lookup=names)
+    yield Visitor(browser, SessionId("bare"), tmp_path)
+    await browser.aclose()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_script_reaches_nothing_private(visitor: Visitor, site: Site, nowhere: Canary, host: str) -> None:
+    said = await tried(visitor, site, f"{host}:{nowhere.port}")
+    assert "was refused]" in said
+    assert nowhere.heard == 0
+
+
+async def test_without_bubblewrap_script_reaches_nothing_private_either(
+    bare: Visitor, site: Site, nowhere: Canary
+) -> None:
+    await tried(bare, site, f"{PRIVATE}:{nowhere.port}")
+    assert nowhere.heard == 0
+
+
+async def test_script_reaches_what_is_public(visitor: Visitor, site: Site) -> None:
+    """The same tries: what keeps them from a private address is the address."""
+    await tried(visitor, site, f"pages.example:{site.port}")
+    heard = {path for path, _ in site.heard}
+    assert {"/fetch", "/opaque", "/post", "/xhr", "/ws", "/events", "/worker", "/img", "/frame", "/beacon"} <= heard
+
+
+@pytest.mark.parametrize("way", ["address", "redirect", "script", "refresh", "link"])
+@pytest.mark.parametrize("host", [PRIVATE, "169.254.169.254", "rebinding.example"])
+async def test_page_does_not_lead_to_a_private_address(
+    visitor: Visitor, site: Site, nowhere: Canary, host: str, way: str
+) -> None:
+    target = f"http://{host}:{nowhere.port}/latest"
+
+    async def redirect(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": target})
+
+    site.handlers["/redirect"] = redirect
+    site.pages |= {
+        "/script": f"<script>location.href = '{target}'</script>",
+        "/refresh": f"<meta http-equiv=refresh content='0;url={target}'>",
+        "/link": f"<a href='{target}'>Go</a>",
+    }
+    if way == "address":
+        with pytest.raises(ToolFailed, match="is not on the public internet"):
+            await visitor.open(target)
+    else:
+        said = await visitor.open(site.url(f"/{way}"))
+        if way == "link":
+            said = await visitor.call("click", ref=ref(said, "Go"))
+        while f"[network: {host}:{nowhere.port} was refused]" not in said:
+            said = await visitor.call("snapshot")
+    assert nowhere.heard == 0
+
+
+async def test_name_that_changes_its_address_is_looked_up_anew_and_refused(
+    visitor: Visitor, site: Site, nowhere: Canary, names: Names
+) -> None:
+    names.say("rebinding.example", [PUBLIC], [PRIVATE])
+    site.pages["/"] = "<p>public</p>"
+    assert "public" in await visitor.open(site.url("/", "rebinding.example"))
+    with pytest.raises(ToolFailed, match="is not on the public internet"):
+        await visitor.open(f"http://rebinding.example:{nowhere.port}/")
+    assert nowhere.heard == 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("file:///etc/passwd", "chrome://version", "about:blank", "data:text/html,a", "javascript:alert(1)"),
+        *("view-source:http://pages.example/", "ftp://pages.example/", "http://a@pages.example/", "pages.example", ""),
+    ],
+)
+async def test_only_pages_of_the_web_are_opened(visitor: Visitor, url: str) -> None:
+    with pytest.raises(ToolFailed):
+        await visitor.open(url)
+    assert visitor.browser.host(visitor.session) == ""
+
+
+async def test_page_does_not_lead_to_files_or_to_the_inside_of_the_browser(visitor: Visitor, site: Site) -> None:
+    links = ["file:///etc/passwd", "chrome://version", "view-source:http://a.example/", "data:text/html,inside"]
+    site.pages["/"] = "".join(f"<a href='{link}'>{link.partition(':')[0]}</a>" for link in links)
+    site.pages["/frame"] = "<iframe src='file:///etc/passwd'></iframe><p>after</p>"
+    opened = await visitor.open(site.url())
+    for link in links:
+        said = await visitor.call("click", ref=ref(opened, link.partition(":")[0]))
+        assert f"The page is {site.url()}" in said
+    framed = await visitor.open(site.url("/frame"))
+    assert "after" in framed
+    assert "root:" not in framed
+
+
+async def test_two_sessions_do_not_share_cookies(
+    visitor: Visitor, browser: Browser, site: Site, tmp_path: Path
+) -> None:
+    async def cookies(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.Response(text=f"<p>has {request.cookies.get('who', 'none')}", content_type="text/html")
+        response.set_cookie("who", request.query.get("who", "anybody"))
+        return response
+
+    site.handlers["/"] = cookies
+    other = Visitor(browser, SessionId("other"), tmp_path)
+    assert "has none" in await visitor.open(site.url("/?who=first"))
+    assert "has none" in await other.open(site.url("/?who=second"))
+    assert "has first" in await visitor.open(site.url("/?who=first"))
+    await browser.close(other.session)
+    assert "has none" in await other.open(site.url())
+    await browser.close(other.session)
+
+
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from talaria.model.clock import SystemClock
+from talaria.model.ids import CallId, SessionId
+from talaria.net.web import WebSettings
+from talaria.tools.base import Run, Scope
+from talaria.tools.browser.browser import Browser
+from talaria.tools.browser.tools import browser_tools
+
+async def main():
+    browser = Browser(WebSettings(allow_private=("127.0.0.2",)), SystemClock())
+    scope = Scope(SessionId("s"), Path(), Path())
+    navigate = browser_tools(browser)[0].prepare('{"url": "%s"}' % sys.argv[1], scope)
+    print(await navigate.run(Run(CallId("c"), scope)), "end", sep="\\n", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_nothing_is_left_when_we_are_killed(chromium: None, site: Site) -> None:
+    site.pages["/"] = "<p>page</p>"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", dedent(PROGRAM), site.url(), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        assert b"page" in await process.stdout.readuntil(b"\nend\n")
+    started = below(process.pid)
+    assert len(started) > 3
+    os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
+    await until(lambda: not any(is_alive(pid) for pid in started))

@@ -1,0 +1,176 @@
+"""Pages that ask, hang, crash or flood: a clear sentence, and the next call works."""
+
+import os
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from tests.scenarios.browser.conftest import PUBLIC, Site, Visitor, below, is_alive, ref, until
+
+from talaria.model.errors import ToolFailed
+from talaria.model.ids import SessionId
+from talaria.net.web import WebSettings
+from talaria.testing.clock import ManualClock
+from talaria.tools.browser.browser import IDLE_S, Browser
+
+
+def processes(word: str) -> list[int]:
+    """Those that we have started, and that hold this word in their command line."""
+    return [pid for pid in below(os.getpid()) if is_alive(pid) and word in command(pid)]
+
+
+def command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
+async def works(visitor: Visitor, site: Site) -> None:
+    site.pages["/works"] = "<p>it works</p>"
+    assert "it works" in await visitor.open(site.url("/works"))
+
+
+async def test_dialogs_are_answered_and_told(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = """<button onclick="alert('one'); document.title = confirm('two') + ':' + prompt('three')">Ask
+        </button>"""
+    opened = await visitor.open(site.url())
+    assert (await visitor.call("click", ref=ref(opened, "Ask"))).splitlines()[1:] == [
+        "[alert was dismissed: one]",
+        "[confirm was dismissed: two]",
+        "[prompt was dismissed: three]",
+    ]
+    assert "Title: false:null" in await visitor.call("snapshot")
+
+
+async def test_page_that_does_not_want_to_be_left_is_left(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = "<script>onbeforeunload = event => event.preventDefault()</script><button>Touch</button>"
+    opened = await visitor.open(site.url())
+    await visitor.call("click", ref=ref(opened, "Touch"))
+    site.pages["/b"] = "<p>left</p>"
+    left = await visitor.open(site.url("/b"))
+    assert "left" in left
+    assert left.splitlines()[-1].startswith("[beforeunload was accepted:")
+
+
+async def test_page_that_asks_without_end_is_closed(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = "<button onclick='for (;;) alert(1)'>Ask</button>"
+    opened = await visitor.open(site.url())
+    with pytest.raises(ToolFailed):
+        await visitor.call("click", ref=ref(opened, "Ask"))
+    await works(visitor, site)
+
+
+async def test_new_tab_is_looked_at_and_the_old_one_when_it_closes(visitor: Visitor, site: Site) -> None:
+    site.pages |= {
+        "/": "<button onclick=\"open('/tab')\">Tab</button><p>old</p>",
+        "/tab": "<p>new</p><button onclick='close()'>Close</button>",
+    }
+    opened = await visitor.open(site.url())
+    assert (await visitor.call("click", ref=ref(opened, "Tab"))).splitlines() == [
+        f"Clicked {ref(opened, 'Tab')}. The page is {site.url('/tab')}",
+        "[a new tab was opened, and is looked at now]",
+    ]
+    tab = await visitor.call("snapshot")
+    assert "new" in tab
+    assert (await visitor.call("click", ref=ref(tab, "Close"))).endswith(f"The page is {site.url()}")
+    assert "old" in await visitor.call("snapshot")
+
+
+async def test_tabs_that_nobody_asked_for_are_not_opened(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = "<script>for (let i = 0; i < 50; i++) open('/tab')</script><p>one</p>"
+    assert "one" in await visitor.open(site.url())
+    assert "one" in await visitor.call("snapshot")
+    assert [path for path, _ in site.heard if path == "/tab"] == []
+
+
+async def test_page_that_hangs_is_closed(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = "<script>for (;;);</script>"
+    with pytest.raises(ToolFailed) as told:
+        await visitor.open(site.url())
+    assert str(told.value) == f"{site.url()} hangs; it was closed. No page is open; open one with browser_navigate."
+    await works(visitor, site)
+
+
+async def test_site_that_does_not_answer_is_given_up(visitor: Visitor, site: Site) -> None:
+    with (
+        socket.create_server((PUBLIC, 0)) as silent,
+        pytest.raises(ToolFailed, match=f"{PUBLIC} did not answer in full within 3 s"),
+    ):
+        await visitor.open(f"http://{PUBLIC}:{silent.getsockname()[1]}/")
+    await works(visitor, site)
+
+
+async def test_page_that_crashes_is_told_and_replaced(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = "<p>page</p>"
+    await visitor.open(site.url())
+    for pid in processes("--type=renderer"):
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ToolFailed, match=r"The page crashed\. No page is open"):
+        await visitor.call("snapshot")
+    await works(visitor, site)
+
+
+async def test_browser_that_breaks_down_is_told_and_starts_anew(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = "<p>page</p>"
+    await visitor.open(site.url())
+    for pid in processes("--remote-debugging-pipe"):
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: not processes("--remote-debugging-pipe"))
+    with pytest.raises(ToolFailed, match="The browser broke down, and what was open is lost"):
+        await visitor.call("snapshot")
+    await works(visitor, site)
+
+
+async def test_download_is_refused_and_told(visitor: Visitor, site: Site) -> None:
+    async def file(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b"data", headers={"Content-Disposition": "attachment; filename=a.bin"})
+
+    site.handlers["/file"] = file
+    site.pages["/"] = "<a href='/file'>Get</a>"
+    opened = await visitor.open(site.url())
+    said = await visitor.call("click", ref=ref(opened, "Get"))
+    assert f"[a download was refused: {site.url('/file')}]" in said + await visitor.call("snapshot")
+    with pytest.raises(ToolFailed, match="Download is starting"):
+        await visitor.open(site.url("/file"))
+
+
+async def test_permissions_are_denied(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = """<script>(async () => {
+        const asked = await Promise.all(['geolocation', 'notifications', 'camera', 'microphone', 'clipboard-read'].map(
+            name => navigator.permissions.query({name})));
+        document.body.append(asked.map(one => one.state).join() + ';' + await Notification.requestPermission())
+        })()</script><body>"""
+    await visitor.open(site.url())
+    assert "denied,denied,denied,denied,denied;denied" in await visitor.call("snapshot")
+
+
+@pytest.mark.parametrize("page", ["<li>item</li>" * 40_000, "word " * 1_000_000], ids=["elements", "text"])
+async def test_page_that_is_too_large_is_shown_by_its_beginning(visitor: Visitor, site: Site, page: str) -> None:
+    site.pages["/"] = f"<p>beginning</p>{page}"
+    opened = await visitor.open(site.url())
+    assert "[too large to be shown as a tree: " in opened
+    assert "beginning" in opened
+    assert len(opened) < 20_000
+
+
+async def test_window_that_nobody_uses_is_closed_and_with_the_last_one_the_browser(
+    chromium: None, site: Site, tmp_path: Path
+) -> None:
+    before = set(processes("run-driver"))
+    clock = ManualClock()
+    browser = Browser(WebSettings(allow_private=(PUBLIC,)), clock)
+    early, late = (Visitor(browser, SessionId(name), tmp_path) for name in ("early", "late"))
+    site.pages["/"] = "<p>page</p>"
+    await early.open(site.url())
+    clock.advance(IDLE_S / 2)
+    await late.open(site.url())
+    clock.advance(IDLE_S / 2)
+    await until(lambda: not browser.host(early.session))
+    assert browser.host(late.session) == PUBLIC
+    clock.advance(IDLE_S / 2)
+    await until(lambda: set(processes("run-driver")) == before)
+    assert not browser.host(late.session)
+    await browser.aclose()

@@ -1,0 +1,269 @@
+"""The gate of a session over a real store: asks, writes down what was said, remembers what was granted."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from talaria.model.errors import Denied
+from talaria.model.ids import CallId, OwnerId, SessionId
+from talaria.model.messages import ToolCall
+from talaria.store.base import NewSession, Store
+from talaria.store.memory import MemoryStore
+from talaria.testing import ManualClock
+from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run, Scope
+from talaria.tools.gate import LASTS_S, PolicyGate
+from talaria.tools.person import Answer, Question
+from talaria.tools.policy import ApprovalSettings, Policy
+from talaria.tools.protected import Protected
+
+PERSON, TIMEOUT_S = Path("/home/ada"), 600.0
+SESSION = SessionId("s1")
+
+
+class Act:
+    """A call that claims what it is told to."""
+
+    effect: Effect = EXCLUSIVE
+    question: str | None = "Do it?"
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+
+    async def run(self, run: Run) -> str:
+        return ""
+
+
+class Ada:
+    """Answers as it was written down for her; then not at all."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.asked: list[Question] = []
+        self.is_asked = asyncio.Event()
+
+    async def allow(self, question: Question) -> Answer:
+        self.asked.append(question)
+        self.is_asked.set()
+        if not self._answers:
+            await asyncio.Event().wait()
+        return self._answers.pop(0)
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        return None
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[Store]:
+    async with MemoryStore(clock) as opened:
+        for session in ("s1", "s2"):
+            await opened.sessions.create(NewSession(SessionId(session), "terminal"))
+        yield opened
+
+
+class Gates:
+    def __init__(self, store: Store, clock: ManualClock, owner: OwnerId) -> None:
+        self._store = store
+        self._clock = clock
+        self._owner = owner
+
+    def gate(self, person: Ada | None, *, session: str = "s1", is_asking: bool = True, who: str = "ada") -> PolicyGate:
+        return PolicyGate(
+            Policy(ApprovalSettings(), Protected(PERSON, PERSON / ".talaria")),
+            self._store.approvals,
+            self._store.grants,
+            session=SessionId(session),
+            owner=self._owner,
+            requester=who,
+            person=person,
+            clock=self._clock,
+            timeout_s=TIMEOUT_S,
+            is_asking=is_asking,
+        )
+
+
+@pytest.fixture
+async def gates(store: Store, clock: ManualClock) -> Gates:
+    return Gates(store, clock, await store.owners.join("test"))
+
+
+def scope(tmp: str = "/home/ada/project", turn: str = "t1") -> Scope:
+    return Scope(SESSION, Path(tmp), PERSON / ".talaria/spill/s1", turn)
+
+
+def call(name: str = "terminal", **arguments: str) -> ToolCall:
+    return ToolCall(CallId("c1"), name, json.dumps(arguments))
+
+
+def bare(command: str) -> Act:
+    """A command outside of any sandbox."""
+    return Act(Claim(command=command, is_confined=False))
+
+
+OUTSIDE = Act(Claim(writes=(Path("/data/x"),)))
+
+
+async def test_what_is_allowed_is_not_asked_about(gates: Gates, store: Store) -> None:
+    ada = Ada()
+    await gates.gate(ada).admit(call(), Act(Claim(command="ls")), scope())
+    assert not ada.asked
+    assert not await store.approvals.pending()
+
+
+async def test_a_person_is_shown_what_would_run_and_why_it_is_asked(gates: Gates) -> None:
+    ada = Ada("once")
+    await gates.gate(ada).admit(call(command="ls"), bare("ls"), scope())
+    assert [(one.tool, one.text, one.reason, one.longest) for one in ada.asked] == [
+        ("terminal", "Do it?", "it runs outside of any sandbox", "always")
+    ]
+
+
+async def test_every_question_is_a_row_that_tells_what_became_of_it(gates: Gates, store: Store) -> None:
+    ada = Ada("once", "no")
+    gate = gates.gate(ada)
+    await gate.admit(call(), OUTSIDE, scope())
+    with pytest.raises(Denied, match="said no"):
+        await gate.admit(call(), OUTSIDE, scope())
+    rows = [await store.approvals.find(one.id) for one in ada.asked]
+    assert [(row.state, row.decided_by, row.requester) for row in rows if row] == [
+        ("used", "ada", "ada"),
+        ("denied", "ada", "ada"),
+    ]
+
+
+async def test_nobody_there_means_no(gates: Gates) -> None:
+    with pytest.raises(Denied, match="nobody is here") as refusal:
+        await gates.gate(None).admit(call(), OUTSIDE, scope())
+    said = str(refusal.value)
+    assert not any(word in said for word in ("yolo", "config", "approvals", "allow:", "--"))
+
+
+async def test_nothing_is_asked_where_asking_is_lifted_but_the_floor_stays(gates: Gates) -> None:
+    ada = Ada()
+    gate = gates.gate(ada, is_asking=False)
+    await gate.admit(call(), OUTSIDE, scope())
+    with pytest.raises(Denied):
+        await gate.admit(call("read_file"), Act(Claim(reads=(PERSON / ".talaria/.env",))), scope())
+    with pytest.raises(Denied):
+        await gate.admit(call(), bare("rm -rf /"), scope())
+    assert not ada.asked
+
+
+async def test_no_answer_in_time_means_no(gates: Gates, clock: ManualClock) -> None:
+    ada = Ada()
+    asking = asyncio.create_task(gates.gate(ada).admit(call(), OUTSIDE, scope()))
+    await ada.is_asked.wait()
+    clock.advance(TIMEOUT_S + 1)
+    with pytest.raises(Denied, match="Nobody has answered"):
+        await asking
+
+
+async def test_a_yes_once_is_for_one_call(gates: Gates) -> None:
+    ada = Ada("once", "once")
+    gate = gates.gate(ada)
+    for _ in range(2):
+        await gate.admit(call(), OUTSIDE, scope())
+    assert len(ada.asked) == 2
+
+
+async def test_a_yes_for_the_session_holds_for_any_command_of_it_and_no_other_session(gates: Gates) -> None:
+    ada = Ada("session")
+    gate = gates.gate(ada)
+    for command in ("make", "git push", "ls | sh"):
+        await gate.admit(call(command=command), bare(command), scope())
+    assert len(ada.asked) == 1
+    with pytest.raises(Denied):
+        await gates.gate(None, session="s2").admit(call(), bare("make"), scope())
+
+
+async def test_a_yes_for_the_session_is_for_that_file_only(gates: Gates) -> None:
+    ada = Ada("session", "no")
+    gate = gates.gate(ada)
+    for _ in range(2):
+        await gate.admit(call("write_file"), OUTSIDE, scope())
+    with pytest.raises(Denied):
+        await gate.admit(call("write_file"), Act(Claim(writes=(Path("/data/y"),))), scope())
+
+
+async def test_always_holds_for_the_very_same_command_in_the_same_folder_until_it_expires(
+    gates: Gates, clock: ManualClock
+) -> None:
+    ada = Ada("always")
+    await gates.gate(ada).admit(call(), bare("git push"), scope())
+    later = gates.gate(None, session="s2")
+    await later.admit(call(), bare("git push"), scope())
+    for act, place in ((bare("git push -f"), "/home/ada/project"), (bare("git push"), "/home/ada/other")):
+        with pytest.raises(Denied):
+            await later.admit(call(), act, scope(place))
+    with pytest.raises(Denied):
+        await gates.gate(None, who="bob").admit(call(), bare("git push"), scope())
+    clock.advance(LASTS_S + 1)
+    with pytest.raises(Denied):
+        await later.admit(call(), bare("git push"), scope())
+
+
+async def test_always_is_no_more_than_the_session_for_what_may_hide_something(gates: Gates) -> None:
+    ada = Ada("always")
+    await gates.gate(ada).admit(call(), bare("sh x.sh"), scope())
+    assert ada.asked[0].longest == "session"
+    with pytest.raises(Denied):
+        await gates.gate(None, session="s2").admit(call(), bare("sh x.sh"), scope())
+
+
+async def test_taint_makes_sends_asked_about_for_the_rest_of_the_turn(gates: Gates) -> None:
+    sending = Act(Claim(sends=True))
+    gate = gates.gate(None)
+    await gate.admit(call("mcp_mail_send"), sending, scope())
+    gate.taint("t1")
+    with pytest.raises(Denied):
+        await gate.admit(call("mcp_mail_send"), sending, scope())
+    await gate.admit(call("mcp_mail_send"), sending, scope(turn="t2"))
+
+
+async def test_grants_do_not_count_and_none_is_made_once_strangers_had_a_word(gates: Gates) -> None:
+    ada = Ada("session", "always", "no")
+    gate = gates.gate(ada)
+    await gate.admit(call(), bare("make"), scope())
+    gate.taint("t1")
+    await gate.admit(call(), bare("make"), scope())
+    with pytest.raises(Denied):
+        await gate.admit(call(), bare("make"), scope())
+    assert [one.longest for one in ada.asked] == ["session", "once", "once"]
+
+
+async def test_a_doubt_is_asked_about_whatever_was_granted_and_also_where_asking_is_lifted(gates: Gates) -> None:
+    ada = Ada("session", "no", "no")
+    gate = gates.gate(ada)
+    await gate.admit(call(), bare("make"), scope())
+    for insisting in (gate, gates.gate(ada, is_asking=False)):
+        with pytest.raises(Denied):
+            await insisting.insist(call(), bare("make"), scope(), "a plugin doubts it")
+    assert ada.asked[-1].reason == "a plugin doubts it"
+    with pytest.raises(Denied, match="nobody is here"):
+        await gates.gate(None).insist(call(), bare("make"), scope(), "a plugin doubts it")
+
+
+async def test_calls_that_run_together_are_asked_about_one_after_the_other(gates: Gates) -> None:
+    ada = Ada("session")
+    gate = gates.gate(ada)
+    await asyncio.gather(*(gate.admit(call(), bare(f"make {number}"), scope()) for number in range(5)))
+    assert len(ada.asked) == 1
+
+
+async def test_a_yes_counts_only_while_the_process_that_asked_is_there(gates: Gates, store: Store) -> None:
+    class Leaving(Ada):
+        async def allow(self, question: Question) -> Answer:
+            row = await store.approvals.find(question.id)
+            assert row is not None
+            await store.owners.leave(row.owner)
+            return "once"
+
+    with pytest.raises(Denied, match="came too late"):
+        await gates.gate(Leaving()).admit(call(), OUTSIDE, scope())

@@ -1,0 +1,256 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from talaria.tools.base import Claim
+from talaria.tools.policy import ApprovalSettings, Decision, Policy, Request, Verdict
+from talaria.tools.protected import Protected
+
+PERSON = Path("/home/ada")
+HOME = PERSON / ".talaria"
+PROJECT = PERSON / "project"
+
+
+def decided(
+    tool: str,
+    claim: Claim,
+    *,
+    is_tainted: bool = False,
+    allow: tuple[str, ...] = (),
+    ask: tuple[str, ...] = (),
+    deny: tuple[str, ...] = (),
+) -> Verdict:
+    policy = Policy(ApprovalSettings(allow=allow, ask=ask, deny=deny), Protected(PERSON, HOME))
+    return policy.decide(Request(tool, claim, PROJECT, is_tainted))
+
+
+def reading(path: str) -> Claim:
+    return Claim(reads=(Path(path),))
+
+
+def writing(path: str) -> Claim:
+    return Claim(writes=(Path(path),))
+
+
+def running(command: str, *, is_confined: bool = True) -> Claim:
+    return Claim(command=command, is_confined=is_confined)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{HOME}/.env",
+        f"{HOME}/state.db",
+        f"{HOME}/config.yaml",
+        f"{HOME}/plugins/mine/plugin.py",
+        f"{HOME}/logs/talaria.log",
+        f"{PERSON}/.ssh/id_ed25519",
+        f"{PERSON}/.aws/credentials",
+        f"{PERSON}/.netrc",
+        f"{PERSON}/.config/gh/hosts.yml",
+        "/proc/1/environ",
+        "/proc/self/environ",
+        "/proc/4242/task/4242/environ",
+        "/proc/4242/mem",
+        "/proc/4242/fd/3",
+        "/proc/4242/root/etc/shadow",
+        "/proc/4242/cwd/secret",
+    ],
+)
+@pytest.mark.parametrize("claim", [reading, writing])
+def test_private_places_are_refused_whatever_the_rules_say(path: str, claim: Callable[[str], Claim]) -> None:
+    everything = ("read_file", "write_file", "*", f"*({path})")
+    assert decided("read_file", claim(path), allow=everything).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    "path", [f"{HOME}/spill/session/call-output.txt", f"{HOME}/skills/mine/SKILL.md", "/proc/cpuinfo"]
+)
+def test_what_the_model_was_pointed_to_may_be_read(path: str) -> None:
+    assert decided("read_file", reading(path)).decision == "allow"
+
+
+@pytest.mark.parametrize("path", [f"{HOME}/spill/x", f"{HOME}/skills/x/SKILL.md", f"{HOME}/memories/x"])
+def test_nothing_of_talarias_own_is_written_by_a_file_tool(path: str) -> None:
+    assert decided("write_file", writing(path), allow=("write_file",)).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    ("path", "decision"),
+    [
+        (f"{PROJECT}/src/main.py", "allow"),
+        (f"{PROJECT}/.gitignore", "allow"),
+        (f"{PROJECT}/.git/hooks/pre-commit", "ask"),
+        (f"{PROJECT}/sub/repo/.git/hooks/pre-commit", "ask"),
+        (f"{PROJECT}/.git/config", "ask"),
+        (f"{PROJECT}/.talaria/plugins/x.py", "ask"),
+        (f"{PROJECT}/.mcp.json", "ask"),
+        (f"{PROJECT}/.vscode/tasks.json", "ask"),
+        (f"{PERSON}/.bashrc", "ask"),
+        (f"{PERSON}/notes.txt", "ask"),
+        ("/etc/hosts", "ask"),
+    ],
+)
+def test_writes_are_asked_about_outside_the_project_and_where_other_programs_look(
+    path: str, decision: Decision
+) -> None:
+    assert decided("write_file", writing(path)).decision == decision
+
+
+def test_reading_elsewhere_is_allowed() -> None:
+    assert decided("read_file", reading("/etc/hosts")).decision == "allow"
+
+
+def test_confined_commands_are_allowed_and_others_asked_about() -> None:
+    assert decided("terminal", running("rm -rf build")).decision == "allow"
+    assert decided("terminal", running("ls", is_confined=False)).decision == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf /",
+        "sudo rm -rf --no-preserve-root /",
+        "rm -fr ~",
+        "rm -r -f $HOME",
+        "cd /tmp && rm -rf /usr",
+        "mkfs.ext4 /dev/sda1",
+        "dd if=/dev/zero of=/dev/nvme0n1 bs=1M",
+        "echo x > /dev/sda",
+        "wipefs -a /dev/vda",
+        ":(){ :|:& };:",
+        "cat ~/.talaria/.env",
+        f"sqlite3 {HOME}/state.db .dump",
+        "cat /proc/1/environ",
+        "tr '\\0' '\\n' < /proc/self/environ",
+    ],
+)
+def test_ruin_and_secrets_are_refused_outside_the_sandbox_whatever_the_rules_say(command: str) -> None:
+    assert decided("terminal", running(command, is_confined=False), allow=("terminal",)).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    "command", ["rm -rf build", "rm -rf ./", "rm -rf /home/ada/project/x", "dd if=a of=b", "ls /dev"]
+)
+def test_everyday_commands_are_not_taken_for_ruin(command: str) -> None:
+    assert decided("terminal", running(command, is_confined=False)).decision == "ask"
+
+
+@pytest.mark.parametrize(
+    ("command", "rule", "decision"),
+    [
+        ("git status", "terminal(git status)", "allow"),
+        ("git  status", "terminal(git status)", "allow"),
+        ("git status --short", "terminal(git status)", "ask"),
+        ("git status --short", "terminal(git status *)", "allow"),
+        ("git status", "terminal(git status *)", "allow"),
+        ("git push origin", "terminal(git * origin)", "allow"),
+        ("git push --force origin", "terminal(git * origin)", "ask"),
+        ("git status; rm x", "terminal(git status *)", "ask"),
+        ("git status && rm x", "terminal(git *)", "ask"),
+        ("git status | sh", "terminal(git *)", "ask"),
+        ("git status > /etc/passwd", "terminal(git *)", "ask"),
+        ("git $(rm x)", "terminal(git *)", "ask"),
+        ("git `rm x`", "terminal(git *)", "ask"),
+        ("git status\nrm x", "terminal(git *)", "ask"),
+        ("PATH=. git status", "terminal(git *)", "ask"),
+        ("./git status", "terminal(*)", "ask"),
+        ("bin/git status", "terminal(bin/git *)", "ask"),
+        ("/usr/bin/git status", "terminal(git *)", "ask"),
+        ("sudo git status", "terminal(sudo *)", "ask"),
+        ("sudo git status", "terminal(sudo git status)", "allow"),
+        ("python3 -c 'evil'", "terminal(python3 *)", "ask"),
+        ("env git status", "terminal(env *)", "ask"),
+        ("git status", "web_fetch(git status)", "ask"),
+        ("git status", "term*", "allow"),
+        ("git status", "terminal", "allow"),
+    ],
+)
+def test_a_rule_allows_a_command_only_if_nothing_else_can_happen(command: str, rule: str, decision: Decision) -> None:
+    assert decided("terminal", running(command, is_confined=False), allow=(rule,)).decision == decision
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push",
+        "/usr/bin/git push",
+        "cd x && git push",
+        "true; git push",
+        "(git push)",
+        "echo $(git push)",
+        "if true; then git push; fi",
+        "git   push",
+        "'git' push",
+    ],
+)
+def test_a_rule_denies_a_command_wherever_it_stands(command: str) -> None:
+    assert decided("terminal", running(command), deny=("terminal(git push *)",)).decision == "deny"
+
+
+def test_denied_counts_more_than_asked_and_asked_more_than_allowed() -> None:
+    rule = ("read_file",)
+    assert decided("read_file", reading("/x"), allow=rule, ask=rule).decision == "ask"
+    assert decided("read_file", reading("/x"), allow=rule, ask=rule, deny=rule).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    ("path", "rule", "is_covered"),
+    [
+        ("/data/a.txt", "write_file(/data/*)", True),
+        ("/data/b/a.txt", "write_file(/data/*)", False),
+        ("/data/b/a.txt", "write_file(/data/**)", True),
+        ("/data", "write_file(/data/**)", True),
+        ("/database/a", "write_file(/data/**)", False),
+        ("/data/x", "write_file(x)", False),
+        ("/data/a.txt", "write_file(/data/?.txt)", True),
+        ("/data/a.txt", "patch(/data/**)", False),
+        ("/data/a.txt", "*(/data/**)", True),
+    ],
+)
+def test_paths_are_matched_whole(path: str, rule: str, *, is_covered: bool) -> None:
+    assert (decided("write_file", writing(path), allow=(rule,)).decision == "allow") == is_covered
+
+
+@pytest.mark.parametrize(
+    ("host", "rule", "is_covered"),
+    [
+        ("python.org", "web_fetch(python.org)", True),
+        ("docs.python.org", "web_fetch(python.org)", False),
+        ("docs.python.org", "web_fetch(*.python.org)", True),
+        ("python.org", "web_fetch(*.python.org)", True),
+        ("evilpython.org", "web_fetch(*.python.org)", False),
+        ("PYTHON.org.", "web_fetch(python.org)", True),
+    ],
+)
+def test_hosts_are_matched_whole(host: str, rule: str, *, is_covered: bool) -> None:
+    assert (decided("web_fetch", Claim(hosts=(host,)), deny=(rule,)).decision == "deny") == is_covered
+
+
+def test_to_allow_a_rule_must_cover_all_that_is_touched_and_to_deny_any_of_it() -> None:
+    both = Claim(writes=(Path("/a/x"), Path("/b/x")))
+    assert decided("write_file", both, allow=("write_file(/a/**)",)).decision == "ask"
+    assert decided("write_file", both, deny=("write_file(/a/**)",)).decision == "deny"
+
+
+def test_what_tells_others_something_is_asked_about_only_after_strangers_had_a_word() -> None:
+    sending = Claim(sends=True, is_untrusted=True)
+    assert decided("mcp_mail_send", sending).decision == "allow"
+    assert decided("mcp_mail_send", sending, is_tainted=True).decision == "ask"
+    assert decided("mcp_mail_send", sending, is_tainted=True, allow=("mcp_mail_*",)).decision == "allow"
+    assert decided("web_fetch", Claim(hosts=("x.org",), is_untrusted=True), is_tainted=True).decision == "allow"
+
+
+def test_a_yes_lasts_only_where_it_will_be_the_same_again() -> None:
+    assert decided("terminal", running("git push", is_confined=False)).longest == "always"
+    assert decided("terminal", running("make && make install", is_confined=False)).longest == "session"
+    assert decided("terminal", running("python x.py", is_confined=False)).longest == "session"
+    assert decided("terminal", running("git push", is_confined=False), is_tainted=True).longest == "once"
+    assert decided("write_file", writing("/data/x")).longest == "always"
+
+
+@pytest.mark.parametrize("rule", ["", "terminal(", "terminal(git) x", "two words"])
+def test_a_rule_that_is_none_is_told(rule: str) -> None:
+    with pytest.raises(ValueError, match="is no rule"):
+        ApprovalSettings(allow=(rule,))
