@@ -14,8 +14,11 @@ from talaria.tools.base import Tool
 
 @contextmanager
 def temporary_home() -> Generator[Path]:
+    """With a project beside it."""
     with tempfile.TemporaryDirectory(prefix="talaria-bench-") as folder:
-        yield Path(folder)
+        for name in ("home", "project"):
+            Path(folder, name).mkdir(mode=0o700)
+        yield Path(folder, "home")
 
 
 @asynccontextmanager
@@ -26,4 +29,4 @@ async def application(home: Path, model_url: str, tools: Iterable[Tool] | None =
 
 
 def session(app: Application, row: Session | None = None) -> LiveSession:
-    return app.session(row, cwd=app.settings.home, origin="library")
+    return app.session(row, cwd=app.settings.home.parent / "project", origin="library")

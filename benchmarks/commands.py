@@ -1,23 +1,33 @@
-"""Eight commands of one second that do not depend on each other, called in one answer of the model."""
+"""Commands: eight of one second that do not depend on each other, and one that does nothing, each in the sandbox."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 from benchmarks.application import application, session, temporary_home
 from benchmarks.measuring import Lap, Plan
 from benchmarks.model_server import model_server
 from benchmarks.table import Row
-from talaria.model.messages import user
+from talaria.model.ids import new_call_id
+from talaria.model.messages import ToolCall, user
+from talaria.runtime.session import LiveSession
 
 _COMMANDS = 8
+_ALLOWED_MS = 15.0
+_WARM_UP = 3
 
 
 def rows(plan: Plan) -> Iterator[Row]:
     runs = plan.of(5, 2)
     with model_server() as server:
         floor, ours = asyncio.run(_measure(f"{server}/sleep/{_COMMANDS}", runs))
-    what = f"{_COMMANDS} commands of 1 s / the bare commands"
-    yield Row(what, floor.median_s, ours.median_s, "s", runs, times=1.14, limit=1.15)
+        what = f"{_COMMANDS} commands of 1 s / the bare commands"
+        yield Row(what, floor.median_s, ours.median_s, "s", runs, times=1.14, limit=1.15)
+        often = plan.of(100, 20)
+        bare, confined, opening = asyncio.run(_trivial(server, often))
+    limit = bare.median_ms + _ALLOWED_MS
+    yield Row("trivial command, sandboxed / bash -c true", bare.median_ms, confined.median_ms, "ms", often, limit=limit)
+    yield Row("first of a session / bash -c true", bare.median_ms, opening.median_ms, "ms", often // 10)
 
 
 async def _measure(url: str, runs: int) -> tuple[Lap, Lap]:
@@ -26,14 +36,40 @@ async def _measure(url: str, runs: int) -> tuple[Lap, Lap]:
         async with application(home, url) as app:
             for _ in range(runs):
                 with floor:
-                    await asyncio.gather(*(_sleep() for _ in range(_COMMANDS)))
+                    await asyncio.gather(*(_bare("sleep", "1") for _ in range(_COMMANDS)))
+                live = session(app)
                 with ours:
-                    report = await session(app).ask(user("Sleep."))
+                    report = await live.ask(user("Sleep."))
                 if report.outcome != "completed" or ours.laps[-1] < 1:
                     raise RuntimeError(f"nothing slept: {report}")
+                await live.close()
     return floor, ours
 
 
-async def _sleep() -> None:
-    process = await asyncio.create_subprocess_exec("sleep", "1")
+async def _trivial(url: str, runs: int) -> tuple[Lap, Lap, Lap]:
+    bare, confined, opening = Lap(_WARM_UP), Lap(_WARM_UP), Lap(1)
+    with temporary_home() as home:
+        async with application(home, url) as app:
+            for _ in range(runs // 10 + 1):
+                live = session(app)
+                with opening:
+                    await _command(live)
+                for _ in range(10):
+                    with bare:
+                        await _bare("bash", "-c", "true")
+                    with confined:
+                        await _command(live)
+                await live.close()
+    return bare, confined, opening
+
+
+async def _command(live: LiveSession) -> None:
+    call = ToolCall(new_call_id(), "terminal", json.dumps({"command": "true"}))
+    result = await live.companions.executor().call(call)
+    if result.text != "[exit code 0]":
+        raise RuntimeError(f"it did not run: {result.text}")
+
+
+async def _bare(*argv: str) -> None:
+    process = await asyncio.create_subprocess_exec(*argv)
     await process.wait()

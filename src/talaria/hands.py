@@ -62,6 +62,9 @@ class Hands:
             clarify,
         )
 
+    def has_news(self, session: SessionId) -> bool:
+        return self.workspaces.has_news(session)
+
     def take_news(self, session: SessionId) -> tuple[str, ...]:
         return self.workspaces.take_news(session)
 

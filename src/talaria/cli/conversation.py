@@ -154,6 +154,9 @@ class Conversation:
 
     async def status(self) -> str:
         facts = [f"Session {self.session}", f"model {self.model}", *_told(await self._live.context_status())]
+        if (hands := self._app.hands) is not None:
+            sandbox = await in_thread(lambda: hands.workspaces.sandbox)
+            facts.append(f"sandbox {sandbox.level}")
         return " · ".join(facts)
 
     async def usage(self) -> str:

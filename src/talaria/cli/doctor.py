@@ -48,7 +48,7 @@ def _examine(home: Path) -> Iterator[Finding]:
     yield Finding("talaria", "ok", f"{__version__} on Python {sys.version.split()[0]}")
     yield _home(home)
     if os.geteuid() == 0:
-        yield Finding("user", "warn", "running as root: commands of the model have every right on this machine")
+        yield Finding("user", "warn", "running as root: what is not confined has every right on this machine")
     try:
         settings = read_settings(home)
         file = paths.config_file(home)
@@ -59,10 +59,19 @@ def _examine(home: Path) -> Iterator[Finding]:
     yield _examined("store", lambda: _store(home))
     if settings is not None:
         yield _examined("model", lambda: _model(settings))
+        yield _sandbox(settings)
     if settings is not None and settings.config.wants_plugins:
         yield from _plugins(settings)
     if settings is not None and settings.config.all_mcp_servers:
         yield from _mcp(settings)
+
+
+def _sandbox(settings: Settings) -> Finding:
+    from talaria.tools.sandbox.choosing import Choosing  # noqa: PLC0415
+
+    sandbox = Choosing(settings.config.terminal).sandbox
+    told = f"{sandbox.level}: {sandbox.about}; `talaria doctor --security` tries it"
+    return Finding("sandbox", "warn" if sandbox.level == "none" else "ok", told)
 
 
 def _home(home: Path) -> Finding:

@@ -23,7 +23,8 @@ from talaria.tools.schema_tool import SchemaTool, as_result
 from talaria.waiting import in_thread
 
 OWN_COMMANDS = (
-    *("chat", "model", "sessions", "rollback", "usage", "config", "import", "tools", "plugins", "mcp", "doctor"),
+    *("chat", "model", "sessions", "rollback", "usage", "config", "import", "tools", "approvals", "plugins", "mcp"),
+    "doctor",
 )
 """Of `talaria`; a test holds them against the real ones."""
 COMMAND_S = 30.0

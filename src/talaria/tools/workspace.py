@@ -58,6 +58,10 @@ class Workspace:
         self._host = None
         await self._open.aclose()
 
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
     def take_news(self) -> tuple[str, ...]:
         """What has happened in the background since it was last asked."""
         news = tuple(self._news)
@@ -89,7 +93,12 @@ class Workspaces:
         """Tried out at the first use, which takes a moment: not on the loop."""
         return self._choosing.sandbox
 
-    def of(self, scope: Scope) -> Workspace:
+    async def open(self, scope: Scope) -> Workspace:
+        """The one of this session; nothing is started in it yet."""
+        known = self._all.get(scope.session)
+        return known if known is not None else await in_thread(lambda: self._made(scope))
+
+    def _made(self, scope: Scope) -> Workspace:
         workspace = self._all.get(scope.session)
         if workspace is None:
             project = scope.cwd.resolve()
@@ -101,6 +110,9 @@ class Workspaces:
 
     def has(self, session: SessionId) -> bool:
         return session in self._all
+
+    def has_news(self, session: SessionId) -> bool:
+        return session in self._all and self._all[session].has_news
 
     def take_news(self, session: SessionId) -> tuple[str, ...]:
         workspace = self._all.get(session)

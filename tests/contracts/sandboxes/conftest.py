@@ -66,22 +66,34 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return name
 
 
+ENGINE = """\
+[containers]
+default_ulimits = []
+volumes = [{volumes}]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+runtime = "{runtime}"
+"""
+
+
 @pytest.fixture(scope="session")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> DockerSettings:
     """A real engine with an image that was made here: its programs are this machine's."""
     folder = tmp_path_factory.mktemp("podman")
-    settings = DockerSettings(image="localhost/talaria-test", program=str(folder / "podman"))
+    runtime = "runc" if shutil.which("runc") else "crun"
     for name, volumes in (("podman", '"/usr:/usr:ro"'), ("podman-without-programs", "")):
-        conf = f'[containers]\ndefault_ulimits = []\nvolumes = [{volumes}]\n[engine]\nruntime = "runc"\n'
-        (folder / f"{name}.conf").write_text(conf + 'cgroup_manager = "cgroupfs"\nevents_logger = "none"\n')
+        (folder / f"{name}.conf").write_text(ENGINE.format(volumes=volumes, runtime=runtime))
         options = f"--root {folder}/images --runroot {folder}/run --storage-driver vfs"
-        script = f'#!/bin/sh\nCONTAINERS_CONF={folder}/{name}.conf exec podman {options} "$@"\n'
-        (folder / name).write_text(script)
+        (folder / name).write_text(f'#!/bin/sh\nCONTAINERS_CONF={folder}/{name}.conf exec podman {options} "$@"\n')
         (folder / name).chmod(0o755)
     _make_image(folder / "image.tar")
-    for words in (("import", str(folder / "image.tar")), ("run", "--rm", "--network", "none")):
-        command = (settings.program, *words, settings.image, *(("python3", "-V") if words[0] == "run" else ()))
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    settings = DockerSettings(image="localhost/talaria-test", program=str(folder / "podman"))
+    for words in (
+        ("import", str(folder / "image.tar"), settings.image),
+        ("run", "--rm", "--network", "none", settings.image, "python3", "-V"),
+    ):
+        made = subprocess.run((settings.program, *words), capture_output=True, text=True, check=False)
         if made.returncode != 0:
             pytest.skip(f"commands in containers: {made.stderr.strip()}")
     return settings
@@ -120,7 +132,8 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshSettings]:
         port = free.getsockname()[1]
     options = (f"HostKey {folder}/host", f"AuthorizedKeysFile {folder}/keys", f"Port {port}")
     more = ("ListenAddress 127.0.0.1", "StrictModes no", "UsePAM no", "PidFile none", "PasswordAuthentication no")
-    (folder / "config").write_text("\n".join((*options, *more, "")))
+    bare = f"SetEnv SHLVL=2 PATH={sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"  # bash reads no .bashrc then
+    (folder / "config").write_text("\n".join((*options, *more, bare, "")))
     for known, key in (("known", "host"), ("changed", "stranger")):
         (folder / known).write_text(f"[127.0.0.1]:{port} {(folder / f'{key}.pub').read_text()}")
     server = subprocess.Popen((program, "-D", "-e", "-f", folder / "config"), stderr=subprocess.PIPE, text=True)

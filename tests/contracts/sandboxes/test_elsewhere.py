@@ -1,6 +1,7 @@
 """What is particular to commands in a container and on another machine; real ones, of podman and of sshd."""
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -67,6 +68,21 @@ async def refusal(sandbox: Sandbox, view: View) -> str:
     return str(refused.value)
 
 
+def opened_line(folder: Path) -> int:
+    """A named pipe: its end is seen when none of those that have it open for writing is left."""
+    os.mkfifo(folder / "line")
+    return os.open(folder / "line", os.O_RDONLY | os.O_NONBLOCK)
+
+
+def is_let_go(line: int) -> bool:
+    poll = select.poll()
+    poll.register(line, select.POLLIN)
+    try:
+        return bool(poll.poll(10_000)) and os.read(line, 1) == b""
+    finally:
+        os.close(line)
+
+
 def containers(engine: DockerSettings) -> set[bytes]:
     return set(subprocess.check_output((engine.program, "ps", "--all", "--quiet")).split())
 
@@ -78,8 +94,7 @@ def view(cwd: Path) -> View:
 
 @pytest.mark.everywhere
 def test_nothing_outlives_an_agent_that_is_killed(settings: TerminalSettings, cwd: Path) -> None:
-    os.mkfifo(cwd / "line")
-    line = os.open(cwd / "line", os.O_RDONLY | os.O_NONBLOCK)
+    line = opened_line(cwd)
     command = "exec 9>line; (setsid sleep 1000 &); echo up; sleep 1000"
     agent = subprocess.Popen(
         (sys.executable, "-c", AGENT, msgspec.json.encode(settings), cwd, command), stdout=subprocess.PIPE
@@ -89,9 +104,7 @@ def test_nothing_outlives_an_agent_that_is_killed(settings: TerminalSettings, cw
         assert told.read(3) == b"up\n"
         agent.kill()
         agent.wait()
-    os.set_blocking(line, True)
-    assert os.read(line, 1) == b""
-    os.close(line)
+    assert is_let_go(line)
 
 
 @elsewhere
@@ -211,12 +224,9 @@ async def test_words_of_a_login_shell_are_no_part_of_the_conversation(sshd: SshS
 async def test_connection_that_is_lost_ends_what_runs_over_there_and_the_next_command_begins_anew(
     use: Use, cwd: Path
 ) -> None:
-    os.mkfifo(cwd / "line")
-    line = os.open(cwd / "line", os.O_RDONLY | os.O_NONBLOCK)
+    line = opened_line(cwd)
     above = "host=$(cut -d' ' -f4 /proc/$PPID/stat); server=$(cut -d' ' -f4 /proc/$host/stat)"
     result = await use("terminal", command=f"exec 9>line; {above}; (setsid sleep 1000 &); kill -9 $server; sleep 1000")
     assert "lost" in result.text
-    os.set_blocking(line, True)
-    assert os.read(line, 1) == b""
-    os.close(line)
+    assert is_let_go(line)
     assert (await use("terminal", command="echo on")).text == "on\n\n[exit code 0]"

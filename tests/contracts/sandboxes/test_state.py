@@ -73,7 +73,7 @@ async def test_commands_see_the_same_project_as_we_do(use: Use, cwd: Path) -> No
 async def test_sessions_have_a_shell_each(workspaces: Workspaces, use: Use, scope: Scope) -> None:
     await use("terminal", command="export A=1")
     other = Scope(SessionId("session-2"), scope.cwd, scope.spill.parent / "session-2")
-    assert workspaces.of(other) is not workspaces.of(scope)
+    assert await workspaces.open(other) is not await workspaces.open(scope)
     assert workspaces.has(scope.session)
     assert not workspaces.has(SessionId("session-3"))
 

@@ -3,55 +3,65 @@ networks around it hears of it.
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from tests.scenarios.browser.conftest import PRIVATE, PUBLIC, Canary, Names, Site, Visitor, below, is_alive, ref, until
+from tests.scenarios.browser.conftest import (
+    LIMIT_S,
+    PRIVATE,
+    PUBLIC,
+    Canary,
+    Names,
+    Site,
+    Visitor,
+    below,
+    is_alive,
+    ref,
+    until,
+)
 
-from talaria.model.clock import SystemClock
 from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
-from talaria.net.web import WebSettings
-from talaria.tools.browser import program
 from talaria.tools.browser.browser import Browser
 
 TRIES = """
-<title>trying</title><link rel="stylesheet" href="http://%(at)s/css"><link rel="prefetch" href="http://%(at)s/prefetch">
-<link rel="preconnect" href="http://%(at)s"><link rel="dns-prefetch" href="//%(at)s">
-<img src="http://%(at)s/img"><video src="http://%(at)s/video"></video><iframe src="http://%(at)s/frame"></iframe>
-<object data="http://%(at)s/object"></object><embed src="http://%(at)s/embed">
+<title>trying</title>
 <script>
-const at = "%(at)s", host = at.replace(/:\\d+$/, "");
-const limit = new Promise(done => setTimeout(done, 700));
+const fixed = at => `<link rel="stylesheet" href="http://${at}/css"><link rel="prefetch" href="http://${at}/prefetch">
+<link rel="preconnect" href="http://${at}"><link rel="dns-prefetch" href="//${at}"><img src="http://${at}/img">
+<video src="http://${at}/video"></video><iframe src="http://${at}/frame"></iframe><embed src="http://${at}/embed">`;
+const limit = new Promise(done => setTimeout(done, 1000));
 const socket = url => new Promise(done => { const one = new WebSocket(url); one.onerror = one.onopen = done });
 const events = url => new Promise(done => { const one = new EventSource(url); one.onerror = one.onmessage = done });
 const request = url => new Promise(done => {
     const one = new XMLHttpRequest(); one.onloadend = done; one.open("GET", url); one.send() });
 const worker = url => new Promise(done => {
-    const one = new Worker(URL.createObjectURL(new Blob([`importScripts("${url}")`])));
-    one.onerror = done; });
+    const one = new Worker(URL.createObjectURL(new Blob([`importScripts("${url}")`]))); one.onerror = done });
 const peer = async urls => {
     const one = new RTCPeerConnection({iceServers: [{urls, username: "u", credential: "c"}]});
     one.createDataChannel("a"); await one.setLocalDescription(await one.createOffer());
     await new Promise(done => one.onicegatheringstatechange = () => one.iceGatheringState == "complete" && done()) };
 const transport = async url => { await new WebTransport(url).ready };
-navigator.sendBeacon(`http://${at}/beacon`, "a");
-Promise.allSettled([
-    fetch(`http://${at}/fetch`), fetch(`http://${at}/opaque`, {mode: "no-cors"}), fetch(`https://${at}/tls`),
-    fetch(`http://${at}/post`, {method: "POST", body: "a", mode: "no-cors"}), request(`http://${at}/xhr`),
-    socket(`ws://${at}/ws`), socket(`wss://${at}/ws`), events(`http://${at}/events`), worker(`http://${at}/worker`),
-    import(`http://${at}/module`),
-    Promise.race([limit, peer(`stun:${at}`)]), Promise.race([limit, peer(`turn:${at}?transport=tcp`)]),
-    Promise.race([limit, peer(`turn:${at}?transport=udp`)]), Promise.race([limit, transport(`https://${at}/wt`)]),
-]).then(all => { document.title = `tried ${all.length}` });
-</script>
+const tries = at => {
+    document.body.insertAdjacentHTML("beforeend", fixed(at));
+    navigator.sendBeacon(`http://${at}/beacon`, "a");
+    return [
+        fetch(`http://${at}/fetch`), fetch(`http://${at}/opaque`, {mode: "no-cors"}), fetch(`https://${at}/tls`),
+        fetch(`http://${at}/post`, {method: "POST", body: "a", mode: "no-cors"}), request(`http://${at}/xhr`),
+        socket(`ws://${at}/ws`), socket(`wss://${at}/ws`), events(`http://${at}/events`), import(`http://${at}/module`),
+        worker(`http://${at}/worker`), ...[`stun:${at}`, `turn:${at}?transport=tcp`, `turn:${at}?transport=udp`].map(
+            url => Promise.race([limit, peer(url)])), Promise.race([limit, transport(`https://${at}/wt`)])] };
+addEventListener("load", () => Promise.allSettled(PLACES.flatMap(tries)).then(all => {
+    document.body.textContent = `tried ${all.length}` }));
+</script><body>
 """
 HOSTS = (
     *(PRIVATE, "localhost", "127.1", "0x7f000003", "2130706435", "[::ffff:127.0.0.3]", "0.0.0.0", "[::1]", "[::]"),
@@ -59,42 +69,36 @@ HOSTS = (
 )
 
 
-async def tried(visitor: Visitor, site: Site, at: str) -> str:
-    site.pages["/"] = TRIES % {"at": at}
+async def tried(visitor: Visitor, site: Site, *places: str) -> str:
+    """What was said until all was tried at all these places."""
+    site.pages["/"] = TRIES.replace("PLACES", json.dumps(places))
     said = await visitor.open(site.url())
-    async with asyncio.timeout(20):
-        while "Title: tried" not in said:
-            said += await visitor.call("snapshot")
+    async with asyncio.timeout(LIMIT_S):
+        while f"tried {14 * len(places)}" not in said:
+            with suppress(ToolFailed):
+                said += await visitor.call("snapshot")
     return said
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def nowhere(canary: Canary, names: Names) -> Canary:
     names.say("metadata.example", ["169.254.169.254"])
-    names.say("rebinding.example", [PRIVATE])
+    for host in ("rebinding.example", "localhost", "a.localhost"):
+        names.say(host, [PRIVATE])
     return canary
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def bare(chromium: None, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Visitor]:
-    """In a browser without bubblewrap."""
-    monkeypatch.setattr(program, "BWRAP", "/nonexistent/bwrap")
-    browser = Browser(WebSettings(allow_private=(PUBLIC,)), SystemClock(), lookup=names)
-    yield Visitor(browser, SessionId("bare"), tmp_path)
-    await browser.aclose()
-
-
-@pytest.mark.parametrize("host", HOSTS)
-async def test_script_reaches_nothing_private(visitor: Visitor, site: Site, nowhere: Canary, host: str) -> None:
-    said = await tried(visitor, site, f"{host}:{nowhere.port}")
-    assert "was refused]" in said
+async def test_script_reaches_nothing_private(visitor: Visitor, site: Site, nowhere: Canary) -> None:
+    said = await tried(visitor, site, *(f"{host}:{nowhere.port}" for host in HOSTS))
     assert nowhere.heard == 0
+    for host in (PRIVATE, "localhost", "169.254.169.254", "rebinding.example"):
+        assert f"[network: {host}:{nowhere.port} was refused]" in said
 
 
 async def test_without_bubblewrap_script_reaches_nothing_private_either(
-    bare: Visitor, site: Site, nowhere: Canary
+    impatient: Visitor, site: Site, nowhere: Canary
 ) -> None:
-    await tried(bare, site, f"{PRIVATE}:{nowhere.port}")
+    await tried(impatient, site, f"{PRIVATE}:{nowhere.port}")
     assert nowhere.heard == 0
 
 
@@ -105,12 +109,17 @@ async def test_script_reaches_what_is_public(visitor: Visitor, site: Site) -> No
     assert {"/fetch", "/opaque", "/post", "/xhr", "/ws", "/events", "/worker", "/img", "/frame", "/beacon"} <= heard
 
 
-@pytest.mark.parametrize("way", ["address", "redirect", "script", "refresh", "link"])
-@pytest.mark.parametrize("host", [PRIVATE, "169.254.169.254", "rebinding.example"])
-async def test_page_does_not_lead_to_a_private_address(
-    visitor: Visitor, site: Site, nowhere: Canary, host: str, way: str
-) -> None:
-    target = f"http://{host}:{nowhere.port}/latest"
+@pytest.mark.parametrize("host", [PRIVATE, "169.254.169.254", "rebinding.example", "[::1]"])
+async def test_private_address_is_not_opened(visitor: Visitor, nowhere: Canary, host: str) -> None:
+    for scheme in ("http", "https"):
+        with pytest.raises(ToolFailed, match="is not on the public internet; the browser does not go there"):
+            await visitor.open(f"{scheme}://{host}:{nowhere.port}/")
+    assert nowhere.heard == 0
+
+
+@pytest.mark.parametrize("way", ["redirect", "script", "refresh", "link"])
+async def test_page_does_not_lead_to_a_private_address(visitor: Visitor, site: Site, nowhere: Canary, way: str) -> None:
+    target = f"http://{PRIVATE}:{nowhere.port}/latest"
 
     async def redirect(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=302, headers={"Location": target})
@@ -121,15 +130,11 @@ async def test_page_does_not_lead_to_a_private_address(
         "/refresh": f"<meta http-equiv=refresh content='0;url={target}'>",
         "/link": f"<a href='{target}'>Go</a>",
     }
-    if way == "address":
-        with pytest.raises(ToolFailed, match="is not on the public internet"):
-            await visitor.open(target)
-    else:
-        said = await visitor.open(site.url(f"/{way}"))
-        if way == "link":
-            said = await visitor.call("click", ref=ref(said, "Go"))
-        while f"[network: {host}:{nowhere.port} was refused]" not in said:
-            said = await visitor.call("snapshot")
+    said = await visitor.open(site.url(f"/{way}"))
+    if way == "link":
+        said += await visitor.call("click", ref=ref(said, "Go"))
+    while f"[network: {PRIVATE}:{nowhere.port} was refused]" not in said:
+        said += await visitor.call("snapshot")
     assert nowhere.heard == 0
 
 
@@ -137,7 +142,7 @@ async def test_name_that_changes_its_address_is_looked_up_anew_and_refused(
     visitor: Visitor, site: Site, nowhere: Canary, names: Names
 ) -> None:
     names.say("rebinding.example", [PUBLIC], [PRIVATE])
-    site.pages["/"] = "<p>public</p>"
+    site.pages["/"] = "<link rel=icon href='data:,'><p>public</p>"
     assert "public" in await visitor.open(site.url("/", "rebinding.example"))
     with pytest.raises(ToolFailed, match="is not on the public internet"):
         await visitor.open(f"http://rebinding.example:{nowhere.port}/")

@@ -1,15 +1,60 @@
 """What a page looks like to the model: the tree of what can be read and used, short enough to be read."""
 
+import asyncio
 import re
+from typing import TypeVar
+
+import msgspec
+from playwright.async_api import Error, Frame, Page
+
+from talaria.model.errors import ToolFailed
+from talaria.tools.browser import scripts
+from talaria.tools.browser.tabs import Tabs
+
+T = TypeVar("T")
 
 PAGE_CHARS = 16_000
 MAX_LINE_CHARS = 300
+MAX_ELEMENTS = 20_000
+MAX_CHARS = 1_000_000
+"""A page with more is not made a tree of: it would hold up everybody."""
+MAX_FRAMES = 50
+FRAME_S = 0.5
 _NOISE = re.compile(r" \[cursor=pointer\]")
 
 
-def shown(tree: str, offset: int) -> str:
-    """From line `offset` on."""
-    lines = [_short(line) for line in tree.splitlines()]
+async def snapshot(tabs: Tabs, page: Page, offset: int) -> str:
+    """From line `offset` on. Raises `ToolFailed`."""
+    sizes = await asyncio.gather(*(_size(frame) for frame in page.frames[:MAX_FRAMES]))
+    elements, chars = (sum(column) for column in zip(*sizes, strict=True))
+    if elements > MAX_ELEMENTS or chars > MAX_CHARS:
+        text = await asked(tabs, page, scripts.BEGINNING, PAGE_CHARS, str)
+        return f"[too large to be shown as a tree: {elements:,} elements; its text begins so:]\n{text}"
+    title = await asked(tabs, page, scripts.TITLE, MAX_LINE_CHARS, str)
+    tree = _piece(await tabs.do(page, page.aria_snapshot(mode="ai")), offset)
+    return f"Title: {title}\n{tree}" if title else tree
+
+
+async def asked(tabs: Tabs, page: Page, script: str, argument: object, kind: type[T]) -> T:
+    """What a script of ours answers; a page can make it answer anything. Raises `ToolFailed`."""
+    answer = await tabs.do(page, page.evaluate(script, argument))
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as fault:
+        raise ToolFailed("The page does not let itself be looked at.") from fault
+
+
+async def _size(frame: Frame) -> tuple[int, int]:
+    """Elements and characters; none of a frame that does not answer."""
+    try:
+        async with asyncio.timeout(FRAME_S):
+            return msgspec.convert(await frame.evaluate(scripts.SIZE), tuple[int, int])
+    except (Error, TimeoutError, msgspec.ValidationError):
+        return 0, 0
+
+
+def _piece(tree: str, offset: int) -> str:
+    lines = [short(_NOISE.sub("", line)) for line in tree.splitlines()]
     end, size = offset, 0
     while end < len(lines) and size + len(lines[end]) < PAGE_CHARS:
         size += len(lines[end]) + 1
@@ -21,6 +66,5 @@ def shown(tree: str, offset: int) -> str:
     return "\n".join([*lines[offset:end], *more])
 
 
-def _short(line: str) -> str:
-    plain = _NOISE.sub("", line)
-    return plain if len(plain) <= MAX_LINE_CHARS else f"{plain[:MAX_LINE_CHARS]}…"
+def short(line: str) -> str:
+    return line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}…"

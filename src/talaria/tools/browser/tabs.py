@@ -24,7 +24,14 @@ ANSWER_S = 2.0
 GRACE_S = 3.0
 """The driver keeps the limits itself; only if that fails we do."""
 NO_PAGE = "No page is open; open one with browser_navigate."
+_MOVED = re.compile(
+    r"Execution context was destroyed|interrupted by another navigation|frame was detached", re.IGNORECASE
+)
 _WHY = re.compile(r"element is (?:not \w+|outside of the viewport)|<[^\n]{1,200} intercepts pointer events")
+
+
+class Moved(ToolFailed):
+    """The page became another one meanwhile."""
 
 
 class Tabs:
@@ -65,7 +72,7 @@ class Tabs:
     async def do(
         self, page: Page, work: Coroutine[Any, Any, T], limit_s: float | None = None, told: str = "It was not done"
     ) -> T:
-        """Raises `ToolFailed`; `told` is said of what takes too long."""
+        """Raises `ToolFailed`, and `Moved` among it; `told` is said of what takes too long."""
         self._dialogs = 0
         limit_s = limit_s or self._limit_s
         try:
@@ -107,6 +114,8 @@ class Tabs:
             return ToolFailed(f"The page crashed. {NO_PAGE}")
         if page is not None and page.is_closed():
             return ToolFailed("The page was closed meanwhile.")
+        if _MOVED.search(fault.message):
+            return Moved("The page became another one meanwhile; look at it again with browser_snapshot.")
         return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)
 
     def _arrived(self, page: Page) -> None:

@@ -89,7 +89,7 @@ def _acting(browser: Browser) -> tuple[Tool, ...]:
     ) -> str:
         """Enter text in a field of the open page, or choose from a list."""
         async with browser.visiting(run.scope.session) as window:
-            return await window.type(ref, text, submits=submit)
+            return await window.enter(ref, text, submits=submit)
 
     @tool(claim=acting, timeout_s=TIMEOUT_S)
     async def browser_press(

@@ -16,20 +16,19 @@ from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
 from talaria.model.messages import Image
 from talaria.net.addresses import Allowance
-from talaria.net.egress import Egress
+from talaria.net.egress import REFUSED, Egress
 from talaria.net.lookups import Lookup
 from talaria.net.urls import WebUrl
 from talaria.tools.base import Shown
-from talaria.tools.browser import scripts, snapshots
+from talaria.tools.browser import scripts
 from talaria.tools.browser.notes import Notes
 from talaria.tools.browser.running import ended
-from talaria.tools.browser.tabs import Tabs
+from talaria.tools.browser.snapshots import asked, short, snapshot
+from talaria.tools.browser.tabs import Moved, Tabs
 
 MAX_BYTES = 4 << 30
 """That the pages of one session may move."""
-MAX_ELEMENTS = 30_000
-MAX_CHARS = 3_000_000
-"""Of a page whose tree is shown."""
+MAX_MOVES = 3
 MAX_IMAGE_BYTES = 1 << 20
 MAX_MESSAGES = 50
 ACTION_S = 15.0
@@ -118,7 +117,7 @@ class Window:
         await self._tabs.do(page, target.click())
         return await self._settled(f"Clicked {ref}.")
 
-    async def type(self, ref: str, text: str, *, submits: bool) -> str:
+    async def enter(self, ref: str, text: str, *, submits: bool) -> str:
         page, target = await self._target(ref)
         is_choice = await self._tabs.do(page, target.evaluate("element => element.tagName")) == "SELECT"
         await self._tabs.do(page, target.select_option(text) if is_choice else target.fill(text))
@@ -136,7 +135,7 @@ class Window:
     async def scroll(self, direction: Literal["up", "down"]) -> str:
         page = self._tabs.current()
         sign = 1 if direction == "down" else -1
-        top, height, total = await self._tabs.do(page, page.evaluate(scripts.SCROLL, sign))
+        top, height, total = await asked(self._tabs, page, scripts.SCROLL, sign, tuple[float, float, float])
         return await self._settled(f"Scrolled {direction}: {top:.0f} to {top + height:.0f} of {total:.0f} are in view.")
 
     async def back(self) -> str:
@@ -165,20 +164,28 @@ class Window:
         errors = await self._tabs.do(page, page.page_errors())
         lines = [f"[{message.type}] {message.text}" for message in messages]
         lines += [f"[uncaught] {fault.message}" for fault in errors]
-        kept = [line[: snapshots.MAX_LINE_CHARS] for line in lines[-MAX_MESSAGES:]]
-        return self._told(page, "\n".join(kept) or "[nothing]")
+        return self._told(page, "\n".join(map(short, lines[-MAX_MESSAGES:])) or "[nothing]")
 
     async def _gone_to(self, page: Page, url: WebUrl) -> int | None:
-        """The status that was answered."""
+        """The status that was answered, if one was. Raises `ToolFailed`."""
         self._notes.take()
         going = page.goto(str(url), wait_until="domcontentloaded", timeout=self._timeout_s * 1000)
         try:
             response = await self._tabs.do(page, going, self._timeout_s, f"{url.host} did not answer in full")
-        finally:
-            if url.host in self._notes.refused:
-                raise ToolFailed(f"{url.host} is not on the public internet; the browser does not go there.")
+            status = response.status if response else None
+        except Moved:
+            status = None
+        except ToolFailed as fault:
+            raise self._refusal(url) or fault from fault
+        if status == REFUSED and (refusal := self._refusal(url)):
+            raise refusal
         await self._loaded(page)
-        return response.status if response else None
+        return status
+
+    def _refusal(self, url: WebUrl) -> ToolFailed | None:
+        if url.host not in self._notes.refused:
+            return None
+        return ToolFailed(f"{url.host} is not on the public internet; the browser does not go there.")
 
     async def _loaded(self, page: Page) -> None:
         """For a while: some pages never are."""
@@ -197,14 +204,12 @@ class Window:
         return page, target
 
     async def _tree(self, page: Page, offset: int) -> str:
-        for frame in page.frames:
-            elements, chars = await self._tabs.do(page, frame.evaluate(scripts.SIZE))
-            if elements > MAX_ELEMENTS or chars > MAX_CHARS:
-                text = await self._tabs.do(page, frame.evaluate(scripts.BEGINNING, snapshots.PAGE_CHARS))
-                return f"[too large to be shown as a tree: {elements:,} elements; its text begins so:]\n{text}"
-        title = await self._tabs.do(page, page.evaluate(scripts.TITLE, snapshots.MAX_LINE_CHARS))
-        tree = snapshots.shown(await self._tabs.do(page, page.aria_snapshot(mode="ai")), offset)
-        return f"Title: {title}\n{tree}" if title else tree
+        """Of a page that leads on to others: of the one where it comes to rest."""
+        for _ in range(MAX_MOVES):
+            with suppress(Moved):
+                return await snapshot(self._tabs, page, offset)
+            await self._loaded(page)
+        return await snapshot(self._tabs, page, offset)
 
     async def _settled(self, said: str) -> str:
         """What was done, where that led to, and what else happened."""

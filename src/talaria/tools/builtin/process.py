@@ -7,7 +7,6 @@ from talaria.tools.base import INDEPENDENT, READS, Effect, Run, Scope, Tool
 from talaria.tools.function import tool
 from talaria.tools.processes import Process, ended
 from talaria.tools.workspace import Workspaces
-from talaria.waiting import in_thread
 
 MAX_WAIT_S = 600
 NAMES = ("process",)
@@ -29,7 +28,7 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         timeout_s: Annotated[int, f"For wait: seconds, at most {MAX_WAIT_S}."] = 60,
     ) -> str:
         """Look after the background processes of this conversation. They end with it."""
-        processes = (await in_thread(lambda: workspaces.of(run.scope))).processes
+        processes = (await workspaces.open(run.scope)).processes
         if action == "list":
             return "\n".join(_line(one) for one in processes.all) or "[no background processes]"
         return await _done(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))

@@ -49,10 +49,10 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         The folder, environment variables and functions it leaves are there for the next command. Other processes that
         it leaves behind are ended: start those with `background`.
         """
-        workspace = await in_thread(lambda: workspaces.of(run.scope))
+        workspace = await workspaces.open(run.scope)
         wanted = Command(
             command=_checked(command),
-            cwd=await in_thread(lambda: _place(workdir, run.scope, workspaces.sandbox)),
+            cwd=workdir and await in_thread(lambda: _place(workdir, run.scope, workspaces.sandbox)),
             is_kept=not (independent or background),
             has_input=background,
             size=SIZE if pty else None,
@@ -95,8 +95,8 @@ def _checked(command: str) -> str:
     return command
 
 
-def _place(workdir: str | None, scope: Scope, sandbox: Sandbox) -> str | None:
-    if workdir is None or sandbox.level in ("container", "remote"):
+def _place(workdir: str, scope: Scope, sandbox: Sandbox) -> str:
+    if sandbox.level in ("container", "remote"):
         return workdir
     place = scope.resolve(workdir)
     if not place.is_dir():

@@ -1,0 +1,66 @@
+"""What was allowed beforehand can be seen and taken back; and what the doctor says of the sandbox."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from talaria.compose import open_store
+from talaria.model.ids import GrantId, SessionId
+from talaria.store.base import Grant, NewSession
+
+Talaria = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+async def granted(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    async with open_store(home) as store:
+        await store.sessions.create(NewSession(SessionId("s1"), "terminal"))
+        session = SessionId("s1")
+        await store.grants.add(Grant(GrantId("aaaa1111"), "", "terminal", "git push", "/work", None, 1.0, 4e9))
+        await store.grants.add(
+            Grant(GrantId("aaaa2222"), "", "write_file", "/data/\x1b[2J", "/work", session, 2.0, None)
+        )
+
+
+@pytest.mark.usefixtures("granted")
+def test_grants_are_listed_and_revoked(talaria: Talaria) -> None:
+    listed = talaria("approvals", "list").stdout.splitlines()
+    assert listed[0].startswith("aaaa1111  terminal(git push)  in /work until 20")
+    assert listed[1] == r"aaaa2222  write_file(/data/\x1b[2J)  in session s1"
+    assert talaria("approvals", "revoke", "aaaa1").returncode == 0
+    left = json.loads(talaria("approvals", "list", "--json").stdout)
+    assert [one["id"] for one in left] == ["aaaa2222"]
+
+
+@pytest.mark.usefixtures("granted")
+@pytest.mark.parametrize(("name", "said"), [("aaaa", "several"), ("bbbb", "none")])
+def test_a_name_that_is_not_clear_revokes_nothing(talaria: Talaria, name: str, said: str) -> None:
+    refused = talaria("approvals", "revoke", name)
+    assert refused.returncode == 2
+    assert f"names {said} of them" in refused.stderr
+    assert len(talaria("approvals", "list").stdout.splitlines()) == 2
+
+
+def test_doctor_tries_to_break_out_and_tells_the_level(talaria: Talaria) -> None:
+    told = talaria("doctor", "--security")
+    lines = told.stdout.splitlines()
+    assert lines[0].startswith("PASS  sandbox: level strict (bubblewrap)")
+    assert "PASS  read the secret store: fails" in lines
+    assert "PASS  write .git/hooks: fails" in lines
+    assert not [line for line in lines if line.startswith("FAIL")]
+    assert told.returncode == 0
+
+
+def test_doctor_fails_where_nothing_is_confined(talaria: Talaria, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("terminal: {backend: local}\n")
+    told = talaria("doctor", "--security", "--json")
+    findings = {one["subject"]: one for one in json.loads(told.stdout)}
+    assert findings["sandbox"]["verdict"] == "fail"
+    assert findings["read the secret store"]["text"].startswith("SUCCEEDS")
+    assert told.returncode != 0
+    assert not list(home.glob("*.env"))
