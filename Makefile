@@ -3,6 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
+# $(call wanted,PROGRAM,PACKAGE,WHAT IF NOT): installs a Debian package where that is possible, and else goes on without.
+define wanted
+@command -v $(1) >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing $(2) ..." && \
+	{ apt-get install -y -qq $(2) || { apt-get update -qq && apt-get install -y -qq $(2); }; } >/dev/null 2>&1; } || \
+	echo "$(1) is not there and cannot be installed here: $(3)"
+endef
+
 .PHONY: help run test test-long check format bench clean
 
 help:
@@ -47,10 +54,12 @@ clean:
 
 .venv/.ready: .venv/.pip pyproject.toml
 	@$(BIN)/python -m pip install --quiet --editable .
+	$(call wanted,bwrap,bubblewrap,commands run in a weaker sandbox. Install the package bubblewrap for the strict one.)
 	@touch $@
 
 .venv/.ready-dev: .venv/.ready pyproject.toml
-	@command -v openssl >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq openssl >/dev/null; } || \
-		echo "openssl is not there and cannot be installed: the tests that need it will say so."
+	$(call wanted,openssl,openssl,the tests that need it will say so.)
+	$(call wanted,chromium,chromium,the tests of the browser will say so.)
+	$(call wanted,sshd,openssh-server,the tests of commands over ssh will say so.)
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -13,20 +14,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from talaria.model.entries import MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.model.errors import TalariaError
-from talaria.model.ids import CallId, Epoch, HoldId, OutboxId, OwnerId, SessionId, TurnId
+from talaria.model.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
 from talaria.model.usage import Usage
 from talaria.store.base import (
     Amount,
+    Approval,
     BrokenRuleError,
     CallEnded,
     CallIntended,
     CallStarted,
     Cursor,
+    Grant,
     Held,
     Inbound,
     InboxDone,
     InboxTaken,
+    NewApproval,
     NewSession,
     OutboxRow,
     Outgoing,
@@ -47,6 +51,9 @@ SESSIONS = [SessionId(name) for name in ("alpha_1", "alpha_2", "beta_1")]
 TURNS = [TurnId("turn-1"), TurnId("turn-2")]
 CALLS = [CallId("call-1"), CallId("call-2")]
 PERSONS = ["ann", "bob"]
+APPROVALS = [ApprovalId(name) for name in ("7f3a01", "7f3a02", "c0de01")]
+DIGESTS = ["digest-1", "digest-2"]
+GRANTS = [GrantId(name) for name in ("grant-2", "grant-1", "grant-3")]
 WORDS = ["red", "röd", "blue-green", "東京", "京", "*", '"red"', "(x)", "Red"]
 
 sessions = st.sampled_from(SESSIONS)
@@ -66,6 +73,9 @@ spendings = st.builds(
     st.builds(Usage, *[st.integers(0, 9)] * 5),
     st.none() | dollars,
 )
+approvals = st.sampled_from(APPROVALS)
+digests = st.sampled_from(DIGESTS)
+spans = st.sampled_from([7.0, 1e6])
 inbounds = st.builds(
     Inbound, st.just("telegram"), st.just("bot"), st.just("42"), st.sampled_from("123456"), sessions, texts
 )
@@ -92,6 +102,11 @@ def numberless(row: OutboxRow | None) -> object:
     return row and (row.session, row.key, row.body, row.state, row.attempts, row.sent_id, row.error)
 
 
+def ownerless(row: Approval | None) -> object:
+    """The stores name owners as they like."""
+    return row and msgspec.structs.replace(row, owner=OwnerId(""))
+
+
 class NoRoom(TalariaError):
     """What a `decide` raises."""
 
@@ -114,6 +129,8 @@ class Twins(RuleBasedStateMachine):
             self.create(session, None, None)
         self.join()
         self.seize(SESSIONS[0], 0)
+        for id in APPROVALS[:2]:
+            self.request(id, SESSIONS[1], 0, PERSONS[0], DIGESTS[0], 1e6)
 
     def teardown(self) -> None:
         self.runner.run(self.sqlite.__aexit__())
@@ -303,6 +320,50 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda store: store.spending.usage("model", since))
         self.both(lambda store: store.spending.usage("session", since))
 
+    @rule(id=approvals, session=sessions, which=st.integers(0, 3), person=persons, digest=digests, seconds=spans)
+    def request(self, id: ApprovalId, session: SessionId, which: int, person: str, digest: str, seconds: float) -> None:
+        pair = self.owners[which % len(self.owners)]
+        until = self.clock.now() + seconds
+
+        def new(owner: OwnerId) -> NewApproval:
+            return NewApproval(id, session, TURNS[0], CALLS[0], owner, person, "x", "x?", digest, until)
+
+        first, second = self.twice(lambda store, side: store.approvals.request(new(pair[side])))
+        assert first == second
+
+    @rule(
+        id=approvals,
+        steps=st.lists(st.sampled_from(["allow", "deny", "use"]), min_size=1, max_size=3),
+        who=persons,
+        digest=digests,
+    )
+    def answer(self, id: ApprovalId, steps: list[str], who: str, digest: str) -> None:
+        async def answer(store: Store) -> list[bool]:
+            return [await take(store, step) for step in steps]
+
+        async def take(store: Store, step: str) -> bool:
+            if step == "use":
+                return await store.approvals.use(id, digest)
+            return await store.approvals.decide(id, is_allowed=step == "allow", by=who)
+
+        self.both(answer)
+
+    @rule(
+        id=st.sampled_from(GRANTS),
+        person=persons,
+        what=texts,
+        session=st.none() | sessions,
+        seconds=st.none() | spans,
+    )
+    def grant(self, id: GrantId, person: str, what: str, session: SessionId | None, seconds: float | None) -> None:
+        now = self.clock.now()
+        grant = Grant(id, person, "x", what, "/", session, now, now + seconds if seconds else None)
+        self.both(lambda store: store.grants.add(grant))
+
+    @rule(id=st.sampled_from(GRANTS))
+    def revoke(self, id: GrantId) -> None:
+        self.both(lambda store: store.grants.revoke(id))
+
     @rule(query=texts, limit=st.integers(1, 5))
     def search(self, query: str, limit: int) -> None:
         self.both(lambda store: store.search.search(query, limit))
@@ -324,6 +385,9 @@ async def _everything(store: Store) -> list[object]:
         await store.spending.usage("day"),
         await store.spending.usage("model"),
         await store.spending.usage("session"),
+        [ownerless(row) for row in await store.approvals.pending()],
+        [ownerless(await store.approvals.find(name)) for name in (*APPROVALS, "7F3A", "c0de", "c0d")],
+        await store.grants.list(),
     ]
     for session in SESSIONS:
         seen += await _totals(store, session)
@@ -333,6 +397,8 @@ async def _everything(store: Store) -> list[object]:
             [mail.message_id for mail in await store.journal.pending(session)],
             [numberless(row) for row in await store.outbox.rows(session)],
             await store.handoffs.state(session),
+            [ownerless(row) for row in await store.approvals.pending(session)],
+            [await store.grants.valid(person, session) for person in PERSONS],
         ]
     return seen
 

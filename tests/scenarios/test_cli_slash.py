@@ -50,7 +50,7 @@ def test_resume_goes_on_with_another_conversation_and_recalls_it(
     assert (ended.returncode, ended.stdout) == (0, "two\nthree\n")
     assert texts(server.requests[2]) == ["first", "one", "third"]
     assert "my talk · 2 messages · in ~/work\n› first\n  one\n" in ended.stderr
-    assert ended.stderr.endswith(f"Session {id} · model custom:test-model\n")
+    assert ended.stderr.endswith(f"Session {id} · model custom:test-model · sandbox strict\n")
 
 
 def test_resume_does_not_recall_what_was_taken_back(talaria: Talaria, server: ModelServer) -> None:
@@ -258,3 +258,27 @@ def wait_for(text: str, screen: int) -> None:
     while text.encode() not in seen:
         assert select.select([screen], [], [], 20)[0], seen
         seen += os.read(screen, 1)
+
+
+def test_an_image_goes_with_the_next_message_only(
+    talaria: Talaria, server: ModelServer, environment: dict[str, str]
+) -> None:
+    pixel = bytes.fromhex(
+        "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000"
+        "0500018dd0a2d60000000049454e44ae426082"
+    )
+    Path(environment["PWD"], "dot.png").write_bytes(pixel)
+    server.say("I see it", "and now not")
+    ended = talaria(input="/image dot.png\nwhat is it?\nand now?\n/image nowhere.png\n/image\n")
+    assert "dot.png goes with your next message." in ended.stderr
+    assert "Cannot read the image nowhere.png" in ended.stderr
+    assert "/image needs the path" in ended.stderr
+    first, second = (request.json["messages"][-1]["content"] for request in server.requests)
+    assert [part["type"] for part in first if part["type"] == "image_url"] == ["image_url"]
+    assert isinstance(second, str)
+
+
+def test_tools_are_listed_by_toolset(talaria: Talaria) -> None:
+    listed = talaria(input="/tools\n").stderr
+    assert "terminal: terminal, process\n" in listed
+    assert "planning: todo, clarify\n" in listed

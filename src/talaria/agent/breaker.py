@@ -4,9 +4,11 @@ from collections import Counter
 
 import msgspec
 
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.model.messages import Image, ToolCall, ToolResult
 
 _ADVICE = "\n\n[This exact call has had this exact outcome {count} times. Do something else, or say what is wrong.]"
+
+_Outcome = tuple[str, str, str, tuple[Image, ...]]
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -23,8 +25,8 @@ WITH_SUCCESSES = Patience(6, 10)
 
 class Breaker:
     def __init__(self) -> None:
-        self._rounds: Counter[tuple[str, str, str]] = Counter()
-        self._this_round: set[tuple[str, str, str]] = set()
+        self._rounds: Counter[_Outcome] = Counter()
+        self._this_round: set[_Outcome] = set()
         self.has_tripped = False
 
     def begin_round(self) -> None:
@@ -33,7 +35,7 @@ class Breaker:
 
     def judge(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """The result as the model shall read it."""
-        outcome = (call.name, call.arguments, result.text)
+        outcome = (call.name, call.arguments, result.text, result.images)
         if outcome not in self._this_round:
             self._this_round.add(outcome)
             self._rounds[outcome] += 1

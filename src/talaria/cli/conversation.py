@@ -16,6 +16,7 @@ from talaria.cli.ask_person import TerminalPerson
 from talaria.cli.foreground import Foreground
 from talaria.cli.lines import lines
 from talaria.cli.notices import complain, say
+from talaria.cli.pictures import read_image
 from talaria.cli.render import Format, print_failure
 from talaria.cli.rollback import rolled_back
 from talaria.cli.usage import summary
@@ -23,7 +24,7 @@ from talaria.compose import Application, Settings, open_application
 from talaria.model.entries import MessageAdded
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
 from talaria.model.ids import SessionId, new_session_id
-from talaria.model.messages import Message, User, user
+from talaria.model.messages import Image, Message, Text, User, user
 from talaria.runtime.builtin_commands import recalled
 from talaria.runtime.chat import Ask, Leave, Outcome, Say
 from talaria.runtime.commands import help_text, obey
@@ -32,6 +33,7 @@ from talaria.runtime.titles import title_for
 from talaria.runtime.view import standing
 from talaria.store.base import Session, Sessions
 from talaria.tools.checkpoints import checkpoint_folder
+from talaria.tools.toolsets import toolset_of
 from talaria.waiting import completed, in_thread
 
 MAX_INJECTED = 20
@@ -97,6 +99,8 @@ class Conversation:
         self._foreground = Foreground(runner, options.format)
         self._commands = app.commands
         self._injected: deque[str] = deque()
+        self._images: list[Image] = []
+        """To go with the person's next message."""
         self._row = row
         self._person = TerminalPerson() if options.is_interactive else None
         self._live = self._session(row)
@@ -161,6 +165,22 @@ class Conversation:
 
     async def usage(self) -> str:
         return await summary(self._app.store.spending, self.session, self._app.clock.now())
+
+    async def tools(self) -> str:
+        """By toolset."""
+        grouped: dict[str, list[str]] = {}
+        for tool in self._live.companions.toolbox.tools:
+            grouped.setdefault(toolset_of(tool), []).append(tool.spec.name)
+        return "\n".join(f"{name}: {', '.join(names)}" for name, names in grouped.items()) or "It has no tools."
+
+    async def attach(self, path: str) -> str:
+        image = await in_thread(lambda: read_image(Path(path).expanduser()))
+        self._images.append(image)
+        return f"{path} goes with your next message."
+
+    def _with_images(self, text: str) -> User:
+        images, self._images = tuple(self._images), []
+        return User((*images, Text(text)))
 
     async def begin_anew(self) -> None:
         await self._switch_to(None, "new")
@@ -246,7 +266,8 @@ class Conversation:
             return exits.DONE
         match outcome:
             case Ask(text):
-                return self._attempt(lambda: self._ask(user(text)))
+                message = self._with_images(text)
+                return self._attempt(lambda: self._ask(message))
             case Leave():
                 return None
             case Say(text):

@@ -78,11 +78,23 @@ class _Body(msgspec.Struct):
 
 
 def refused(
-    label: str, status: int, headers: Mapping[str, str], body: bytes, *, now: float, is_large: bool = False
+    label: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    now: float,
+    is_large: bool = False,
+    has_images: bool = False,
 ) -> ProviderFailure:
-    """An HTTP status other than 2xx. `is_large`: the conversation fills a good part of the window."""
+    """An HTTP status other than 2xx. `is_large`: the conversation fills a good part of the window.
+
+    `has_images`: a refusal whose words say nothing to us may be about them.
+    """
     detail = _read(body)
     kind, repair = _judge(status, detail, is_large=is_large)
+    if kind == "format_error" and repair is None and has_images and status >= 400:
+        repair = "drop_images"
     wait_s = retry_after_s(headers, _full_text(detail), now)
     return _failure(label, kind, _quoted(status, detail), wait_s=wait_s, repair=repair)
 

@@ -8,7 +8,8 @@ import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.errors import Disconnected, ProviderFailure
-from talaria.model.messages import Assistant, Image, Message, Text, User
+from talaria.model.messages import Assistant, Message
+from talaria.model.pictures import has_images, without_images
 from talaria.model.secret import Secret
 from talaria.net.client import MAX_ERROR_BODY_BYTES, HttpClient, Response
 from talaria.net.sse import EventSplitter
@@ -28,6 +29,7 @@ AFTERGLOW_S = 1.0
 
 _NOBODY = "nobody"
 """The origin of no message: what was thought goes back to none of its authors."""
+_UNSEEN = "[An image is here that you cannot be shown.]"
 
 
 class _Listed(msgspec.Struct):
@@ -65,7 +67,7 @@ class HttpProvider:
             timeouts=_timeouts(endpoint, request),
         ) as response:
             if not 200 <= response.status < 300:
-                raise await self._refusal(response, is_large=is_large(request, endpoint))
+                raise await self._refusal(response, request)
             if not _is_event_stream(response):
                 yield self._document(await response.read(MAX_DOCUMENT_BYTES))
                 return
@@ -99,11 +101,17 @@ class HttpProvider:
         key = " ".join((self.endpoint.origin, *sorted(repairs)))
         return request.history.encoded(key, lambda message: self._wire.encode(shown(message), origin))
 
-    async def _refusal(self, response: Response, *, is_large: bool = False) -> ProviderFailure:
+    async def _refusal(self, response: Response, request: Request | None = None) -> ProviderFailure:
         body = await response.read(MAX_ERROR_BODY_BYTES)
         now = self._clock.now()
         return failures.refused(
-            self.endpoint.label, response.status, response.headers, body, now=now, is_large=is_large
+            self.endpoint.label,
+            response.status,
+            response.headers,
+            body,
+            now=now,
+            is_large=request is not None and is_large(request, self.endpoint),
+            has_images=request is not None and any(map(has_images, request.history)),
         )
 
     def _redacted(self, failure: ProviderFailure, key: Secret) -> ProviderFailure:
@@ -131,10 +139,7 @@ def _as_is(message: Message) -> Message:
 
 
 def _without_images(message: Message) -> Message:
-    if not isinstance(message, User):
-        return message
-    parts = (Text("[An image was here.]") if isinstance(part, Image) else part for part in message.parts)
-    return msgspec.structs.replace(message, parts=tuple(parts))
+    return without_images(message, _UNSEEN)
 
 
 def _is_event_stream(response: Response) -> bool:

@@ -75,6 +75,16 @@ async def _branch(chat: Chat, title: str) -> Outcome:
     return Say(f"Going on with a copy, {chat.session}. The one until here stays as it was: /resume {left}")
 
 
+async def _image(chat: Chat, path: str) -> Outcome:
+    if not path:
+        raise BadInput("/image needs the path of an image.")
+    return Say(await chat.attach(path))
+
+
+async def _tools(chat: Chat, _: str) -> Outcome:
+    return Say(await chat.tools())
+
+
 async def _status(chat: Chat, _: str) -> Outcome:
     return Say(await chat.status())
 
@@ -156,7 +166,9 @@ BUILTIN = (
         ("fork",),
         "[TITLE]",
     ),
+    Command("image", "add an image to your next message", "conversation", _image, (), "PATH", cli_only=True),
     Command("model", "which model answers", "model", _model),
+    Command("tools", "what the model may use", "info", _tools),
     Command("status", "which conversation and model this is", "info", _status),
     Command("usage", "what it has used and cost, and what today has", "info", _usage),
     Command("help", "this list", "info", _help, ("commands",)),

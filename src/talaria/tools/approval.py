@@ -9,6 +9,8 @@ from talaria.tools.base import Invocation, Scope
 
 
 class Gate(Protocol):
+    """The folder of a `scope` is resolved here."""
+
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         """Raises `Denied`. May wait for a person."""
         ...

@@ -34,12 +34,16 @@ class Executor:
         self._toolbox = toolbox
         self._gate = gate
         self._scope = scope
+        self._is_resolved = False
         self._admitted: dict[CallId, str] = {}
         """What the gate has let through, and has not run yet."""
 
     def prepare(self, call: ToolCall) -> Prepared:
-        """Raises `ModelCorrectable`, whatever the tool does."""
+        """Raises `ModelCorrectable`, whatever the tool does. Not on the loop: it may look at the file system."""
         tool = self._toolbox.find(call.name)
+        if not self._is_resolved:
+            self._scope = msgspec.structs.replace(self._scope, cwd=self._scope.cwd.resolve())
+            self._is_resolved = True
         try:
             invocation = tool.prepare(call.arguments, self._scope)
         except ModelCorrectable:
@@ -65,7 +69,7 @@ class Executor:
     async def call(self, call: ToolCall) -> ToolResult:
         """All the way: for those who are not the model, but have no other way either."""
         try:
-            prepared = await in_thread(lambda: self.prepare(call))  # it may look at the file system
+            prepared = await in_thread(lambda: self.prepare(call))
             await self.admit(prepared)
         except ModelCorrectable as refusal:
             return failed(call, str(refusal))

@@ -15,6 +15,7 @@ from talaria.tools.approval import digest
 from talaria.tools.base import Claim, Invocation, Scope
 from talaria.tools.person import Answer, Person, Question
 from talaria.tools.policy import Policy, Request, Verdict
+from talaria.waiting import completed
 
 MAX_SHOWN_CHARS = 4_000
 LASTS_S = 30 * 24 * 3600.0
@@ -74,7 +75,7 @@ class PolicyGate:
 
     def _request(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Request:
         is_tainted = bool(scope.turn) and self._tainted == scope.turn
-        return Request(call.name, invocation.claim, scope.cwd.resolve(), is_tainted)
+        return Request(call.name, invocation.claim, scope.cwd, is_tainted)
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._questions:
@@ -108,7 +109,11 @@ class PolicyGate:
         )
         await self._approvals.request(asked)
         question = Question(asked.id, call.name, asked.question, verdict.reason, verdict.longest)
-        answer = await self._awaited(person.allow(question))
+        try:
+            answer = await self._awaited(person.allow(question))
+        except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
+            await completed(self._approvals.decide(asked.id, is_allowed=False, by=self._requester))
+            raise
         if answer is None:
             raise Denied(f"Nobody has answered in time whether this {call.name} call may run.")
         is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=self._requester)

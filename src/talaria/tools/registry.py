@@ -34,8 +34,13 @@ class Toolbox:
         return self._tools.keys()
 
     @property
+    def tools(self) -> tuple[Tool, ...]:
+        """That may be used."""
+        return tuple(tool for tool in self._tools.values() if self._switches.admit(tool))
+
+    @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self._tools.values() if self._switches.admit(tool))
+        return tuple(tool.spec for tool in self.tools)
 
     def find(self, name: str) -> Tool:
         """Raises `ModelCorrectable`."""

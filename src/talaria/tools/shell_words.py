@@ -9,28 +9,19 @@ from talaria.tools.protected import Protected
 
 _SIGNS = frozenset("|&;<>()$`\\\n*?[]{}~!#=\r")
 """With one of these outside of quotes, or with quotes around some of them, more happens than the words say."""
-_INTERPRETERS = re.compile(
+_INTERPRETERS = (
     r"(?:ba|da|z|k|fi|c|tc)?sh|python[\d.]*|node|deno|bun|perl|ruby|php|lua|awk|gawk|env|xargs|sudo|doas|su|eval|exec|"
     r"source|\.|nohup|time|timeout|nice|watch|find|make|npx|uvx|pipx|ssh|docker|podman|kubectl|systemd-run|export|alias"
 )
 """What they do is said by their arguments or by files: a word in front of it means nothing."""
-_SEPARATORS = re.compile(r"\|\|?|&&?|;|\n|\(|\)|\$\(|`|\{|\}|\bthen\b|\bdo\b|\belse\b")
-_RUINOUS = tuple(
-    map(
-        re.compile,
-        (
-            (
-                r"\brm\b(?=[^|;&\n]*\s-\w*[rR])[^|;&\n]*\s"
-                r"(?:/|/\*|~/?|\$HOME/?|/(?:home|usr|etc|var|boot|root|bin|lib)/?\*?)(?:\s|$|[|;&])"
-            ),
-            r"\bmkfs(?:\.\w+)?\b|\bwipefs\b|\bblkdiscard\b|\bsgdisk\b.*--zap",
-            (
-                r"(?:\bdd\b[^|;&\n]*\bof=|\b(?:shred|tee)\b[^|;&\n]*\s|>\s*)/dev/"
-                r"(?:sd|nvme|vd|hd|mmcblk|mapper|md|dm-|xvd)"
-            ),
-            r":\s*\(\s*\)\s*\{\s*:\s*\|\s*:\s*&\s*\}",
-        ),
-    )
+_SEPARATORS = r"\|\|?|&&?|;|\n|\(|\)|\$\(|`|\{|\}|\bthen\b|\bdo\b|\belse\b"
+_DISK = r"/dev/(?:sd|nvme|vd|hd|mmcblk|mapper|md|dm-|xvd)"
+_SYSTEM = r"(?:/|/\*|~/?|\$HOME/?|/(?:home|usr|etc|var|boot|root|bin|lib)/?\*?)"
+_RUINOUS = (
+    rf"\brm\b(?=[^|;&\n]*\s-\w*[rR])[^|;&\n]*\s{_SYSTEM}(?:\s|$|[|;&])",
+    r"\bmkfs(?:\.\w+)?\b|\bwipefs\b|\bblkdiscard\b|\bsgdisk\b.*--zap",
+    rf"(?:\bdd\b[^|;&\n]*\bof=|\b(?:shred|tee)\b[^|;&\n]*\s|>\s*){_DISK}",
+    r":\s*\(\s*\)\s*\{\s*:\s*\|\s*:\s*&\s*\}",
 )
 
 
@@ -42,7 +33,7 @@ def simple(command: str) -> Sequence[str] | None:
         words = shlex.split(command)
     except ValueError:
         return None
-    if not words or _INTERPRETERS.fullmatch(PurePosixPath(words[0]).name) or _is_relative(words[0]):
+    if not words or re.fullmatch(_INTERPRETERS, PurePosixPath(words[0]).name) or _is_relative(words[0]):
         return None
     return words
 
@@ -57,7 +48,7 @@ def matches(command: str, pattern: str, *, is_allowing: bool) -> bool:
     if is_allowing:
         words = simple(command)
         return command.strip() == pattern.strip() or (words is not None and _fits(words, wanted))
-    return any(_fits(_loosely(part), wanted) for part in (command, *_SEPARATORS.split(command)))
+    return any(_fits(_loosely(part), wanted) for part in (command, *re.split(_SEPARATORS, command)))
 
 
 def _loosely(part: str) -> Sequence[str]:
@@ -79,4 +70,6 @@ def _fits(words: Sequence[str], wanted: Sequence[str]) -> bool:
 
 def is_ruinous(command: str, protected: Protected) -> bool:
     """Wipes the disk, or goes for what is private."""
-    return any(pattern.search(command) for pattern in _RUINOUS) or any(place in command for place in protected.names)
+    return any(re.search(pattern, command) for pattern in _RUINOUS) or any(
+        place in command for place in protected.names
+    )

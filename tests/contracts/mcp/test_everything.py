@@ -52,8 +52,9 @@ async def test_every_kind_of_result_becomes_text(opened: Open, use: Use, entry: 
         tools = servers.tools()
         assert (await use(tools, "mcp_every_echo", message="hi")).text == "Echo: hi"
         assert "3" in (await use(tools, "mcp_every_get-sum", a=1, b=2)).text
-        image = (await use(tools, "mcp_every_get-tiny-image")).text
-        assert "[image/png, 4,033 bytes: not shown]" in image
+        shown = await use(tools, "mcp_every_get-tiny-image")
+        assert "[image/png, 4,033 bytes: shown]" in shown.text
+        assert [(image.media_type, len(image.data)) for image in shown.images] == [("image/png", 5380)]
         weather = await use(tools, "mcp_every_get-structured-content", location="Chicago")
         assert json.loads(weather.text)["humidity"] == 82
         links = await use(tools, "mcp_every_get-resource-links", count=1)

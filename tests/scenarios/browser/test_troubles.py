@@ -59,8 +59,8 @@ async def test_page_that_asks_without_end_is_closed(visitor: Visitor, site: Site
 
 async def test_new_tab_is_looked_at_and_the_old_one_when_it_closes(visitor: Visitor, site: Site) -> None:
     site.pages |= {
-        "/": "<button onclick=\"open('/tab')\">Tab</button><p>old</p>",
-        "/tab": "<p>new</p><button onclick='close()'>Close</button>",
+        "/": "<button onclick=\"window.open('/tab')\">Tab</button><p>old</p>",
+        "/tab": "<p>new</p><button onclick='window.close()'>Close</button>",
     }
     opened = await visitor.open(site.url())
     said = await visitor.call("click", ref=ref(opened, "Tab"))

@@ -96,7 +96,7 @@ async def test_text_in_another_encoding_is_shown_as_valid_text(use: Use, cwd: Pa
     ("path", "sentence"),
     [
         ("missing.txt", "Cannot read {cwd}/missing.txt: No such file or directory."),
-        ("binary", "{cwd}/binary is not a text file."),
+        ("binary", "{cwd}/binary is not a text file; if it is an image, use view_image."),
         ("folder", "Cannot read {cwd}/folder: it is a folder, device or pipe."),
         ("pipe", "Cannot read {cwd}/pipe: it is a folder, device or pipe."),
         ("/dev/zero", "Cannot read /dev/zero: it is a folder, device or pipe."),

@@ -267,3 +267,15 @@ async def test_a_yes_counts_only_while_the_process_that_asked_is_there(gates: Ga
 
     with pytest.raises(Denied, match="came too late"):
         await gates.gate(Leaving()).admit(call(), OUTSIDE, scope())
+
+
+async def test_a_question_that_nobody_waits_for_any_more_cannot_be_answered(gates: Gates, store: Store) -> None:
+    ada = Ada()
+    asking = asyncio.create_task(gates.gate(ada).admit(call(), OUTSIDE, scope()))
+    await ada.is_asked.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    row = await store.approvals.find(ada.asked[0].id)
+    assert row is not None
+    assert row.state == "denied"
+    assert not await store.approvals.decide(row.id, is_allowed=True, by="ada")

@@ -4,9 +4,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
@@ -30,8 +31,7 @@ def is_available() -> bool:
     return program.installed() is not None and find_spec("playwright") is not None
 
 
-@dataclass(slots=True)
-class _Seat:
+class _Seat(msgspec.Struct):
     window: "Window"
     used_at: float
 

@@ -20,18 +20,21 @@ MAX_CHARS = 1_000_000
 """A page with more is not made a tree of: it would hold up everybody."""
 MAX_FRAMES = 50
 FRAME_S = 0.5
+SILENT_MS = 2_000
+"""How long a frame that does not answer is waited for; the tree is then made without it."""
 _NOISE = re.compile(r" \[cursor=pointer\]")
 
 
 async def snapshot(tabs: Tabs, page: Page, offset: int) -> str:
     """From line `offset` on. Raises `ToolFailed`."""
     sizes = await asyncio.gather(*(_size(frame) for frame in page.frames[:MAX_FRAMES]))
-    elements, chars = (sum(column) for column in zip(*sizes, strict=True))
+    elements, chars = (sum(size[column] for size in sizes if size) for column in (0, 1))
     if elements > MAX_ELEMENTS or chars > MAX_CHARS:
         text = await asked(tabs, page, scripts.BEGINNING, PAGE_CHARS, str)
         return f"[too large to be shown as a tree: {elements:,} elements; its text begins so:]\n{text}"
     title = await asked(tabs, page, scripts.TITLE, MAX_LINE_CHARS, str)
-    tree = _piece(await tabs.do(page, page.aria_snapshot(mode="ai")), offset)
+    limit_ms = None if all(sizes) else SILENT_MS
+    tree = _piece(await tabs.do(page, page.aria_snapshot(mode="ai", timeout=limit_ms)), offset)
     return f"Title: {title}\n{tree}" if title else tree
 
 
@@ -44,13 +47,13 @@ async def asked(tabs: Tabs, page: Page, script: str, argument: object, kind: typ
         raise ToolFailed("The page does not let itself be looked at.") from fault
 
 
-async def _size(frame: Frame) -> tuple[int, int]:
-    """Elements and characters; none of a frame that does not answer."""
+async def _size(frame: Frame) -> tuple[int, int] | None:
+    """Elements and characters; None of a frame that does not answer."""
     try:
         async with asyncio.timeout(FRAME_S):
             return msgspec.convert(await frame.evaluate(scripts.SIZE), tuple[int, int])
     except (Error, TimeoutError, msgspec.ValidationError):
-        return 0, 0
+        return None
 
 
 def _piece(tree: str, offset: int) -> str:

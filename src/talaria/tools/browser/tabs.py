@@ -16,7 +16,8 @@ from talaria.tools.browser.running import ended
 
 T = TypeVar("T")
 
-MAX_TABS = 8
+MAX_TABS = 5
+"""Of more the oldest is closed."""
 MAX_DIALOGS = 20
 """In one call; a page that asks more often is closed."""
 ANSWER_S = 2.0
@@ -118,16 +119,19 @@ class Tabs:
             return Moved("The page became another one meanwhile; look at it again with browser_snapshot.")
         return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)
 
-    def _arrived(self, page: Page) -> None:
+    async def _arrived(self, page: Page) -> None:
         page.on("crash", self._crash)
         page.on("download", self._download)
-        if len(self._context.pages) > 1:
+        tabs = self._context.pages
+        if len(tabs) > 1:
             self._notes.add("a new tab was opened, and is looked at now")
+        if len(tabs) > MAX_TABS:
+            await ended(tabs[0].close())
 
     def _crash(self, page: Page) -> None:
         self._crashed.add(page)
 
-    async def _download(self, download: Download) -> None:
+    def _download(self, download: Download) -> None:
         self._notes.add(f"a download was refused: {download.url}")
 
     async def _answer(self, dialog: Dialog) -> None:

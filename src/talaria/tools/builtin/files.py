@@ -42,7 +42,7 @@ def file_tools(seen: Seen) -> tuple[Tool, ...]:
         except TooLargeError:
             raise ToolFailed(_too_large(target, MAX_FILE_BYTES)) from None
         except BinaryError:
-            raise ToolFailed(f"{target} is not a text file.") from None
+            raise ToolFailed(f"{target} is not a text file; if it is an image, use view_image.") from None
         seen.note(run.scope.session, target, sight)
         return page
 

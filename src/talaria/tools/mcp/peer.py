@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from talaria.model.messages import Image
 from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.entries import ServerEntry
 
@@ -25,6 +26,7 @@ class NotMade(Exception):
 class Answer(msgspec.Struct, frozen=True):
     text: str
     is_error: bool
+    images: tuple[Image, ...] = ()
 
 
 class Peer(Protocol):

@@ -1,4 +1,4 @@
-"""What a server answers, as text for the model."""
+"""What a server answers, as text and images for the model."""
 
 import base64
 import binascii
@@ -17,21 +17,49 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from talaria.model.messages import Image
+from talaria.model.pictures import Unfit, fit
 from talaria.tools.mcp.peer import Answer
+
+MAX_IMAGES = 4
+
+
+class _Album:
+    """The images of an answer that the model is shown."""
+
+    def __init__(self, room: int) -> None:
+        self.images: list[Image] = []
+        self._room = room
+
+    def take(self, data: str) -> str:
+        """What became of it."""
+        if len(self.images) == self._room:
+            return "not shown"
+        try:
+            image, _ = fit(base64.b64decode(data))
+        except Unfit as fault:
+            return f"not shown, because it {fault}"
+        except ValueError:
+            return "not shown"
+        self.images.append(image)
+        return "shown"
 
 
 def answer(result: CallToolResult) -> Answer:
-    parts = [_told(block) for block in result.content]
+    album = _Album(0 if result.is_error else MAX_IMAGES)
+    parts = [_told(block, album) for block in result.content]
     if result.structured_content is not None and not _is_told(result.structured_content, parts):
         parts.append(msgspec.json.encode(result.structured_content).decode())
-    return Answer("\n\n".join(part for part in parts if part), result.is_error)
+    return Answer("\n\n".join(part for part in parts if part), result.is_error, tuple(album.images))
 
 
-def _told(block: ContentBlock) -> str:
+def _told(block: ContentBlock, album: _Album) -> str:
     match block:
         case TextContent():
             return block.text
-        case ImageContent() | AudioContent():
+        case ImageContent():
+            return f"[{block.mime_type}, {_size(block.data)}: {album.take(block.data)}]"
+        case AudioContent():
             return f"[{block.mime_type}, {_size(block.data)}: not shown]"
         case ResourceLink():
             about = f": {block.description}" if block.description else ""

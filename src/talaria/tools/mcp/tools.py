@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Tool
+from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown, Tool
 from talaria.tools.mcp.connection import Connection
 from talaria.tools.mcp.names import named
 from talaria.tools.mcp.offers import Offer
@@ -64,11 +64,11 @@ class McpInvocation:
         shown = self.shown[:MAX_SHOWN_CHARS].replace("\n", "\n  ")
         return f"Let the MCP server {self.tool.connection.name} do {self.tool.offer.name}?\n  {shown}"
 
-    async def run(self, run: Run) -> str:  # noqa: ARG002
+    async def run(self, run: Run) -> Shown:  # noqa: ARG002
         answer = await self.tool.connection.call(self.tool.offer.name, self.arguments)
         if answer.is_error:
             raise ToolFailed(answer.text or f"{self.tool.offer.name} failed and did not say why.")
-        return answer.text
+        return Shown(answer.text, answer.images)
 
 
 def tools_of(connections: Iterable[Connection]) -> tuple[Tool, ...]:

@@ -160,7 +160,7 @@ class WirePeer:
         passage = http.Passage()
         http.PASSAGE.set(passage)
         try:
-            return results.answer(await self._client.call_tool(tool, dict(arguments)))
+            result = await self._client.call_tool(tool, dict(arguments))
         except MCPError as fault:
             return self._refusal(fault, passage)
         except ValidationError as fault:
@@ -169,6 +169,7 @@ class WirePeer:
             if self._stirred.is_over:
                 raise NotMade("is gone") from fault
             return Answer(f"The server's answer cannot be used: {_short(fault)}.", is_error=True)
+        return await in_thread(lambda: results.answer(result))  # images take a while
 
     def _refusal(self, fault: MCPError, passage: http.Passage) -> Answer:
         """An error as an answer. Raises what says that no answer is to be had."""

@@ -1,0 +1,21 @@
+"""A model that repeats itself: what counts as the same outcome."""
+
+from talaria.agent.breaker import WITH_SUCCESSES, Breaker
+from talaria.model.ids import CallId
+from talaria.model.messages import Image, ToolCall, ToolResult
+
+CALL = ToolCall(CallId("c"), "screenshot", "{}")
+
+
+def judged(*pictures: str) -> Breaker:
+    breaker = Breaker()
+    for data in pictures:
+        breaker.begin_round()
+        breaker.judge(CALL, ToolResult(CALL.id, CALL.name, "the screen", images=(Image("image/png", data),)))
+    return breaker
+
+
+def test_the_same_words_with_another_image_are_another_outcome() -> None:
+    rounds = WITH_SUCCESSES.stop_at
+    assert judged(*(f"image {number}" for number in range(rounds))).has_tripped is False
+    assert judged(*["the same"] * rounds).has_tripped
