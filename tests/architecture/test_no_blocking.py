@@ -22,11 +22,15 @@ async def test_no_part_of_the_core_blocks_the_event_loop(tmp_path: Path) -> None
     )
     with ModelServer() as server:
         server.say(Reply(calls=calls), "done", "again")
-        (tmp_path / "config.yaml").write_text(f"model: {{default: m, base_url: '{server.base_url}'}}\n")
-        settings = read_settings(tmp_path)
+        home, project = tmp_path / "home", tmp_path / "project"
+        home.mkdir()
+        project.mkdir()
+        (home / "config.yaml").write_text(f"model: {{default: m, base_url: '{server.base_url}'}}\n")
+        settings = read_settings(home)
         async with asyncio.timeout(30), open_application(settings) as app:
             with blockbuster_ctx(CORE):
-                live = app.session(cwd=tmp_path, origin="terminal")
+                live = app.session(cwd=project, origin="terminal")
                 assert (await live.ask(user("go"))).text == "done"
                 assert (await live.ask(user("more"))).text == "again"
+                assert all("Error" not in one["content"] for one in server.requests[1].json["messages"][-4:])
                 assert len(await app.store.search.search("hello")) > 0

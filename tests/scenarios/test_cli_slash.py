@@ -226,6 +226,8 @@ def test_ctrl_c_stops_a_command_and_not_the_chat(environment: dict[str, str], se
 def test_what_was_allowed_for_all_is_asked_again_in_another_conversation(
     environment: dict[str, str], talaria: Talaria, server: ModelServer, switch: str
 ) -> None:
+    with Path(environment["TALARIA_HOME"], "config.yaml").open("a") as config:
+        config.write("terminal: {backend: local}\n")
     server.say("one")
     kept(talaria, "first", "my talk")
     for number in range(2):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from talaria import Agent, tool
-from talaria.compose import open_application, open_store, read_settings
+from talaria.compose import builtin_names, open_application, open_store, read_settings
 from talaria.model.clock import Clock
 from talaria.model.errors import BadConfig, KeyRejected, SessionBusy, StoreUnavailable
 from talaria.model.events import Event, TextDelta, ToolEnded, TurnBegan, TurnDone
@@ -100,7 +100,7 @@ def test_own_functions_are_the_tools(new_agent: NewAgent, server: ModelServer) -
     assert tool_names(server.requests[0]) == ["add", "shout"]
 
 
-@pytest.mark.parametrize(("tools", "names"), [(None, 9), ([], 0)])
+@pytest.mark.parametrize(("tools", "names"), [(None, len(builtin_names())), ([], 0)])
 def test_tools_left_out_are_the_builtin_ones(
     new_agent: NewAgent, server: ModelServer, tools: list[object] | None, names: int
 ) -> None:

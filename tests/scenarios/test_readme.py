@@ -32,8 +32,8 @@ def test_library_example_of_the_readme_runs(environment: dict[str, str]) -> None
 
 
 def test_settings_of_the_readme_are_understood(tmp_path: Path) -> None:
-    (shown,) = re.findall(r"^```yaml\n(.*?)^```", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    (tmp_path / "config.yaml").write_text(shown)
+    shown = re.findall(r"^```yaml\n(.*?)^```", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    (tmp_path / "config.yaml").write_text("".join(shown))
     config, keys = read_settings(tmp_path).config, {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "b"}
     choice = choose(config, keys)
     assert choice is not None

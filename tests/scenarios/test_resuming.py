@@ -24,10 +24,12 @@ from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, call
 
 TALARIA = [sys.executable, "-m", "talaria.cli.main"]
+UNCONFINED = "terminal: {backend: local}\napprovals: {mode: 'off'}\n"
+"""So that a command can reach us: above it are its minder, the tool host, and Talaria."""
 DEADLY = Reply(
     calls=(
         call("terminal", id="c1", command="echo one >> effects"),
-        call("terminal", id="c2", command="echo two >> effects; kill -9 $PPID"),
+        call("terminal", id="c2", command="echo two >> effects; kill -9 $(ps -o ppid= $(ps -o ppid= $PPID))"),
         call("terminal", id="c3", command="echo three >> effects"),
     )
 )
@@ -46,7 +48,8 @@ class Machine:
     def __init__(self, folder: Path, server: ModelServer) -> None:
         self.home = folder / "home"
         self.home.mkdir()
-        (self.home / "config.yaml").write_text(f"model: {{default: m, base_url: '{server.base_url}'}}\n")
+        model = f"model: {{default: m, base_url: '{server.base_url}'}}\n"
+        (self.home / "config.yaml").write_text(model + UNCONFINED)
         self.cwd = folder / "work"
         self.cwd.mkdir()
         self.environment = {"TALARIA_HOME": str(self.home), "PATH": os.environ["PATH"], "HOME": str(folder)}

@@ -111,7 +111,7 @@ async def test_process_that_left_session_and_parent_does_not_outlive_its_command
 
 
 @pytest.mark.everywhere
-async def test_command_that_ends_its_keeper_leaves_nothing_behind(use: Use, line: Line) -> None:
+async def test_command_that_ends_its_minder_leaves_nothing_behind(use: Use, line: Line) -> None:
     await use("terminal", command="exec 9>line; (setsid sleep 1000 &); kill -9 $PPID && sleep 1000", timeout_s=30)
     assert line.read() == b""
     assert (await use("terminal", command="echo on")).text == "on\n\n[exit code 0]"

@@ -86,7 +86,7 @@ async def test_closing_a_session_ends_its_shell(workspaces: Workspaces, use: Use
 
 
 async def test_a_shell_that_was_lost_is_told_and_the_next_command_has_another(use: Use) -> None:
-    """The tool host is the parent of a command's keeper."""
+    """The tool host is the parent of a command's minder."""
     lost = await use("terminal", command="kill -9 $(ps -o ppid= -p $PPID)", timeout_s=20)
     if "not permitted" in lost.text:  # where the sandbox keeps commands from ending it
         return

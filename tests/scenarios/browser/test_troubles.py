@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.scenarios.browser.conftest import PUBLIC, Site, Visitor, below, is_alive, ref, until, works
+from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, below, is_alive, ref, until, works
 
 from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.testing.clock import ManualClock
 from talaria.tools.browser.browser import IDLE_S, Browser
+from talaria.tools.browser.tabs import MAX_TABS
 
 
 def processes(word: str) -> list[int]:
@@ -59,17 +60,27 @@ async def test_page_that_asks_without_end_is_closed(visitor: Visitor, site: Site
 
 async def test_new_tab_is_looked_at_and_the_old_one_when_it_closes(visitor: Visitor, site: Site) -> None:
     site.pages |= {
-        "/": "<button onclick=\"window.open('/tab')\">Tab</button><p>old</p>",
-        "/tab": "<p>new</p><button onclick='window.close()'>Close</button>",
+        "/": "<button onclick=\"window.open('/tab')\">Tab</button><p>page one</p>",
+        "/tab": "<p>page two</p><button onclick='window.close()'>Close</button>",
     }
     opened = await visitor.open(site.url())
     said = await visitor.call("click", ref=ref(opened, "Tab"))
-    while "new" not in said:
+    while "page two" not in said:
         said += await visitor.call("snapshot")
     assert "[a new tab was opened, and is looked at now]" in said
     said = await visitor.call("click", ref=ref(said, "Close"))
-    while "old" not in said:
+    while "page one" not in said:
         said = await visitor.call("snapshot")
+
+
+async def test_of_many_tabs_the_oldest_are_closed(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = """<button onclick="window.open('/')">Tab</button>
+        <script>onpagehide = () => navigator.sendBeacon('/closed')</script>"""
+    said = await visitor.open(site.url())
+    while ("/closed", {}) not in site.heard:
+        await visitor.call("click", ref=ref(said, "Tab"))
+        said = await visitor.call("snapshot")
+    assert [path for path, _ in site.heard].count("/") == MAX_TABS + 1
 
 
 async def test_tabs_that_nobody_asked_for_are_not_opened(visitor: Visitor, site: Site) -> None:
@@ -107,15 +118,30 @@ async def test_page_that_crashes_is_told_and_replaced(visitor: Visitor, site: Si
     await works(visitor, site)
 
 
-async def test_browser_that_breaks_down_is_told_and_starts_anew(visitor: Visitor, site: Site) -> None:
-    site.pages["/"] = "<p>page</p>"
-    await visitor.open(site.url())
-    for pid in processes("--remote-debugging-pipe"):
+@pytest.mark.parametrize("part", ["--remote-debugging-pipe", "run-driver"])
+async def test_browser_that_breaks_down_is_told_and_starts_anew(visitor: Visitor, site: Site, part: str) -> None:
+    await works(visitor, site)
+    (*broken,) = processes(part)
+    for pid in broken:
         os.kill(pid, signal.SIGKILL)
-    await until(lambda: not processes("--remote-debugging-pipe"))
+    await until(lambda: not any(is_alive(pid) for pid in broken))
     with pytest.raises(ToolFailed, match="The browser broke down, and what was open is lost"):
         await visitor.call("snapshot")
     await works(visitor, site)
+
+
+async def test_host_that_cannot_be_reached_is_told(visitor: Visitor, names: Names, site: Site) -> None:
+    names.say("closed.example", [PUBLIC])
+    with socket.socket() as closed:
+        closed.bind((PUBLIC, 0))
+        place = f"closed.example:{closed.getsockname()[1]}"
+        with pytest.raises(ToolFailed, match=r"closed\.example is not known, or cannot be reached"):
+            await visitor.open(f"https://{place}/")
+        opened = await visitor.open(f"http://{place}/")
+    assert "(HTTP 502)" in opened
+    assert "closed.example cannot be reached: Connection refused." in opened
+    with pytest.raises(ToolFailed, match=f"{PUBLIC} cannot be opened: ssl protocol error"):
+        await visitor.open(f"https://{PUBLIC}:{site.port}/")
 
 
 async def test_download_is_refused_and_told(visitor: Visitor, site: Site) -> None:

@@ -81,7 +81,7 @@ class Browser:
     async def _seated(self, session: SessionId) -> _Seat:
         async with self._changing:
             running = self._running
-            if running is not None and not running.is_alive:
+            if running is not None and not await running.answers():
                 await self._closed(list(self._seats))
             if session not in self._seats:
                 self._seats[session] = _Seat(await self._opened(), self._clock.monotonic())

@@ -39,9 +39,16 @@ class Running:
         self.browser = browser
         self.is_confined = is_confined
 
-    @property
-    def is_alive(self) -> bool:
-        return self.browser.is_connected()
+    async def answers(self) -> bool:
+        """Whether both processes are there; of a driver that is gone nobody is told."""
+        from playwright.async_api import Error  # noqa: PLC0415
+
+        try:
+            async with asyncio.timeout(STOP_S):
+                await (await self.browser.new_browser_cdp_session()).detach()
+        except (Error, TimeoutError):
+            return False
+        return True
 
     async def stop(self) -> None:
         for ending in (self.browser.close(), self._playwright.stop()):

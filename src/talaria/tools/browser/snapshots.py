@@ -27,7 +27,8 @@ _NOISE = re.compile(r" \[cursor=pointer\]")
 
 async def snapshot(tabs: Tabs, page: Page, offset: int) -> str:
     """From line `offset` on. Raises `ToolFailed`."""
-    sizes = await asyncio.gather(*(_size(frame) for frame in page.frames[:MAX_FRAMES]))
+    size = await asked(tabs, page, scripts.SIZE, None, tuple[int, int])
+    sizes = [size, *await asyncio.gather(*(_size(frame) for frame in page.frames[1:MAX_FRAMES]))]
     elements, chars = (sum(size[column] for size in sizes if size) for column in (0, 1))
     if elements > MAX_ELEMENTS or chars > MAX_CHARS:
         text = await asked(tabs, page, scripts.BEGINNING, PAGE_CHARS, str)

@@ -25,6 +25,8 @@ ANSWER_S = 2.0
 GRACE_S = 3.0
 """The driver keeps the limits itself; only if that fails we do."""
 NO_PAGE = "No page is open; open one with browser_navigate."
+LOST = "The browser broke down, and what was open is lost. The next browser_navigate starts it anew."
+_CLOSED = "has been closed"
 _MOVED = re.compile(
     r"Execution context was destroyed|interrupted by another navigation|frame was detached", re.IGNORECASE
 )
@@ -47,6 +49,11 @@ class Tabs:
         context.on("page", self._arrived)
 
     @property
+    def _is_connected(self) -> bool:
+        browser = self._context.browser
+        return browser is not None and browser.is_connected()
+
+    @property
     def newest(self) -> Page | None:
         pages = self._context.pages
         return pages[-1] if pages else None
@@ -55,7 +62,7 @@ class Tabs:
         """Raises `ToolFailed`."""
         page = self.newest
         if page is None:
-            raise ToolFailed(NO_PAGE)
+            raise ToolFailed(NO_PAGE if self._is_connected else LOST)
         return page
 
     async def any(self) -> Page:
@@ -106,15 +113,12 @@ class Tabs:
         return True
 
     def _explained(self, page: Page | None, fault: Error) -> ToolFailed:
-        browser = self._context.browser
-        if browser is None or not browser.is_connected():
-            return ToolFailed(
-                "The browser broke down, and what was open is lost. The next browser_navigate starts anew."
-            )
         if page in self._crashed:
             return ToolFailed(f"The page crashed. {NO_PAGE}")
-        if page is not None and page.is_closed():
+        if self._is_connected and page is not None and page.is_closed():
             return ToolFailed("The page was closed meanwhile.")
+        if not self._is_connected or _CLOSED in fault.message:
+            return ToolFailed(LOST)
         if _MOVED.search(fault.message):
             return Moved("The page became another one meanwhile; look at it again with browser_snapshot.")
         return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)

@@ -47,7 +47,7 @@ class Bubblewrap:
 
     @asynccontextmanager
     async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
-        filter = _descriptor(seccomp.always())
+        filter = await in_thread(lambda: _descriptor(seccomp.always()))
         try:
             launch = Launch(
                 before=(BWRAP, *await in_thread(lambda: arguments(view)), "--seccomp", str(filter), "--"),

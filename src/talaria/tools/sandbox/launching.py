@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -27,6 +27,7 @@ PACKAGE = "talaria/tools/sandbox/host"
 SHELL = "/bin/bash"
 START_S = 20.0
 END_S = 8.0
+MAX_SAID_BYTES = 2_000
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.loop import main; main()"
 _HELLO = frame(HELLO)[:9]
@@ -115,49 +116,44 @@ async def _limited(most: int | None) -> AsyncGenerator[ProcessLimit | None]:
 
 @asynccontextmanager
 async def _opened(launch: Launch, limit: ProcessLimit | None) -> AsyncGenerator[LaunchedHost]:
-    with TemporaryFile() as errors:
-        ours, process = await completed(_spawned(launch, errors))
-        channel = None
+    with await in_thread(TemporaryFile) as errors:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        let_go = ours.close
+        process = None
         try:
+            with theirs:
+                process = await _spawned(launch, theirs.fileno(), errors)
             received, listener = await _greeted(launch, ours, process, errors)
-            if limit is not None:
-                await in_thread(lambda: limit.join(process.pid))
-            _, channel = await asyncio.get_running_loop().create_connection(lambda: Channel(received), sock=ours)
-            try:
+            with listener or nullcontext():
+                if limit is not None:
+                    pid = process.pid
+                    await in_thread(lambda: limit.join(pid))
+                _, channel = await asyncio.get_running_loop().create_connection(lambda: Channel(received), sock=ours)
+                let_go = channel.close
                 yield LaunchedHost(channel, listener)
-            finally:
-                if listener is not None:
-                    listener.close()
         finally:
-            if channel is not None:
-                channel.close()
-            else:
-                ours.close()
-            await completed(_ended(process))
+            let_go()
+            if process is not None:
+                await completed(_ended(process))
 
 
-async def _spawned(launch: Launch, errors: IO[bytes]) -> tuple[socket.socket, asyncio.subprocess.Process]:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with theirs:
-        number = theirs.fileno()
-        channel = number if launch.sent else asyncio.subprocess.DEVNULL
-        argv = launch.argv(number)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                env=launch.environment,
-                cwd="/",
-                stdin=channel,
-                stdout=channel,
-                stderr=errors,
-                pass_fds=launch.pass_fds if launch.sent else (number, *launch.pass_fds),
-                start_new_session=True,
-            )
-        except OSError as fault:
-            ours.close()
-            raise not_started(argv[0], fault) from fault
-        return ours, process
+async def _spawned(launch: Launch, theirs: int, errors: IO[bytes]) -> asyncio.subprocess.Process:
+    channel = theirs if launch.sent else asyncio.subprocess.DEVNULL
+    argv = launch.argv(theirs)
+    try:
+        return await asyncio.create_subprocess_exec(  # cancelled meanwhile, it leaves nothing behind
+            *argv,
+            env=launch.environment,
+            cwd="/",
+            stdin=channel,
+            stdout=channel,
+            stderr=errors,
+            pass_fds=launch.pass_fds if launch.sent else (theirs, *launch.pass_fds),
+            start_new_session=True,
+        )
+    except OSError as fault:
+        raise not_started(argv[0], fault) from fault
 
 
 def not_started(program: str, fault: OSError) -> ToolFailed:
@@ -182,10 +178,14 @@ async def _greeted(
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await process.wait()
-        errors.seek(0)
-        said = (errors.read(2_000) or noise[:2_000]).decode("utf-8", "replace").strip()
+        said = (await in_thread(lambda: _read(errors)) or noise[:MAX_SAID_BYTES]).decode("utf-8", "replace").strip()
         raise ToolFailed(f"Commands cannot run: {launch.explain(said, process.returncode)}")
     return hello + rest, socket.socket(fileno=descriptors[0]) if descriptors else None
+
+
+def _read(errors: IO[bytes]) -> bytes:
+    errors.seek(0)
+    return errors.read(MAX_SAID_BYTES)
 
 
 async def _heard(ours: socket.socket) -> tuple[bytes, list[int]]:

@@ -18,7 +18,7 @@ from typing import Any
 from talaria.tools.sandbox.host.confinement import confinement
 from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep
 from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, START, Frames, frame
-from talaria.tools.sandbox.host.keeper import NOT_STARTED, Program, keep, set_size
+from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, mind, set_size
 from talaria.tools.sandbox.host.running import CHUNK_BYTES, Running
 from talaria.tools.sandbox.host.shell import State
 
@@ -60,7 +60,7 @@ class Host:
     def end(self) -> None:
         for running in self._commands.values():
             with suppress(ProcessLookupError):
-                os.kill(running.keeper, signal.SIGTERM)
+                os.kill(running.minder, signal.SIGTERM)
         sweep()
         self._state.remove()
 
@@ -137,7 +137,7 @@ class Host:
                 (frame(OUTPUT, number, f"cannot start: {fault.strerror}\n".encode()), _ended(number, NOT_STARTED))
             )
             return
-        self._commands[number] = Running(number, keep(self._program(wanted, theirs)), *ours, wanted["limit_bytes"])
+        self._commands[number] = Running(number, mind(self._program(wanted, theirs)), *ours, wanted["limit_bytes"])
         for descriptor in {*theirs}:
             os.close(descriptor)
         if wanted["is_kept"]:
@@ -162,21 +162,21 @@ class Host:
         )
 
     def _collect(self) -> None:
-        """Commands whose keeper has ended, once their output has, too."""
-        keepers = {running.keeper: running for running in self._commands.values() if running.code is None}
+        """Commands whose minder has ended, once their output has, too."""
+        minders = {running.minder: running for running in self._commands.values() if running.code is None}
         for pid, code in reap().items():
-            if (running := keepers.get(pid)) is not None:
+            if (running := minders.get(pid)) is not None:
                 running.code = code
                 running.ended_at = time.monotonic()
-                if code < 0:  # the command ended its own keeper: what it left behind is ours now
-                    sweep(self._keepers)
+                if code < 0:  # the command ended its own minder: what it left behind is ours now
+                    sweep(self._minders)
         for running in tuple(self._commands.values()):
             is_late = running.code is not None and time.monotonic() - running.ended_at > LEFTOVER_S
             if running.code is not None and (running.output is None or is_late):
                 self._finish(running, running.code)
 
-    def _keepers(self) -> frozenset[int]:
-        return frozenset(running.keeper for running in self._commands.values() if running.code is None)
+    def _minders(self) -> frozenset[int]:
+        return frozenset(running.minder for running in self._commands.values() if running.code is None)
 
     def _finish(self, running: Running, code: int) -> None:
         if (is_place_kept := self._saving.pop(running.number, None)) is not None:
@@ -218,7 +218,7 @@ def _ended(number: int, code: int, why: str = "") -> bytes:
 def _end(running: Running, why: str) -> None:
     running.why = running.why or why
     with suppress(ProcessLookupError):
-        os.kill(running.keeper, signal.SIGTERM)
+        os.kill(running.minder, signal.SIGTERM)
 
 
 def _terminal(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int, int]]:

@@ -12,9 +12,9 @@ MAX_UNREAD_BYTES = 4 << 20
 
 
 class Running:
-    def __init__(self, number: int, keeper: int, output: int, input: int | None, limit_bytes: int) -> None:
+    def __init__(self, number: int, minder: int, output: int, input: int | None, limit_bytes: int) -> None:
         self.number = number
-        self.keeper = keeper
+        self.minder = minder
         self.output: int | None = output
         """To be read until its end."""
         self.input = input

@@ -1,4 +1,4 @@
-"""One command and the process that keeps it: it adopts what the command leaves behind, and ends it with the command."""
+"""One command and the process that minds it: that adopts what the command leaves behind, and ends it with the command."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ _AWAITED = frozenset({signal.SIGCHLD, signal.SIGTERM})
 
 
 class Program(NamedTuple):
-    """What a keeper starts."""
+    """What a minder starts."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
@@ -34,17 +34,17 @@ class Program(NamedTuple):
     """Called last before the program begins: from then on only what is allowed can be done."""
 
 
-def keep(program: Program) -> int:
-    """Start it behind a keeper; the keeper's pid. Its exit code is the program's; SIGTERM ends all of it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)  # before there is a keeper: no word to it is lost
-    keeper = os.fork()
-    if keeper == 0:
+def mind(program: Program) -> int:
+    """Start it behind a minder; the minder's pid. Its exit code is the program's; SIGTERM ends all of it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)  # before there is a minder: no word to it is lost
+    minder = os.fork()
+    if minder == 0:
         try:
             _live(program)
         finally:
             os._exit(NOT_STARTED)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
-    return keeper
+    return minder
 
 
 def _live(program: Program) -> NoReturn:
