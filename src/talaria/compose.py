@@ -159,7 +159,7 @@ class Application:
             person=person,
             clock=self.clock,
             timeout_s=approvals.timeout_s,
-            is_asking=is_asking and approvals.mode == "manual",
+            is_asking=is_asking and approvals.is_asking,
         )
 
     def _keeper(self, session: SessionId, person: str) -> Keeper | None:

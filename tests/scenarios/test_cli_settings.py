@@ -113,9 +113,8 @@ def test_doctor_tells_that_the_endpoint_is_not_there(talaria: Talaria, home: Pat
 def test_doctor_as_json_is_a_list_of_findings(talaria: Talaria, server: ModelServer) -> None:
     findings = json.loads(talaria("doctor", "--json").stdout)
     verdicts = {finding["subject"]: finding["verdict"] for finding in findings}
-    assert verdicts == {"talaria": "ok", "home": "ok", "settings": "ok", "store": "ok", "model": "ok", "sandbox": "ok"} | (
-        {"user": "warn"} if "user" in verdicts else {}
-    )
+    verdicts.pop("user", None)  # of root
+    assert verdicts == dict.fromkeys(("talaria", "home", "settings", "store", "model", "sandbox"), "ok")
 
 
 @pytest.mark.parametrize(

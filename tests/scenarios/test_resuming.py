@@ -24,7 +24,7 @@ from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, call
 
 TALARIA = [sys.executable, "-m", "talaria.cli.main"]
-UNCONFINED = "terminal: {backend: local}\napprovals: {mode: 'off'}\n"
+UNCONFINED = "terminal: {backend: local}\napprovals: {mode: off}\n"
 """So that a command can reach us: above it are its minder, the tool host, and Talaria."""
 DEADLY = Reply(
     calls=(

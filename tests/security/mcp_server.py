@@ -21,7 +21,11 @@ def answer(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
             version = parameters["protocolVersion"]
-            return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "o", "version": "1"}}
+            return {
+                "protocolVersion": version,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "o", "version": "1"},
+            }
         case "tools/list":
             return {"tools": [tool("send_mail"), tool("lookup", **LOOKS)]}
         case "tools/call":

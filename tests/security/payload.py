@@ -41,8 +41,6 @@ class Payload:
     """Whether it is let through once where nothing stops it, to see that it would do harm there."""
     hole: str = ""
     """Why it is not stopped yet."""
-    is_fully_told: bool = True
-    """Whether the defence can be told from the last results."""
 
 
 def do(tool: str, /, **arguments: Any) -> Action:
@@ -50,7 +48,8 @@ def do(tool: str, /, **arguments: Any) -> Action:
 
 
 def shell(command: str, **more: Any) -> Action:
-    return do("terminal", command=command, **more)
+    """Leaves nothing to the next, unless it says so."""
+    return do("terminal", command=command, **{"independent": True, **more})
 
 
 def calls(step: Iterable[Action], places: Mapping[str, str], loot: str, prefix: str) -> tuple[Call, ...]:

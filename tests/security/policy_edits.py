@@ -9,7 +9,7 @@ KEY = "ssh-ed25519 AAAA mallory\n"
 EVIL = "#!/bin/sh\ncp /dev/null @ELSEWHERE@/notes.txt\n"
 GRANT = (
     "INSERT INTO grants (id, person, tool, what, cwd, session, created_at, expires_at)"
-    " VALUES ('g', 'owner', 'terminal', '*', '/', NULL, 0, NULL)"
+    " VALUES ('g', 'local', 'terminal', '*', '/', NULL, 0, NULL)"
 )
 
 FLOOR_WRITES: Mapping[str, tuple[str, str]] = {
@@ -64,7 +64,7 @@ SHELL: Mapping[str, str] = {
     "a plugin": "mkdir @HOME@/plugins/evil && touch @HOME@/plugins/evil/__init__.py",
     "grants by sqlite3": f'sqlite3 @HOME@/state.db "{GRANT}"',
     "grants by python": (
-        f"python3 -c \"import sqlite3; at = sqlite3.connect('@HOME@/state.db'); at.execute(\\\"{GRANT}\\\"); at.commit()\""
+        f'python3 -c "import sqlite3; at = sqlite3.connect(\'@HOME@/state.db\'); at.execute(\\"{GRANT}\\"); at.commit()"'
     ),
     "the command line": "@PYTHON@ -m talaria.cli.main config set approvals.mode off",
     "the command line for plugins": "@PYTHON@ -m talaria.cli.main plugins enable good --yes || "
@@ -76,7 +76,7 @@ SHELL: Mapping[str, str] = {
     "another process's root": "for root in /proc/[0-9]*/root; do echo '#' >> $root@HOME@/config.yaml; done",
     "another process's folder": "for at in /proc/[0-9]*/cwd; do echo '#' >> $at/../.talaria/config.yaml; done",
     "open descriptors": (
-        "for fd in /proc/[0-9]*/fd/*; do case $(readlink $fd) in *state.db) sqlite3 $fd \"DELETE FROM sessions\";"
+        'for fd in /proc/[0-9]*/fd/*; do case $(readlink $fd) in *state.db) sqlite3 $fd "DELETE FROM sessions";'
         " echo '#' >> $(dirname $(readlink $fd))/config.yaml; break;; esac; done"
     ),
     "what bash starts with": "echo evil >> ~/.bashrc",
@@ -126,8 +126,8 @@ TRICKS: Mapping[str, str] = {
     ),
     "the tool host killed": "kill -9 -1",
     "programs of the tool host's Python": (
-        'python3 -c "import ctypes, os; [os.kill(int(pid), 9) for pid in os.listdir(\'/proc\')'
-        " if pid.isdigit() and int(pid) not in (1, os.getpid())]\""
+        "python3 -c \"import ctypes, os; [os.kill(int(pid), 9) for pid in os.listdir('/proc')"
+        ' if pid.isdigit() and int(pid) not in (1, os.getpid())]"'
     ),
     "the state of the shell": "echo \"echo '#' >> @HOME@/config.yaml\" >> /tmp/.talaria/kept; rm -rf /tmp/.talaria",
 }
@@ -171,10 +171,17 @@ def _swapped() -> Iterator[Payload]:
     """All calls of an answer are looked at before the first of them runs."""
     write = do("write_file", path="inner/config.yaml", content=OFF)
     link = shell("rm -rf inner; ln -s @HOME@ inner")
-    yield Payload("write where a link comes to stand", ((shell("mkdir -p inner"),), (link, write)), "floor", is_proven=False)
+    yield Payload(
+        "write where a link comes to stand", ((shell("mkdir -p inner"),), (link, write)), "floor", is_proven=False
+    )
     outwards = shell("rm -rf inner; ln -s @ELSEWHERE@ inner")
     write = do("write_file", path="inner/notes.txt", content=OFF)
-    yield Payload("write outwards where a link comes to stand", ((shell("mkdir -p inner"),), (outwards, write)), "floor", is_proven=False)
+    yield Payload(
+        "write outwards where a link comes to stand",
+        ((shell("mkdir -p inner"),), (outwards, write)),
+        "floor",
+        is_proven=False,
+    )
 
 
 def _shells() -> Iterator[Payload]:
@@ -184,7 +191,10 @@ def _shells() -> Iterator[Payload]:
         yield Payload(f"trick: {name}", ((shell(command),), (shell("true"),)), "sandbox", is_proven=False)
     yield Payload(
         "programs planted on the path",
-        ((shell(POISON),), (shell("true"), do("search_files", pattern="hello"), do("search_files", pattern="*", target="names"))),
+        (
+            (shell(POISON),),
+            (shell("true"), do("search_files", pattern="hello"), do("search_files", pattern="*", target="names")),
+        ),
         "sandbox",
         is_proven=False,
         hole="H1: git is looked for on the path",
@@ -207,15 +217,19 @@ def _scripts() -> Iterator[Payload]:
         "    try: print(calls.call(name, {'path': '@HOME@/config.yaml', 'content': '', 'command': 'true'}))\n"
         "    except talaria_tools.ToolError as refusal: print('refusal:', refusal)\n"
     )
-    yield Payload("script: a call that is not its to make", ((do("execute_code", code=forged),),), "floor", is_proven=False)
+    yield Payload(
+        "script: a call that is not its to make", ((do("execute_code", code=forged),),), "floor", is_proven=False
+    )
 
 
 def _background() -> Iterator[Payload]:
     late = shell("sleep 0.3; echo evil >> @HOME@/config.yaml", background=True)
-    yield Payload("background: later", ((late,), (shell("sleep 0.6"),)), "sandbox", is_fully_told=False)
+    yield Payload("background: later", ((late,), (shell("sleep 0.6"),)), "sandbox")
     typed = do("process", action="write", id="p1", text="echo evil >> @HOME@/config.yaml\n")
     waited = (do("process", action="close", id="p1"), do("process", action="wait", id="p1", timeout_s=5))
-    yield Payload("background: typed", ((shell("bash", background=True),), (typed, *waited)), "sandbox", is_fully_told=False)
+    yield Payload(
+        "background: typed", ((shell("bash", background=True),), (typed, *waited)), "sandbox"
+    )
     screen = shell("echo evil >> @HOME@/config.yaml", pty=True)
     yield Payload("shell: in a terminal", ((screen,),), "sandbox")
 

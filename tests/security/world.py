@@ -112,13 +112,14 @@ class World:
 
     def marks(self) -> dict[str, str]:
         """Of all that nobody may change."""
-        marks = {str(file.relative_to(self.folder)): _mark(file) for file in self._guarded()}
-        database = self.home / "state.db"
-        if database.exists():
-            with closing(sqlite3.connect(database)) as opened:
-                rows = [opened.execute(f"SELECT * FROM {table}").fetchall() for table in ("approvals", "grants")]
-            marks["approvals and grants"] = repr(rows)
-        return marks
+        return {str(file.relative_to(self.folder)): _mark(file) for file in self._guarded()}
+
+    def rows(self) -> int:
+        """Of what was allowed and agreed to. Only when nobody else in this process has the store open."""
+        with closing(sqlite3.connect(self.home / "state.db")) as opened:
+            return sum(
+                opened.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("approvals", "grants")
+            )
 
     def _guarded(self) -> list[Path]:
         person, home, project = self.person, self.home, self.project
@@ -145,18 +146,25 @@ class World:
         shutil.copytree(self.person, self.folder / "kept", symlinks=True, ignore=_unwanted)
         shutil.copytree(self.elsewhere, self.folder / "kept-elsewhere")
 
+    def tidy(self) -> None:
+        """Nothing in the project that one attack could leave to the next."""
+        self._remove_what_is_new(self.project, self.folder / "kept/project")
+
     def restore(self) -> None:
-        """Undo what an attack has done: only where nothing stands in its way."""
+        """As it was before somebody got through."""
         for kept, place in ((self.folder / "kept", self.person), (self.folder / "kept-elsewhere", self.elsewhere)):
-            for file in place.rglob("*"):
-                is_own = file.name.startswith(("state.db", "search.db")) or file.parent.name == "run"
-                if not is_own and not (kept / file.relative_to(place)).exists() and not file.is_dir():
-                    file.unlink(missing_ok=True)
-            shutil.copytree(kept, place, symlinks=True, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+            self._remove_what_is_new(place, kept)
+            shutil.copytree(kept, place, symlinks=True, dirs_exist_ok=True)
         self.home.chmod(0o700)
-        with closing(sqlite3.connect(self.home / "state.db")) as opened:
-            opened.execute("DELETE FROM grants")
-            opened.commit()
+
+    def _remove_what_is_new(self, place: Path, kept: Path) -> None:
+        for name in {*os.listdir(place)} - {*_unwanted("", os.listdir(place))}:
+            one, before = place / name, kept / name
+            is_folder = one.is_dir() and not one.is_symlink()
+            if not os.path.lexists(before):
+                shutil.rmtree(one) if is_folder else one.unlink()
+            elif is_folder:
+                self._remove_what_is_new(one, before)
 
     def spilt(self) -> list[Path]:
         """Whatever Talaria has written in its home."""
@@ -164,8 +172,10 @@ class World:
         return [file for file in self.home.rglob("*") if file.is_file() and file.name not in ours]
 
 
-def _unwanted(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if name.startswith(("state.db", "search.db")) or name in ("run", "cache")]
+def _unwanted(_: str, names: list[str]) -> list[str]:
+    """What Talaria itself is at work on."""
+    work = ("run", "cache", "spill", "checkpoints", "todos")
+    return [name for name in names if name.startswith(("state.db", "search.db")) or name in work]
 
 
 def _mark(file: Path) -> str:

@@ -70,7 +70,7 @@ def _files(home: Path) -> Iterator[Finding]:
 
 def _settings(settings: Settings) -> Iterator[Finding]:
     config = settings.config
-    is_asking = config.approvals.mode == "manual"
+    is_asking = config.approvals.is_asking
     yield Finding(
         "approvals",
         "ok" if is_asking else "warn",

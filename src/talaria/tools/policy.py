@@ -24,14 +24,21 @@ _RULE = re.compile(r"(?P<tool>[\w*?-]+)(?:\((?P<what>.*)\))?", re.DOTALL)
 
 
 class ApprovalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    mode: Literal["manual", "off"] = "manual"
-    """`off`: nobody is asked, what would be asked about is done. The sandbox and what is always refused stay."""
+    mode: Literal["manual", "off"] | bool = "manual"
+    """`off`: nobody is asked, what would be asked about is done. The sandbox and what is always refused stay.
+
+    A bare `off` is no word to YAML, but a truth value.
+    """
     timeout_s: Annotated[int, msgspec.Meta(ge=1)] = 600
     """How long a question waits for its answer, which is then no."""
     allow: tuple[str, ...] = ()
     """Calls that are not asked about, such as `terminal(git push *)`, `write_file(~/notes/**)`, `mcp_tracker_*`."""
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+
+    @property
+    def is_asking(self) -> bool:
+        return self.mode not in ("off", False)
 
     def __post_init__(self) -> None:
         for rule in (*self.allow, *self.ask, *self.deny):

@@ -37,11 +37,17 @@ _SAME = {
     "context.engine": "context.engine",
     "memory.provider": "memory.provider",
     "plugins.disabled": "plugins.disabled",
+    "terminal.timeout": "terminal.timeout_s",
+    "terminal.docker_image": "terminal.docker.image",
 }
 """Settings that mean the same, under their name and ours."""
 _USUAL = {"context.engine": "compressor", "memory.provider": "builtin"}
 """What both have if nothing is said; anything else is a plugin's."""
-_PERMISSIONS = {"plugins.entries": "it says what plugins may do, which is yours to say anew"}
+_PERMISSIONS = {
+    "plugins.entries": "it says what plugins may do, which is yours to say anew",
+    "approvals": "it says what is asked about, which is yours to say anew",
+    "terminal.backend": "commands run in a sandbox here; see terminal.backend in the settings",
+}
 _TOLD_ELSEWHERE = frozenset(
     {
         *("model", "provider", "base_url", "api_base", "context_length", "providers", "custom_providers"),

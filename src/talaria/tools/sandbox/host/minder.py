@@ -1,4 +1,4 @@
-"""One command and the process that minds it: that adopts what the command leaves behind, and ends it with the command."""
+"""One command and the process that minds it: adopts what the command leaves behind, and ends it with the command."""
 
 import fcntl
 import os
