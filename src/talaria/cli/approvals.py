@@ -10,7 +10,7 @@ from talaria.cli.render import print_json
 from talaria.cli.safe import visible
 from talaria.compose import open_store
 from talaria.model.errors import BadInput
-from talaria.store.base import Grant
+from talaria.store.permissions import Grant
 
 SHOWN_CHARS = 100
 

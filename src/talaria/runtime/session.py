@@ -1,7 +1,6 @@
 """A live session: one conversation, one turn at a time, under an epoch of this process."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from talaria.agent.walk import Walk
 from talaria.context.base import Keeper, Wish
 from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, TurnStarted, Undone
-from talaria.model.errors import Fenced, ModelCorrectable, SessionBusy, StoreUnavailable
+from talaria.model.errors import ModelCorrectable, SessionBusy
 from talaria.model.events import Event, Notice, TurnBegan
-from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id, pid_of
+from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id
 from talaria.model.messages import Assistant, Context, ToolCall, User
 from talaria.model.redaction import Redactor
 from talaria.providers.size import prompt_tokens
@@ -35,16 +34,15 @@ from talaria.runtime.companions import Companions
 from talaria.runtime.recorder import Observer, Recorder
 from talaria.runtime.setup import Setup
 from talaria.runtime.spending import PatientSpending
+from talaria.runtime.tenure import Tenure
 from talaria.runtime.turn import Report, TurnRunner
 from talaria.runtime.view import View, takes_back
-from talaria.store.base import BrokenRuleError, Held, NewSession, Session, Store, Write
+from talaria.store.base import NewSession, Session, Store, Write
 from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
-from talaria.waiting import completed, in_thread
-
-log = logging.getLogger(__name__)
+from talaria.waiting import completed
 
 Work = Callable[[Turn, Recorder], Awaitable[Assistant]]
 
@@ -97,7 +95,7 @@ class LiveSession:
     ) -> None:
         """`row` is None for a conversation that has not begun: it is written with the first message."""
         self.id = id
-        self._row = row
+        self._tenure = Tenure(id, store, owner, row)
         self._setup = setup
         self._store = store
         self._owner = owner
@@ -116,7 +114,6 @@ class LiveSession:
             redactor=self._redactor,
         )
         self._view = View()
-        self._epoch: Epoch | None = None
         self._is_busy = False
         self._running: _Running | None = None
 
@@ -140,7 +137,7 @@ class LiveSession:
 
     async def resume(self, observer: Observer = ignore) -> Report | None:
         """Finish the turn that a crash left open; None if there is none."""
-        if self._row is None:
+        if self._tenure.row is None:
             return None
         async with self._seized() as epoch:
             if self._view.open_turn is None:
@@ -164,7 +161,7 @@ class LiveSession:
 
     async def compact(self, observer: Observer = ignore, *, focus: str = "", keep_last: int | None = None) -> bool:
         """Make the conversation shorter for the model, as the person wishes. False: there is nothing to leave out."""
-        if self._row is None:
+        if self._tenure.row is None:
             return False
         async with self._seized() as epoch:
             recorder = self._recorder(epoch, observer)
@@ -175,7 +172,7 @@ class LiveSession:
 
     async def undo(self) -> str | None:
         """Take the last turn back; the person's words in it, or None if there is no turn left."""
-        if self._row is None:
+        if self._tenure.row is None:
             return None
         async with self._seized() as epoch:
             recorder = self._recorder(epoch, ignore)
@@ -298,7 +295,7 @@ class LiveSession:
         finally:
             self.companions.end_turn()
             try:
-                await completed(self._let_go())
+                await completed(self._tenure.let_go())
             finally:
                 self._is_busy = False
 
@@ -315,11 +312,7 @@ class LiveSession:
             current.serving.reset(token)
 
     async def _hold(self) -> Epoch:
-        """What it takes is kept here at once: a cancelled caller must not lose an epoch or a row."""
-        if self._row is None:
-            self._row = await self._begin()
-        if self._epoch is None:
-            self._epoch = await self._seize()
+        epoch = await self._tenure.hold(self._new_row)
         news = await self._store.journal.entries(self.id, self._view.last_seq)
         if self._view.last_seq == 0:
             self._view = View(news)
@@ -327,38 +320,10 @@ class LiveSession:
             await self._look_anew()
         else:
             self._view.extend(news)
-        return self._epoch
+        return epoch
 
     async def _look_anew(self) -> None:
         self._view = View(await self._store.journal.entries(self.id))
-
-    async def _begin(self) -> Session:
-        try:
-            return await self._store.sessions.create(await in_thread(self._new_row))
-        except BrokenRuleError:
-            row = await self._store.sessions.get(self.id)
-            if row is None:
-                raise
-            return row  # another process has begun it meanwhile
-
-    async def _seize(self) -> Epoch:
-        match await self._store.journal.seize(self.id, self._owner):
-            case Held(owner):
-                raise SessionBusy(f"Session {self.id} is at work in process {pid_of(owner)}; wait for it, or stop it.")
-            case epoch:
-                return epoch
-
-    async def _let_go(self) -> None:
-        """A release that fails is made up for: by the next turn, which still has the epoch, or by this owner's end."""
-        if self._epoch is None:
-            return
-        try:
-            if await self._store.journal.release(self.id, self._epoch):
-                self._epoch = None
-        except Fenced:
-            self._epoch = None
-        except StoreUnavailable as fault:
-            log.warning("session %s not released: %s", self.id, fault)
 
     def _new_row(self) -> NewSession:
         row = NewSession(
@@ -372,7 +337,8 @@ class LiveSession:
         return self._redactor.value(row)
 
     def _new_turn(self, id: TurnId, recorder: Recorder) -> Turn:
-        assert self._row is not None  # noqa: S101  (made before any turn)
+        row = self._tenure.row
+        assert row is not None  # noqa: S101  (made before any turn)
         setup = self._setup
         spending = PatientSpending(self._store.spending, recorder)
         budget = Budget(setup.limits, Account(spending, self.id, self._owner, setup.person), self._clock)
@@ -381,8 +347,8 @@ class LiveSession:
         return Turn(
             id,
             session=self.id,
-            system=self._row.system_prompt,
-            tools=self.companions.specs(self._row.tools),
+            system=row.system_prompt,
+            tools=self.companions.specs(row.tools),
             history=self._view.history,
             walk=Walk(setup.route, self._upstream, setup.max_attempts),
             budget=budget,

@@ -10,7 +10,7 @@ from talaria.model.clock import Clock
 from talaria.model.errors import Denied
 from talaria.model.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
 from talaria.model.messages import ToolCall
-from talaria.store.base import Approvals, Grant, Grants, NewApproval
+from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import digest
 from talaria.tools.base import Claim, Invocation, Scope
 from talaria.tools.person import Answer, Person, Question

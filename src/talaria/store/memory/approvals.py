@@ -6,8 +6,9 @@ import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.ids import ApprovalId, SessionId
-from talaria.store.base import Approval, BrokenRuleError, NewApproval
+from talaria.store.base import BrokenRuleError
 from talaria.store.memory.tables import Memory, Tables
+from talaria.store.permissions import Approval, NewApproval
 
 
 class Approvals:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from talaria.model.clock import Clock
 from talaria.model.ids import GrantId, SessionId
-from talaria.store.base import BrokenRuleError, Grant
+from talaria.store.base import BrokenRuleError
 from talaria.store.memory.tables import Memory
+from talaria.store.permissions import Grant
 
 
 class Grants:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from talaria.model.entries import Recorded
 from talaria.model.errors import UnknownSession
 from talaria.model.ids import ApprovalId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
-from talaria.store.base import Amount, Approval, CallRow, Grant, HandoffState, Inbound, OutboxRow, Session, Spent
+from talaria.store.base import Amount, CallRow, HandoffState, Inbound, OutboxRow, Session, Spent
+from talaria.store.permissions import Approval, Grant
 
 MessageKey = tuple[str, str, str, str]
 """Platform, account, chat and message id."""

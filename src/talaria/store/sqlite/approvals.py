@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.ids import ApprovalId, OwnerId, SessionId
-from talaria.store.base import Approval, ApprovalState, NewApproval
+from talaria.store.permissions import Approval, ApprovalState, NewApproval
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence

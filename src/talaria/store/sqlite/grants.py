@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.ids import GrantId, SessionId
-from talaria.store.base import Grant
+from talaria.store.permissions import Grant
 from talaria.store.sqlite.connection import Connection, Value
 from talaria.store.sqlite.database import Database
 

@@ -35,7 +35,7 @@ def installed() -> Path | None:
 
 def confined(program: Path, folder: Path) -> Path | None:
     """A program in `folder` that runs this one in bubblewrap; None where that does not work, found out by trying."""
-    command = (BWRAP, *_view(), "--", str(program))
+    command = (*confinement(), str(program))
     wrapper = folder / "chromium"
     # Of a repeated option the last one counts: the profile is kept in memory, whatever is said before.
     wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@" --user-data-dir=/tmp/profile\n')
@@ -45,6 +45,11 @@ def confined(program: Path, folder: Path) -> Path | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return wrapper
+
+
+def confinement() -> tuple[str, ...]:
+    """What stands before a command that is to see only this."""
+    return (BWRAP, *_view(), "--")
 
 
 def _view() -> Iterator[str]:

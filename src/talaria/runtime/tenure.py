@@ -1,0 +1,61 @@
+"""The hold on a session: its row, and the epoch under which this owner may write."""
+
+import logging
+from collections.abc import Callable
+
+from talaria.model.errors import Fenced, SessionBusy, StoreUnavailable
+from talaria.model.ids import Epoch, OwnerId, SessionId, pid_of
+from talaria.store.base import BrokenRuleError, Held, NewSession, Session, Store
+from talaria.waiting import in_thread
+
+log = logging.getLogger(__name__)
+
+
+class Tenure:
+    def __init__(self, session: SessionId, store: Store, owner: OwnerId, row: Session | None) -> None:
+        self._session = session
+        self._store = store
+        self._owner = owner
+        self._epoch: Epoch | None = None
+        self.row = row
+        """None: the session has not begun."""
+
+    async def hold(self, begin: Callable[[], NewSession]) -> Epoch:
+        """What it takes is kept here at once: a cancelled caller must not lose an epoch or a row.
+
+        Raises `SessionBusy` when another living owner has it.
+        """
+        if self.row is None:
+            self.row = await self._begun(begin)
+        if self._epoch is None:
+            self._epoch = await self._seized()
+        return self._epoch
+
+    async def _begun(self, begin: Callable[[], NewSession]) -> Session:
+        try:
+            return await self._store.sessions.create(await in_thread(begin))
+        except BrokenRuleError:
+            row = await self._store.sessions.get(self._session)
+            if row is None:
+                raise
+            return row  # another process has begun it meanwhile
+
+    async def _seized(self) -> Epoch:
+        match await self._store.journal.seize(self._session, self._owner):
+            case Held(owner):
+                process = f"process {pid_of(owner)}"
+                raise SessionBusy(f"Session {self._session} is at work in {process}; wait for it, or stop it.")
+            case epoch:
+                return epoch
+
+    async def let_go(self) -> None:
+        """A release that fails is made up for: by the next turn, which still has the epoch, or by this owner's end."""
+        if self._epoch is None:
+            return
+        try:
+            if await self._store.journal.release(self._session, self._epoch):
+                self._epoch = None
+        except Fenced:
+            self._epoch = None
+        except StoreUnavailable as fault:
+            log.warning("session %s not released: %s", self._session, fault)

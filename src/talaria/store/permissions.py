@@ -1,0 +1,93 @@
+"""The ports for what a person has allowed: approvals, one call each, and grants, which hold for longer."""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from talaria.model.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
+
+
+class NewApproval(msgspec.Struct, frozen=True):
+    """A question whether a call may run."""
+
+    id: ApprovalId
+    session: SessionId
+    turn: TurnId
+    call: CallId
+    owner: OwnerId
+    """The process that asks. When it is gone the question is dead, and so is a yes that it has not used."""
+    requester: str
+    """The person in whose turn it is asked. Nobody else may answer."""
+    tool: str
+    question: str
+    """What was shown."""
+    digest: str
+    """Of exactly what would run."""
+    expires_at: float
+
+
+ApprovalState = Literal["pending", "allowed", "denied", "used"]
+
+
+class Approval(NewApproval, frozen=True):
+    state: ApprovalState
+    """As it was left: a question that nobody answered in time stays `pending`."""
+    created_at: float
+    decided_by: str | None
+    decided_at: float | None
+
+
+class Approvals(Protocol):
+    """Questions to a person: pending → allowed | denied, allowed → used. One lives until its time or its owner ends."""
+
+    async def request(self, new: NewApproval) -> None: ...
+    async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
+        """True exactly once. False: not pending, not living, or `by` is not the requester."""
+        ...
+
+    async def use(self, id: ApprovalId, digest: str) -> bool:
+        """True exactly once, and only then may the call run. False: not allowed, not living, or another digest."""
+        ...
+
+    async def find(self, name: str) -> Approval | None:
+        """By id; while it waits for an answer also by a unique beginning of it, in small or capital letters.
+
+        A beginning has at least four of them. None: it fits none or many.
+        """
+        ...
+
+    async def pending(self, session: SessionId | None = None) -> Sequence[Approval]:
+        """The living ones, oldest first."""
+        ...
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a person has allowed beforehand."""
+
+    id: GrantId
+    person: str
+    tool: str
+    what: str
+    """Exactly what is granted: a command, a path, a host, or the text of a call."""
+    cwd: str
+    session: SessionId | None
+    """None: in every session."""
+    created_at: float
+    expires_at: float | None
+    """None: until it is revoked."""
+
+
+class Grants(Protocol):
+    async def add(self, grant: Grant) -> None: ...
+    async def valid(self, person: str, session: SessionId) -> Sequence[Grant]:
+        """What this person has granted for this session or for every one, and has not expired; oldest first."""
+        ...
+
+    async def list(self) -> Sequence[Grant]:
+        """Everybody's that have not expired, oldest first."""
+        ...
+
+    async def revoke(self, id: GrantId) -> bool:
+        """False: there is none."""
+        ...
