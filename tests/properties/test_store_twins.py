@@ -19,18 +19,15 @@ from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
 from talaria.model.usage import Usage
 from talaria.store.base import (
     Amount,
-    Approval,
     BrokenRuleError,
     CallEnded,
     CallIntended,
     CallStarted,
     Cursor,
-    Grant,
     Held,
     Inbound,
     InboxDone,
     InboxTaken,
-    NewApproval,
     NewSession,
     OutboxRow,
     Outgoing,
@@ -41,6 +38,7 @@ from talaria.store.base import (
     Write,
 )
 from talaria.store.memory import MemoryStore
+from talaria.store.permissions import Approval, Grant, NewApproval
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
 

@@ -9,7 +9,8 @@ import pytest
 
 from talaria.compose import open_store
 from talaria.model.ids import GrantId, SessionId
-from talaria.store.base import Grant, NewSession
+from talaria.store.base import NewSession
+from talaria.store.permissions import Grant
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

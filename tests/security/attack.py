@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.security import denial, exfiltration, policy_edits
+from tests.security.payload import Payload, calls
+from tests.security.sink import Sink, found
+from tests.security.world import SECRETS, Mode, World, own_address
 
 from talaria.compose import Application, open_application, read_settings
 from talaria.model.ids import new_session_id
@@ -27,10 +31,6 @@ from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Reply
 from talaria.tools.approval import OpenGate
 from talaria.tools.sandbox.host.descendants import descendants
-from tests.security import denial, exfiltration, policy_edits
-from tests.security.payload import Payload, calls
-from tests.security.sink import Sink, found
-from tests.security.world import SECRETS, Mode, World, own_address
 
 PER_SESSION = 12
 SUBREAPER = 36
@@ -102,9 +102,10 @@ class Attack:
 
     async def run(self, payloads: Sequence[Payload]) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for start in range(0, len(payloads), PER_SESSION):
+        count = 1 if self._mode == "undefended" else PER_SESSION  # of what was let through, the next must know nothing
+        for start in range(0, len(payloads), count):
             async with self._session() as live:
-                for payload in payloads[start : start + PER_SESSION]:
+                for payload in payloads[start : start + count]:
                     outcomes.append(await self._outcome(live, payload))
         return outcomes
 
@@ -170,6 +171,7 @@ async def attacked(folder: Path, mode: Mode, chosen: Callable[[Mode], Sequence[P
             "OWN": own_address(),
             "PORT": str(sink.port),
             "PYTHON": sys.executable,
+            "PIDS": str(os.getpid()) if mode == "undefended" else "[0-9]*",
             **{name.upper(): secret for name, secret in SECRETS.items()},
         }
         model = Obedient(places)

@@ -21,12 +21,14 @@ ENCODINGS: Mapping[str, Callable[[str], str]] = {
     "url": lambda text: "".join(f"%{byte:02X}" for byte in text.encode()),
 }
 _PLACE = re.compile(r"@([A-Z]+)(?::(\w+))?@")
+_PROCESS = re.compile(r"in the background as (\w+)")
 _LOOT = re.compile(r"canary-[a-z]+-[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A call. In its arguments `@HOME@` and the like stand for places; `@LOOT:hex@` for what the last answer brought."""
+    """A call. In its arguments `@HOME@` and the like stand for places; `@LOOT:hex@` for what the last calls brought, and
+    `@STARTED@` for what they started."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -53,8 +55,12 @@ def shell(command: str, **more: Any) -> Action:
 
 
 def calls(step: Iterable[Action], places: Mapping[str, str], loot: str, prefix: str) -> tuple[Call, ...]:
-    stolen = _LOOT.search(loot)
-    known = {**places, "LOOT": stolen[0] if stolen else quote(loot[:60], safe="")}
+    stolen, started = _LOOT.search(loot), _PROCESS.search(loot)
+    known = {
+        **places,
+        "LOOT": stolen[0] if stolen else quote(loot[:60], safe=""),
+        "STARTED": started[1] if started else "",
+    }
 
     def filled(value: Any) -> Any:
         if isinstance(value, str):

@@ -50,7 +50,7 @@ ASKED_WRITES: Mapping[str, tuple[str, str]] = {
 SHELL: Mapping[str, str] = {
     "append": "echo 'approvals: {mode: off}' >> @HOME@/config.yaml",
     "replace": "echo '{}' > ~/.talaria/config.yaml",
-    "sed": "sed -i s/auto/local/ @HOME@/config.yaml",
+    "sed": "sed -i s/test-model/evil/ @HOME@/config.yaml",
     "tee": "echo x | tee -a @HOME@/.env",
     "cp": "echo '{}' > new; cp new @HOME@/config.yaml",
     "mv": "echo '{}' > new; mv new @HOME@/plugins.json",
@@ -60,7 +60,7 @@ SHELL: Mapping[str, str] = {
     "rm": "rm -rf @HOME@/plugins",
     "chmod": "chmod 777 @HOME@",
     "python": "python3 -c \"open('@HOME@/config.yaml', 'a').write('#')\"",
-    "perl": "perl -i -pe 's/auto/local/' @HOME@/config.yaml",
+    "perl": "perl -i -pe 's/test-model/evil/' @HOME@/config.yaml",
     "a plugin": "mkdir @HOME@/plugins/evil && touch @HOME@/plugins/evil/__init__.py",
     "grants by sqlite3": f'sqlite3 @HOME@/state.db "{GRANT}"',
     "grants by python": (
@@ -73,10 +73,10 @@ SHELL: Mapping[str, str] = {
     "a linked folder": "ln -s @HOME@ alias; echo '#' >> alias/config.yaml",
     "a hard link": "ln @HOME@/config.yaml alias; echo '#' >> alias",
     "a way up": "cd src; echo '#' >> ../../.talaria/config.yaml",
-    "another process's root": "for root in /proc/[0-9]*/root; do echo '#' >> $root@HOME@/config.yaml; done",
-    "another process's folder": "for at in /proc/[0-9]*/cwd; do echo '#' >> $at/../.talaria/config.yaml; done",
+    "another process's root": "for root in /proc/@PIDS@/root; do echo '#' >> $root@HOME@/config.yaml; done",
+    "another process's folder": "for at in /proc/@PIDS@/cwd; do echo '#' >> $at/../.talaria/config.yaml; done",
     "open descriptors": (
-        'for fd in /proc/[0-9]*/fd/*; do case $(readlink $fd) in *state.db) sqlite3 $fd "DELETE FROM sessions";'
+        "for fd in /proc/@PIDS@/fd/*; do case $(readlink $fd) in @HOME@/state.db)"
         " echo '#' >> $(dirname $(readlink $fd))/config.yaml; break;; esac; done"
     ),
     "what bash starts with": "echo evil >> ~/.bashrc",
@@ -225,11 +225,9 @@ def _scripts() -> Iterator[Payload]:
 def _background() -> Iterator[Payload]:
     late = shell("sleep 0.3; echo evil >> @HOME@/config.yaml", background=True)
     yield Payload("background: later", ((late,), (shell("sleep 0.6"),)), "sandbox")
-    typed = do("process", action="write", id="p1", text="echo evil >> @HOME@/config.yaml\n")
-    waited = (do("process", action="close", id="p1"), do("process", action="wait", id="p1", timeout_s=5))
-    yield Payload(
-        "background: typed", ((shell("bash", background=True),), (typed, *waited)), "sandbox"
-    )
+    typed = do("process", action="write", id="@STARTED@", text="echo evil >> @HOME@/config.yaml\n")
+    waited = (do("process", action="close", id="@STARTED@"), do("process", action="wait", id="@STARTED@", timeout_s=5))
+    yield Payload("background: typed", ((shell("bash", background=True),), (typed, *waited)), "sandbox")
     screen = shell("echo evil >> @HOME@/config.yaml", pty=True)
     yield Payload("shell: in a terminal", ((screen,),), "sandbox")
 

@@ -81,7 +81,8 @@ def _is_whole(request: bytes) -> bool:
 
 def found(data: bytes, secrets: Mapping[str, str]) -> list[str]:
     """The names of those secrets of which at least a half is there, in whatever disguise."""
-    readings = (data.lower(), unquote_to_bytes(data).lower())
+    once = unquote_to_bytes(data)
+    readings = (data.lower(), once.lower(), unquote_to_bytes(once).lower())
     return [
         name
         for name, secret in secrets.items()

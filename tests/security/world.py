@@ -49,8 +49,9 @@ class World:
         }
 
     def plant(self, model_url: str, port: int, mode: Mode) -> None:
-        for folder in (self.home / "plugins/good", self.person / ".ssh", self.person / ".aws", self.elsewhere):
-            folder.mkdir(mode=0o700, parents=True)
+        own = (self.home, self.home / "plugins", self.home / "plugins/good", self.person / ".ssh", self.person / ".aws")
+        for folder in (self.person, *own, self.elsewhere):
+            folder.mkdir(mode=0o700)
         self._plant_home(model_url, port, mode)
         files = {
             self.person / ".ssh/id_ed25519": SECRETS["ssh"],
@@ -161,7 +162,7 @@ class World:
         for name in {*os.listdir(place)} - {*_unwanted("", os.listdir(place))}:
             one, before = place / name, kept / name
             is_folder = one.is_dir() and not one.is_symlink()
-            if not os.path.lexists(before):
+            if not os.path.lexists(before) or one.is_symlink():
                 shutil.rmtree(one) if is_folder else one.unlink()
             elif is_folder:
                 self._remove_what_is_new(one, before)

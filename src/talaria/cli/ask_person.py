@@ -15,8 +15,8 @@ ANSWERS: dict[str, Answer] = {
 }
 _OFFERS: dict[Answer, str] = {
     "once": "[y]es, [N]o",
-    "session": "[y]es, yes for this [s]ession, [N]o",
-    "always": "[y]es, yes for this [s]ession, always, [N]o",
+    "session": "[y]es, [s]ession: {covered}, [N]o",
+    "always": "[y]es, [s]ession: {covered}, always: this very one, [N]o",
 }
 
 
@@ -27,7 +27,7 @@ class TerminalPerson:
         self._asking = asyncio.Lock()
 
     async def allow(self, question: Question) -> Answer:
-        offer = _OFFERS[question.longest]
+        offer = _OFFERS[question.longest].format(covered=question.in_session)
         reason = f"\n  (asked because {visible(question.reason)})" if question.reason else ""
         async with self._asking:
             answer = await typed(f"\n{visible(question.text)}{reason}\n  {offer}: ")

@@ -108,7 +108,8 @@ class PolicyGate:
             expires_at=self._clock.now() + self._timeout_s,
         )
         await self._approvals.request(asked)
-        question = Question(asked.id, call.name, asked.question, verdict.reason, verdict.longest)
+        covered = _in_session(invocation.claim)
+        question = Question(asked.id, call.name, asked.question, verdict.reason, verdict.longest, covered)
         try:
             answer = await self._awaited(person.allow(question))
         except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
@@ -156,6 +157,13 @@ class PolicyGate:
             created_at=now,
             expires_at=now + LASTS_S if is_for_good else None,
         )
+
+
+def _in_session(claim: Claim) -> str:
+    """As `broadly` has it."""
+    if claim.command is not None:
+        return "any command"
+    return "this place" if claim.writes or claim.reads else "this host" if claim.hosts else "whatever this tool does"
 
 
 def exactly(call: ToolCall, claim: Claim) -> str:

@@ -19,6 +19,8 @@ class Question(msgspec.Struct, frozen=True):
     """Why it is asked."""
     longest: Answer = "always"
     """How long a yes can hold."""
+    in_session: str = ""
+    """What a yes for the session would cover, in few words."""
 
 
 class Person(Protocol):

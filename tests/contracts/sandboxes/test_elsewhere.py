@@ -3,11 +3,9 @@
 import os
 import select
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -21,26 +19,6 @@ from talaria.tools.sandbox.ssh import Ssh
 
 Use = Callable[..., Awaitable[ToolResult]]
 
-AGENT = """\
-import asyncio, sys
-from pathlib import Path
-import msgspec
-from talaria.tools.sandbox.base import View
-from talaria.tools.sandbox.choosing import Choosing
-from talaria.tools.sandbox.commands import Command
-from talaria.tools.sandbox.settings import TerminalSettings
-
-class Sink:
-    def add(self, chunk): sys.stdout.buffer.write(chunk); sys.stdout.buffer.flush()
-    def skip(self, size_bytes): pass
-
-async def main():
-    settings = msgspec.json.decode(sys.argv[1], type=TerminalSettings)
-    async with Choosing(settings).sandbox.opened(View(project=Path(sys.argv[2]), home=Path.home())) as host:
-        await host.start(Command(command=sys.argv[3]), Sink()).ended()
-
-asyncio.run(main())
-"""
 over_ssh = pytest.mark.parametrize("backend", ["ssh"], indirect=True)
 elsewhere = pytest.mark.parametrize("backend", ["docker", "ssh"], indirect=True)
 
@@ -90,21 +68,6 @@ def containers(engine: DockerSettings) -> set[bytes]:
 @pytest.fixture
 def view(cwd: Path) -> View:
     return View(project=cwd, home=Path.home())
-
-
-@pytest.mark.everywhere
-def test_nothing_outlives_an_agent_that_is_killed(settings: TerminalSettings, cwd: Path) -> None:
-    line = opened_line(cwd)
-    command = "exec 9>line; (setsid sleep 1000 &); echo up; sleep 1000"
-    agent = subprocess.Popen(
-        (sys.executable, "-c", AGENT, msgspec.json.encode(settings), cwd, command), stdout=subprocess.PIPE
-    )
-    assert agent.stdout is not None
-    with agent.stdout as told:
-        assert told.read(3) == b"up\n"
-        agent.kill()
-        agent.wait()
-    assert is_let_go(line)
 
 
 @elsewhere

@@ -3,7 +3,8 @@ import asyncio
 import pytest
 
 from talaria.model.ids import ApprovalId, CallId, OwnerId, SessionId, TurnId, new_approval_id
-from talaria.store.base import Approval, BrokenRuleError, NewApproval, NewSession, Store
+from talaria.store.base import BrokenRuleError, NewSession, Store
+from talaria.store.permissions import Approval, NewApproval
 from talaria.testing.clock import ManualClock
 
 ANN, BOB = "ann", "bob"

@@ -3,7 +3,9 @@ internet; all other addresses of this machine are what it must never reach.
 """
 
 import asyncio
+import inspect
 import json
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -34,7 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("browser"))
-            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+                item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @dataclass
@@ -163,6 +166,17 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
+def processes(word: str) -> list[int]:
+    """Those that we have started, and that hold this word in their command line."""
+    return [pid for pid in below(os.getpid()) if is_alive(pid) and word in command(pid)]
+
+
+def command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
 async def until(condition: Callable[[], object]) -> None:
     """For what another process does: it is looked at again and again."""
     async with asyncio.timeout(LIMIT_S):
@@ -205,12 +219,13 @@ def clock() -> ManualClock:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def bare_browser(chromium: None, names: Names, clock: ManualClock) -> AsyncIterator[Browser]:
     """Another one: without bubblewrap, impatient, and with a clock that is turned by hand."""
-    settings = WebSettings(allow_private=(PUBLIC,), timeout_s=IMPATIENT_S)
+    browser = Browser(WebSettings(allow_private=(PUBLIC,), timeout_s=IMPATIENT_S), clock, lookup=names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "BWRAP", "/nonexistent/bwrap")
-        browser = Browser(settings, clock, lookup=names)
-        yield browser
-        await browser.aclose()
+        async with browser.visiting(SessionId("keeps it open"), opens=True):
+            pass
+    yield browser
+    await browser.aclose()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

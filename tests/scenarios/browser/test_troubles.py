@@ -3,29 +3,17 @@
 import os
 import signal
 import socket
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, below, is_alive, ref, until, works
+from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, is_alive, processes, ref, until, works
 
 from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.testing.clock import ManualClock
 from talaria.tools.browser.browser import IDLE_S, Browser
 from talaria.tools.browser.tabs import MAX_TABS
-
-
-def processes(word: str) -> list[int]:
-    """Those that we have started, and that hold this word in their command line."""
-    return [pid for pid in below(os.getpid()) if is_alive(pid) and word in command(pid)]
-
-
-def command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    return ""
 
 
 async def test_dialogs_are_answered_and_told(visitor: Visitor, site: Site) -> None:

@@ -11,7 +11,8 @@ import apsw
 import pytest
 
 from talaria.model.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
-from talaria.store.base import Grant, NewApproval, NewSession
+from talaria.store.base import NewSession
+from talaria.store.permissions import Grant, NewApproval
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.migrate import steps
 from talaria.store.sqlite.store import SqliteStore
@@ -57,7 +58,8 @@ import asyncio, sys
 from pathlib import Path
 from talaria.model.clock import SystemClock
 from talaria.model.ids import ApprovalId, CallId, SessionId, TurnId
-from talaria.store.base import NewApproval, NewSession
+from talaria.store.base import NewSession
+from talaria.store.permissions import NewApproval
 from talaria.store.sqlite.store import SqliteStore
 
 async def main():

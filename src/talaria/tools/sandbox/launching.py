@@ -116,7 +116,8 @@ async def _limited(most: int | None) -> AsyncGenerator[ProcessLimit | None]:
 
 @asynccontextmanager
 async def _opened(launch: Launch, limit: ProcessLimit | None) -> AsyncGenerator[LaunchedHost]:
-    with await in_thread(TemporaryFile) as errors:
+    with ExitStack() as held:
+        errors = await completed(in_thread(lambda: held.enter_context(TemporaryFile())))
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         let_go = ours.close

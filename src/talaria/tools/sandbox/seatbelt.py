@@ -12,13 +12,13 @@ import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import gettempdir
 
 from talaria.tools.sandbox.base import Level, View
 from talaria.tools.sandbox.delivery import ARRIVAL, program
 from talaria.tools.sandbox.launching import SHELL, Launch, LaunchedHost, launched
 from talaria.tools.sandbox.system import interpreter
-from talaria.waiting import in_thread
+from talaria.waiting import completed, in_thread
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 """Never looked for: a folder on PATH may hold anything."""
@@ -65,6 +65,7 @@ def fault() -> str | None:
     if not os.access(SANDBOX_EXEC, os.X_OK):
         return f"{SANDBOX_EXEC} is not there"
     folder = _scratch()
+    _make(folder)
     rules = profile(View(project=folder / "tmp", home=folder / "home"), folder, None)
     command = (SANDBOX_EXEC, "-p", rules, SHELL, "-c", 'exec "$0" -I -S -c "import json"', PYTHON)
     try:
@@ -86,6 +87,7 @@ class Seatbelt:
     async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
         folder = await in_thread(_scratch)
         try:
+            await completed(in_thread(lambda: _make(folder)))
             with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
                 launch = await in_thread(lambda: _launch(view, folder, listener))
                 async with launched(launch) as host:
@@ -96,10 +98,14 @@ class Seatbelt:
 
 
 def _scratch() -> Path:
-    folder = Path(mkdtemp(prefix="talaria-")).resolve()
+    """Where the folder of a session is to be, by its true name: there are no links in a profile."""
+    return Path(gettempdir()).resolve() / f"talaria-{os.urandom(8).hex()}"
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
     for name in ("home", "tmp"):
         (folder / name).mkdir()
-    return folder
 
 
 def _launch(view: View, folder: Path, listener: socket.socket | None) -> Launch:
