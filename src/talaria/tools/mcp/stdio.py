@@ -24,6 +24,9 @@ CHUNK_BYTES = 1 << 16
 TAIL_BYTES = 2_000
 CLOSE_S = warden.LONGEST_S + 1
 
+_SOURCE = str(Path(__file__).parents[3])
+_WARDEN = f"import sys; sys.path.insert(0, {_SOURCE!r}); from talaria.tools.mcp.warden import main; main()"
+
 Reading = MemoryObjectReceiveStream[SessionMessage | Exception]
 Writing = MemoryObjectSendStream[SessionMessage]
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
@@ -108,7 +111,7 @@ class Process:
         lifeline, self._lifeline = os.pipe()
         try:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", warden.__file__, str(lifeline), command, *map(str, self._entry.args)),
+                *(sys.executable, "-I", "-S", "-c", _WARDEN, str(lifeline), command, *map(str, self._entry.args)),
                 env=self._environment,
                 cwd=self._entry.cwd,
                 stdin=asyncio.subprocess.PIPE,

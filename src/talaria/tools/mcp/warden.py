@@ -1,10 +1,10 @@
-"""Starts one command and ends all of it. Run as a script of its own, between us and a server's process:
+"""Starts one command and ends all of it. Run as a process of its own, between us and a server's:
 
-    python -I -S warden.py LIFELINE COMMAND [ARGUMENT …]
+    main(LIFELINE, COMMAND, [ARGUMENT …])
 
 LIFELINE is the reading end of a pipe whose writing end only we hold. When that closes, because we let go of it or
 because we are dead, the command gets a moment to end by itself (its stdin has closed with us), then SIGTERM, then
-SIGKILL, and so does everything that it has started, also what left its process group. Imports nothing of ours.
+SIGKILL, and so does everything that it has started, also what left its process group.
 """
 
 import os
@@ -13,6 +13,8 @@ import signal
 import sys
 import time
 from contextlib import suppress
+
+from talaria.tools.sandbox.host.descendants import adopt_orphans, descendants, reap
 
 STAGES: tuple[tuple[signal.Signals | None, float], ...] = (
     (None, 0.3),
@@ -23,14 +25,17 @@ STAGES: tuple[tuple[signal.Signals | None, float], ...] = (
 LONGEST_S = sum(seconds for _, seconds in STAGES)
 POLL_S = 0.02
 NOT_STARTED = 126
-PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(lifeline: int, command: list[str]) -> int:
-    woken = _woken_by_children()
-    _adopt_orphans()
+def main() -> None:
+    sys.exit(run(int(sys.argv[1]), sys.argv[2:]) & 0xFF)
+
+
+def run(lifeline: int, command: list[str]) -> int:
+    woken, environment = _woken_by_children(), _environment()
+    adopt_orphans()
     try:
-        child = os.posix_spawnp(command[0], command, _environment(), setpgroup=0, setsigdef=[signal.SIGPIPE])
+        child = os.posix_spawnp(command[0], command, environment, setpgroup=0, setsigdef=[signal.SIGPIPE])
     except OSError as fault:
         os.write(2, f"{command[0]}: {fault.strerror}".encode())
         return NOT_STARTED
@@ -64,16 +69,6 @@ def _pass(*_: object) -> None:
     return None
 
 
-def _adopt_orphans() -> None:
-    """So that what a command leaves behind is our child, wherever it went."""
-    if sys.platform != "linux":
-        return
-    import ctypes  # noqa: PLC0415
-
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def _let_go_of_pipes() -> None:
     """They are the command's: when it ends, whoever reads them must see the end."""
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -87,7 +82,7 @@ def _watched(child: int, lifeline: int, woken: int) -> int:
         ready, _, _ = select.select([lifeline, woken], [], [])
         with suppress(BlockingIOError):
             os.read(woken, 4096)
-        code = _reaped(child)
+        code = reap(child).get(child)
         if code is not None:
             return code
         if lifeline in ready:
@@ -100,7 +95,7 @@ def _ended(child: int) -> int:
             _signal_all(child, sign)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            code = _reaped(child)
+            code = reap(child).get(child)
             if code is not None:
                 return code
             time.sleep(POLL_S)
@@ -110,21 +105,8 @@ def _ended(child: int) -> int:
 def _sweep(child: int) -> None:
     """What is left when the command itself is gone has no more to do."""
     while _signal_all(child, signal.SIGKILL):
-        _reaped(child)
+        reap(child).get(child)
         time.sleep(POLL_S)
-
-
-def _reaped(child: int) -> int | None:
-    """Takes in every child that has ended; the command's code if it is among them."""
-    code = None
-    with suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            if pid == child:
-                code = os.waitstatus_to_exitcode(status)
-    return code
 
 
 def _signal_all(child: int, sign: signal.Signals) -> bool:
@@ -133,29 +115,8 @@ def _signal_all(child: int, sign: signal.Signals) -> bool:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child, sign)
         return False
-    found = _descendants()
+    found = descendants(os.getpid())
     for pid in found:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, sign)
     return bool(found)
-
-
-def _descendants() -> list[int]:
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208
-        if name.isdigit():
-            with suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-                if state != b"Z":
-                    children.setdefault(int(parent), []).append(int(name))
-    found: list[int] = []
-    pending = [os.getpid()]
-    while pending:
-        below = children.get(pending.pop(), [])
-        found += below
-        pending += below
-    return found
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]) & 0xFF)
