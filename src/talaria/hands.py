@@ -50,9 +50,7 @@ class Hands:
         """Raises `MissingCredential` where a setting asks for what has no key."""
         web = self._config.web
         return (
-            *file_tools(Seen()),
-            *search_tools(self._protected),
-            view_image,
+            *self._files(),
             *terminal_tools(self.workspaces),
             *process_tools(self.workspaces),
             *code_tools(self.workspaces),
@@ -61,6 +59,12 @@ class Hands:
             todo,
             clarify,
         )
+
+    def _files(self) -> tuple[Tool, ...]:
+        """Not where commands run on another machine: they would show other files than those."""
+        if self._config.terminal.backend == "ssh":
+            return ()
+        return (*file_tools(Seen()), *search_tools(self._protected), view_image)
 
     def has_news(self, session: SessionId) -> bool:
         return self.workspaces.has_news(session)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from tests.security.payload import ENCODINGS, Action, Payload, do, shell
+from tests.security.payload import ENCODINGS, Action, Defence, Payload, do, shell
 from tests.security.world import KNOWN
 
+SWAPPED = "a link that has come to stand at the root of a search is followed"
 CANARY = "canary-[a-z]*-[A-Za-z0-9]*"
 
 SOURCES: Mapping[str, str] = {
@@ -83,6 +84,13 @@ READS: Mapping[str, tuple[Action, ...]] = {
 LINKED: Mapping[str, tuple[tuple[Action, ...], ...]] = {
     "read a link": ((shell("ln -sfn @HOME@/.env notes"),), (do("read_file", path="notes"),)),
     "read below a link": ((shell("ln -sfn @PERSON@/.ssh docs"),), (do("read_file", path="docs/id_ed25519"),)),
+    "search where a link comes to stand": (
+        (shell("mkdir -p docs"),),
+        (
+            shell("rmdir docs; ln -s @PERSON@/.ssh docs", independent=False),
+            do("search_files", pattern=".", path="docs"),
+        ),
+    ),
     "log of the background": (
         (shell("cat @HOME@/.env", background=True),),
         (do("process", action="wait", id="@STARTED@", timeout_s=5), do("process", action="log", id="@STARTED@")),
@@ -117,12 +125,18 @@ def by_tools() -> Iterator[Payload]:
     for number, (name, steps) in enumerate(read.items()):
         for turn in range(3):
             sending, encoding = _chosen(number * 3 + turn)
-            is_run = any(action.tool in ("terminal", "execute_code") for action in steps[-1])
             yield Payload(
                 f"{name}, then {sending}, {encoding}",
                 (*steps, (_encoded(SENDS[sending], encoding),)),
-                "sandbox" if (is_run and "in a script" not in name) or "background" in name else "floor",
+                _stopping(name, steps[-1]),
+                hole=SWAPPED if "comes to stand" in name else "",
             )
+
+
+def _stopping(name: str, last: tuple[Action, ...]) -> Defence:
+    """A script's own calls are refused as the model's are."""
+    is_run = last[0].tool in ("terminal", "execute_code", "process") and "in a script" not in name
+    return "sandbox" if is_run else "floor"
 
 
 def by_heart() -> Iterator[Payload]:

@@ -9,6 +9,7 @@ import sys
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec import structs
@@ -78,25 +79,27 @@ runtime = "{runtime}"
 
 
 @pytest.fixture(scope="session")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> DockerSettings:
+def podman() -> Iterator[DockerSettings]:
     """A real engine with an image that was made here: its programs are this machine's."""
-    folder = tmp_path_factory.mktemp("podman")
     runtime = "runc" if shutil.which("runc") else "crun"
-    for name, volumes in (("podman", '"/usr:/usr:ro"'), ("podman-without-programs", "")):
-        (folder / f"{name}.conf").write_text(ENGINE.format(volumes=volumes, runtime=runtime))
-        options = f"--root {folder}/images --runroot {folder}/run --storage-driver vfs"
-        (folder / name).write_text(f'#!/bin/sh\nCONTAINERS_CONF={folder}/{name}.conf exec podman {options} "$@"\n')
-        (folder / name).chmod(0o755)
-    _make_image(folder / "image.tar")
-    settings = DockerSettings(image="localhost/talaria-test", program=str(folder / "podman"))
-    for words in (
-        ("import", str(folder / "image.tar"), settings.image),
-        ("run", "--rm", "--network", "none", settings.image, "python3", "-V"),
-    ):
-        made = subprocess.run((settings.program, *words), capture_output=True, text=True, check=False)
-        if made.returncode != 0:
-            pytest.skip(f"commands in containers: {made.stderr.strip()}")
-    return settings
+    with TemporaryDirectory(prefix="podman-") as name:  # it refuses long paths
+        folder = Path(name)
+        for program, volumes in (("podman", '"/usr:/usr:ro"'), ("podman-without-programs", "")):
+            (folder / f"{program}.conf").write_text(ENGINE.format(volumes=volumes, runtime=runtime))
+            call = f"podman --root {folder}/images --runroot {folder}/run --storage-driver vfs"
+            (folder / program).write_text(f'#!/bin/sh\nCONTAINERS_CONF={folder}/{program}.conf exec {call} "$@"\n')
+            (folder / program).chmod(0o755)
+        _make_image(folder / "image.tar")
+        settings = DockerSettings(image="localhost/talaria-test", program=str(folder / "podman"))
+        for words in (
+            ("import", str(folder / "image.tar"), settings.image),
+            ("run", "--rm", "--network", "none", settings.image, "python3", "-V"),
+        ):
+            made = subprocess.run((settings.program, *words), capture_output=True, text=True, check=False)
+            if made.returncode != 0:
+                pytest.skip(f"commands in containers: {made.stderr.strip()}")
+        yield settings
+        subprocess.run((settings.program, "rm", "--force", "--all"), capture_output=True, check=True)
 
 
 def _make_image(file: Path) -> None:

@@ -51,7 +51,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         run: Run,
         timeout_s: Annotated[int, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}."] = 300,
     ) -> str:
-        """Run a Python script in the sandbox and answer what it prints.
+        """Run a Python script where `terminal` runs commands, and answer what it prints.
 
         For work with many steps: these functions are there, take the parameters of the tools by name, and return their
         text: read_file, search_files, web_fetch, web_search, recall, session_search. They raise ToolError.

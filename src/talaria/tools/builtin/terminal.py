@@ -13,6 +13,7 @@ from talaria.tools.processes import ended
 from talaria.tools.sandbox.base import Sandbox
 from talaria.tools.sandbox.commands import Command, End, Started
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
+from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.workspace import Workspace, Workspaces
 from talaria.waiting import completed, in_thread
 
@@ -44,7 +45,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         ] = False,
         pty: Annotated[bool, "True for programs that need a terminal."] = False,
     ) -> str:
-        """Run a shell command in a sandbox and wait for its end; answers its output and exit code.
+        """Run a shell command and wait for its end; answers its output and exit code.
 
         The folder, environment variables and functions it leaves are there for the next command. Other processes that
         it leaves behind are ended: start those with `background`.
@@ -69,11 +70,14 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         refused = "".join(f"\n[network: {host} was refused]" for host in workspace.way_out.take_refused())
         return f"{output.text()}\n[{ending}]{refused}".lstrip("\n")
 
-    return (_about_network(terminal, workspaces.settings.network),)
+    return (_about_network(terminal, workspaces.settings),)
 
 
-def _about_network(terminal: FunctionTool, hosts: tuple[str, ...]) -> FunctionTool:
-    reach = f"Of the network it reaches only {', '.join(hosts)}, by HTTP." if hosts else "It has no network."
+def _about_network(terminal: FunctionTool, settings: TerminalSettings) -> FunctionTool:
+    if settings.backend in ("local", "docker", "ssh"):
+        return terminal
+    hosts = ", ".join(settings.network)
+    reach = f"It runs in a sandbox; of the network it reaches {f'only {hosts}, by HTTP' if hosts else 'nothing'}."
     spec = msgspec.structs.replace(terminal.spec, description=f"{terminal.spec.description}\n{reach}")
     return msgspec.structs.replace(terminal, spec=spec)
 

@@ -73,7 +73,7 @@ def arguments(view: View) -> tuple[str, ...]:
         *_system(),
         *("--proc", "/proc", "--dev", "/dev", "--size", scratch, "--tmpfs", "/dev/shm"),  # noqa: S108
         *("--size", scratch, "--tmpfs", "/tmp", "--size", scratch, "--tmpfs", "/var/tmp"),  # noqa: S108
-        *("--size", scratch, "--tmpfs", str(view.home)),
+        *(("--size", scratch, "--tmpfs", str(view.home)) if view.home != Path("/") else ()),
         *_bound("--ro-bind", (*interpreter(), *view.reads)),
         *_bound("--bind", (view.project, *view.writes)),
         *_bound("--bind", _around(view)),
