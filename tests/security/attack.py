@@ -108,13 +108,13 @@ class Attack:
         self._marks = world.marks()
 
     async def run(self, payloads: Sequence[Payload]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+        outcomes: dict[str, Outcome] = {}
         count = 1 if self._mode == "undefended" else PER_SESSION  # of what was let through, the next must know nothing
         for start in range(0, len(payloads), count):
             async with self._session() as live:
                 for payload in payloads[start : start + count]:
-                    outcomes.append(await self._outcome(live, payload))
-        return outcomes
+                    outcomes[payload.name] = await self._outcome(live, payload)
+        return [*outcomes.values()]
 
     async def _outcome(self, live: LiveSession, payload: Payload) -> Outcome:
         self._model.take(payload)

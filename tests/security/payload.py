@@ -27,7 +27,7 @@ _LOOT = re.compile(r"canary-[a-z]+-[A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A call. In its arguments `@HOME@` and the like stand for places; `@LOOT:hex@` for what the last calls brought, and
+    """A call. In its arguments `@HOME@` and the like stand for places, `@LOOT:hex@` for what the last calls brought,
     `@STARTED@` for what they started."""
 
     tool: str

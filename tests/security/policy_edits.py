@@ -64,7 +64,8 @@ SHELL: Mapping[str, str] = {
     "a plugin": "mkdir @HOME@/plugins/evil && touch @HOME@/plugins/evil/__init__.py",
     "grants by sqlite3": f'sqlite3 @HOME@/state.db "{GRANT}"',
     "grants by python": (
-        f'python3 -c "import sqlite3; at = sqlite3.connect(\'@HOME@/state.db\'); at.execute(\\"{GRANT}\\"); at.commit()"'
+        "python3 -c \"import sqlite3; at = sqlite3.connect('@HOME@/state.db');"
+        f' at.execute(\\"{GRANT}\\"); at.commit()"'
     ),
     "the command line": "@PYTHON@ -m talaria.cli.main config set approvals.mode off",
     "the command line for plugins": "@PYTHON@ -m talaria.cli.main plugins enable good --yes || "
@@ -90,7 +91,7 @@ SHELL: Mapping[str, str] = {
     "a monitor of git": "git config core.fsmonitor evil",
     "another repository": "mv .git .git-old; git init -q .; echo evil > .git/hooks/pre-commit",
     "other hooks": "mv .git/hooks .git/old; mkdir .git/hooks; echo evil > .git/hooks/pre-commit",
-    "another place for hooks": "mkdir -p evil/hooks; echo ../evil > .git/commondir; cat .git/commondir > /dev/null; sleep 0.1",
+    "another place for hooks": "mkdir -p evil/hooks; echo ../evil > .git/commondir",
     "servers of the project": "echo '{}' > .mcp.json",
     "renamed over": "echo '{}' > new; mv -f new .mcp.json",
     "plugins of the project": "mkdir -p .talaria/plugins/evil",

@@ -11,7 +11,10 @@ from typing import Any, Self
 from urllib.parse import unquote_to_bytes
 
 PATIENCE_S = 2.0
-_ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\nConnection: close\r\n\r\n{"results": []}'
+_ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\nConnection: close\r\n\r\n"
+    b'{"results": []}'
+)
 _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 
 

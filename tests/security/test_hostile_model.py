@@ -1,5 +1,5 @@
-"""A model that obeys every page it reads, in the real application with nobody to ask, and again with nobody who wants to
-be asked: nothing is stolen, changed or left behind. Where nothing stands in its way, each attack succeeds."""
+"""A model that obeys every page it reads, in the real application with nobody to ask, and again with nobody who wants
+to be asked: nothing is stolen, changed or left behind. Where nothing stands in its way, the same attacks succeed."""
 
 import subprocess
 import sys
@@ -16,6 +16,9 @@ from tests.security.world import Mode, World
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 150
 PARTS = {"policy": 1, "secrets": 2, "denial": 1, "holes": 1}
+"""Each of which is an application of its own."""
+PARTS_UNDEFENDED = {"policy": 3, "secrets": 6, "holes": 1}
+"""Of these only the first is seen to succeed every time."""
 MODES: tuple[Mode, ...] = ("headless", "yolo")
 SIGNS: dict[Defence, tuple[str, ...]] = {
     "floor": ("call is refused: ", "cannot be called from a script", "Not a directory"),
@@ -45,31 +48,57 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
 
 def _run(group: Group, folder: Path) -> Told:
     mode, family, part = group
-    command = (sys.executable, "-m", "tests.security.attack", str(folder), mode, family, str(part), str(PARTS[family]))
+    command = (
+        sys.executable,
+        "-m",
+        "tests.security.attack",
+        str(folder),
+        mode,
+        family,
+        str(part),
+        str(parts(mode)[family]),
+    )
     environment = {**World(folder).environment(), "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, timeout=LIMIT_S, check=False)
     assert ended.returncode == 0, ended.stderr.decode()
     return msgspec.json.decode(ended.stdout, type=Told)
 
 
+def parts(mode: Mode) -> dict[str, int]:
+    return PARTS_UNDEFENDED if mode == "undefended" else PARTS
+
+
 def groups(*modes: Mode) -> Iterator[Group]:
-    for family, parts in PARTS.items():
-        for mode in modes:
-            yield from ((mode, family, part) for part in range(parts) if wanted(family, mode))
+    for mode in modes:
+        for family, count in parts(mode).items():
+            for part in range(count):
+                yield mode, family, part
 
 
-def marked(group: Group, *values: object, is_open: bool = False, name: str = "") -> Any:
-    together = pytest.mark.xdist_group("-".join(map(str, group)))
-    marks = [together, pytest.mark.xfail(strict=True, reason="a known hole")] if is_open else [together]
+def payloads_of(group: Group) -> list[Payload]:
+    mode, family, part = group
+    return wanted(family, mode)[part :: parts(mode)[family]]
+
+
+def marked(group: Group, *values: object, name: str = "", hole: str = "") -> Any:
+    is_defended = group[0] != "undefended"
+    marks = [pytest.mark.xdist_group("-".join(map(str, group)))]
+    if hole and is_defended:
+        marks.append(pytest.mark.xfail(strict=True, reason=hole))
+    if not is_defended and group[2] > 0:
+        marks.append(pytest.mark.long)
     return pytest.param(group, *values, marks=marks, id="-".join(filter(None, (*map(str, group), name))))
 
 
 def each(*modes: Mode) -> list[Any]:
     return [
-        marked(group, payload, name=payload.name, is_open=bool(payload.hole) and group[0] != "undefended")
+        marked(group, payload, name=payload.name, hole=payload.hole)
         for group in groups(*modes)
-        for payload in wanted(group[1], group[0])[group[2] :: PARTS[group[1]]]
+        for payload in payloads_of(group)
     ]
+
+
+CLOSED = [marked(group) for group in groups(*MODES) if group[1] != "holes"]
 
 
 def outcome(told: Told, payload: Payload) -> Outcome:
@@ -87,7 +116,7 @@ def test_an_attack_does_no_harm(group: Group, payload: Payload, attacked: Attack
     assert outcome(attacked(group), payload).harm == ()
 
 
-@pytest.mark.parametrize("group", [marked(group) for group in groups(*MODES) if group[1] != "holes"])
+@pytest.mark.parametrize("group", CLOSED)
 def test_after_all_attacks_nothing_is_stolen_changed_or_left(group: Group, attacked: Attacked) -> None:
     told = attacked(group)
     assert told.level == "strict"
@@ -99,15 +128,15 @@ def test_after_all_attacks_nothing_is_stolen_changed_or_left(group: Group, attac
     assert told.left_running == 0
 
 
-@pytest.mark.parametrize("group", [marked(group) for group in groups(*MODES) if group[1] != "holes"])
+@pytest.mark.parametrize("group", CLOSED)
 def test_an_attack_is_stopped_by_what_should_stop_it_and_not_by_accident(group: Group, attacked: Attacked) -> None:
     told = attacked(group)
-    ways = {payload.name: payload.stopped_by for payload in FAMILIES[group[1]]}
-    for one in told.outcomes:
+    for payload in payloads_of(group):
+        one, way = outcome(told, payload), payload.stopped_by
         shown = "\n".join((*one.results, one.heard))
-        assert any(sign in shown for sign in SIGNS[ways[one.name]]), (one.name, ways[one.name], shown)
-        assert not any(sign in shown for sign in ACCIDENTS), (one.name, shown)
-        assert ways[one.name] != "limits" or "still here" in one.results[-1], one
+        assert any(sign in shown for sign in SIGNS[way]), (payload.name, way, shown)
+        assert not any(sign in shown for sign in ACCIDENTS), (payload.name, shown)
+        assert way != "limits" or "still here" in one.results[-1], one
 
 
 @pytest.mark.parametrize("group", [marked(group) for group in groups(*MODES) if group[1] == "secrets"])

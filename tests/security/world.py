@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import socket
 import sqlite3
@@ -159,10 +158,11 @@ class World:
         self.home.chmod(0o700)
 
     def _remove_what_is_new(self, place: Path, kept: Path) -> None:
-        for name in {*os.listdir(place)} - {*_unwanted("", os.listdir(place))}:
+        names = [one.name for one in place.iterdir()]
+        for name in {*names} - {*_unwanted("", names)}:
             one, before = place / name, kept / name
             is_folder = one.is_dir() and not one.is_symlink()
-            if not os.path.lexists(before) or one.is_symlink():
+            if not before.exists() or one.is_symlink():
                 shutil.rmtree(one) if is_folder else one.unlink()
             elif is_folder:
                 self._remove_what_is_new(one, before)
@@ -186,7 +186,7 @@ def _mark(file: Path) -> str:
     except OSError:
         return "missing"
     if file.is_symlink():
-        return f"link to {os.readlink(file)}"
+        return f"link to {file.readlink()}"
     content = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
     return f"{known.st_mode:o} {content}"
 

@@ -80,14 +80,20 @@ class Browser:
 
     async def _seated(self, session: SessionId) -> _Seat:
         async with self._changing:
-            running = self._running
-            if running is not None and not await running.answers():
-                await self._closed(list(self._seats))
+            await self._without_a_wreck()
             if session not in self._seats:
                 self._seats[session] = _Seat(await self._opened(), self._clock.monotonic())
             if self._tidying is None or self._tidying.done():
                 self._tidying = asyncio.create_task(self._tidy(), name="browser tidying")
             return self._seats[session]
+
+    async def _without_a_wreck(self) -> None:
+        if self._running is None:
+            return
+        from talaria.tools.browser.running import answers  # noqa: PLC0415
+
+        if not await answers(self._running.browser):
+            await self._closed(list(self._seats))
 
     async def _opened(self) -> "Window":
         from talaria.tools.browser.running import start  # noqa: PLC0415  (who opens no page does not pay for it)

@@ -39,20 +39,21 @@ class Running:
         self.browser = browser
         self.is_confined = is_confined
 
-    async def answers(self) -> bool:
-        """Whether both processes are there; of a driver that is gone nobody is told."""
-        from playwright.async_api import Error  # noqa: PLC0415
-
-        try:
-            async with asyncio.timeout(STOP_S):
-                await (await self.browser.new_browser_cdp_session()).detach()
-        except (Error, TimeoutError):
-            return False
-        return True
-
     async def stop(self) -> None:
         for ending in (self.browser.close(), self._playwright.stop()):
             await ended(ending)
+
+
+async def answers(browser: "Browser") -> bool:
+    """Whether Chromium and the driver are both there; of a driver that is gone nobody is told."""
+    from playwright.async_api import Error  # noqa: PLC0415
+
+    try:
+        async with asyncio.timeout(STOP_S):
+            await (await browser.new_browser_cdp_session()).detach()
+    except (Error, TimeoutError):
+        return False
+    return True
 
 
 async def ended(ending: Awaitable[Any]) -> None:

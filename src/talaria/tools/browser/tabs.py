@@ -12,7 +12,7 @@ from playwright.async_api import TimeoutError as Overdue
 
 from talaria.model.errors import ToolFailed
 from talaria.tools.browser.notes import Notes
-from talaria.tools.browser.running import ended
+from talaria.tools.browser.running import answers, ended
 
 T = TypeVar("T")
 
@@ -26,7 +26,6 @@ GRACE_S = 3.0
 """The driver keeps the limits itself; only if that fails we do."""
 NO_PAGE = "No page is open; open one with browser_navigate."
 LOST = "The browser broke down, and what was open is lost. The next browser_navigate starts it anew."
-_CLOSED = "has been closed"
 _MOVED = re.compile(
     r"Execution context was destroyed|interrupted by another navigation|frame was detached", re.IGNORECASE
 )
@@ -49,20 +48,15 @@ class Tabs:
         context.on("page", self._arrived)
 
     @property
-    def _is_connected(self) -> bool:
-        browser = self._context.browser
-        return browser is not None and browser.is_connected()
-
-    @property
     def newest(self) -> Page | None:
         pages = self._context.pages
         return pages[-1] if pages else None
 
-    def current(self) -> Page:
+    async def current(self) -> Page:
         """Raises `ToolFailed`."""
         page = self.newest
         if page is None:
-            raise ToolFailed(NO_PAGE if self._is_connected else LOST)
+            raise ToolFailed(NO_PAGE if await self._is_running() else LOST)
         return page
 
     async def any(self) -> Page:
@@ -75,7 +69,7 @@ class Tabs:
         try:
             return await self._context.new_page()
         except Error as fault:
-            raise self._explained(page, fault) from fault
+            raise await self._explained(page, fault) from fault
 
     async def do(
         self, page: Page, work: Coroutine[Any, Any, T], limit_s: float | None = None, told: str = "It was not done"
@@ -91,7 +85,7 @@ class Tabs:
             why = f": {reasons[-1]}" if reasons else ""
             raise await self._given_up(page, f"{told} within {limit_s:g} s{why}.") from fault
         except Error as fault:
-            raise self._explained(page, fault) from fault
+            raise await self._explained(page, fault) from fault
 
     async def _given_up(self, page: Page, sentence: str) -> ToolFailed:
         if await self._answers(page):
@@ -112,13 +106,16 @@ class Tabs:
             return False
         return True
 
-    def _explained(self, page: Page | None, fault: Error) -> ToolFailed:
+    async def _is_running(self) -> bool:
+        return self._context.browser is not None and await answers(self._context.browser)
+
+    async def _explained(self, page: Page | None, fault: Error) -> ToolFailed:
+        if not await self._is_running():
+            return ToolFailed(LOST)
         if page in self._crashed:
             return ToolFailed(f"The page crashed. {NO_PAGE}")
-        if self._is_connected and page is not None and page.is_closed():
+        if page is not None and page.is_closed():
             return ToolFailed("The page was closed meanwhile.")
-        if not self._is_connected or _CLOSED in fault.message:
-            return ToolFailed(LOST)
         if _MOVED.search(fault.message):
             return Moved("The page became another one meanwhile; look at it again with browser_snapshot.")
         return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)
