@@ -291,9 +291,9 @@ def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[To
 
 def builtin_names() -> frozenset[str]:
     """Of those tools."""
-    from talaria.hands import NAMES  # noqa: PLC0415
+    from talaria.hands import names  # noqa: PLC0415
 
-    return frozenset(NAMES)
+    return frozenset(names())
 
 
 async def _servers(settings: Settings, clock: Clock, stack: AsyncExitStack) -> tuple["Servers | None", Sequence[str]]:

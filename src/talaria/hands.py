@@ -5,7 +5,9 @@ Nothing is started before it is used. `close(session)` ends what one session has
 
 from collections.abc import Mapping
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from talaria.config.schema import Config
 from talaria.model.clock import Clock
@@ -27,11 +29,31 @@ from talaria.tools.builtin.web import web_tools
 from talaria.tools.protected import Protected
 from talaria.tools.workspace import Workspaces
 
+if TYPE_CHECKING:
+    from talaria.tools.browser.browser import Browser
+
 NAMES = (
     *("read_file", "write_file", "patch", "search_files", "view_image", "terminal", "process", "execute_code"),
     *("recall", "session_search", "web_fetch", "web_search", "todo", "clarify"),
 )
 """Of the tools that are always there."""
+
+
+def names() -> tuple[str, ...]:
+    """Of those that are there now."""
+    if not _has_browser():
+        return NAMES
+    from talaria.tools.browser.tools import NAMES as OF_BROWSER  # noqa: PLC0415
+
+    return (*NAMES, *OF_BROWSER)
+
+
+def _has_browser() -> bool:
+    if find_spec("playwright") is None:
+        return False
+    from talaria.tools.browser.program import installed  # noqa: PLC0415  (who has no browser does not pay for it)
+
+    return installed() is not None
 
 
 class Hands:
@@ -43,6 +65,7 @@ class Hands:
         self._store = store
         self._clock = clock
         self._protected = Protected(Path.home().resolve(), home.resolve())
+        self._browser: Browser | None = None
         self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private)
 
     @cached_property
@@ -56,6 +79,7 @@ class Hands:
             *code_tools(self.workspaces),
             *recall_tools(self._store.journal, self._store.search),
             *web_tools(Fetch(web, self._clock), self._environment, web),
+            *(self._browsing() if _has_browser() else ()),
             todo,
             clarify,
         )
@@ -65,6 +89,13 @@ class Hands:
         if self._config.terminal.backend == "ssh":
             return ()
         return (*file_tools(Seen()), *search_tools(self._protected), view_image)
+
+    def _browsing(self) -> tuple[Tool, ...]:
+        from talaria.tools.browser.browser import Browser  # noqa: PLC0415
+        from talaria.tools.browser.tools import browser_tools  # noqa: PLC0415
+
+        self._browser = Browser(self._config.web, self._clock)
+        return browser_tools(self._browser)
 
     def has_news(self, session: SessionId) -> bool:
         return self.workspaces.has_news(session)
@@ -77,6 +108,10 @@ class Hands:
 
     async def close(self, session: SessionId) -> None:
         await self.workspaces.close(session)
+        if self._browser is not None:
+            await self._browser.close(session)
 
     async def aclose(self) -> None:
         await self.workspaces.aclose()
+        if self._browser is not None:
+            await self._browser.aclose()

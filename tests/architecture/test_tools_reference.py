@@ -13,8 +13,11 @@ from talaria.compose import Settings, builtin_tools
 from talaria.config.schema import Config
 from talaria.model.clock import SystemClock
 from talaria.model.ids import SessionId
+from talaria.net.web import WebSettings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import AfterCrash, Claim, Invocation, Scope, Tool
+from talaria.tools.browser.browser import Browser
+from talaria.tools.browser.tools import browser_tools
 from talaria.tools.toolsets import BUILTIN, OTHERS, toolset_of
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "tools.md"
@@ -136,8 +139,11 @@ def _examples(name: str, given: dict[str, Any]) -> list[Any]:
 
 
 def registry() -> Iterable[Tool]:
+    """With the browser, whether there is one here or not."""
     clock = SystemClock()
-    return builtin_tools(MemoryStore(clock), Settings(Path("home"), Config(), {}), clock)
+    ours = builtin_tools(MemoryStore(clock), Settings(Path("home"), Config(), {}), clock)
+    browsing = browser_tools(Browser(WebSettings(), clock))
+    return (*(one for one in ours if toolset_of(one) != "browser"), *browsing)
 
 
 def test_the_reference_tells_what_the_tools_are() -> None:
