@@ -86,6 +86,7 @@ class Application:
     upstream: Upstream
     toolbox: Toolbox
     clock: Clock
+    protected: Protected
     is_stand_in: bool = False
     """The model is the demo, because nothing else was found or asked for."""
     left_out: tuple[str, ...] = ()
@@ -150,7 +151,7 @@ class Application:
     def _gate(self, session: SessionId, requester: str, person: Person | None, *, is_asking: bool) -> Gate:
         approvals = self.settings.config.approvals
         return PolicyGate(
-            Policy(approvals, Protected(Path.home().resolve(), self.settings.home.resolve())),
+            Policy(approvals, self.protected),
             self.store.approvals,
             self.store.grants,
             session=session,
@@ -236,9 +237,10 @@ async def open_application(
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
+        protected = await in_thread(lambda: _protected(settings))
         hands = None
         if tools is None:
-            hands = _hands(settings, store, clock)
+            hands = _hands(settings, store, clock, protected)
             stack.push_async_callback(hands.aclose)
         own = hands.tools if hands else tuple(tools or ())
         toolbox, brought = Toolbox(own, settings.config.tools), ()
@@ -255,6 +257,7 @@ async def open_application(
             upstream,
             toolbox,
             clock,
+            protected,
             is_stand_in=choice is None,
             left_out=(
                 *planned.left_out,
@@ -278,15 +281,19 @@ def _extensions(settings: Settings, clock: Clock, commands: Commands) -> Abstrac
     return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
 
 
-def _hands(settings: Settings, store: Store, clock: Clock) -> "Hands":
+def _protected(settings: Settings) -> Protected:
+    return Protected(Path.home().resolve(), settings.home.resolve())
+
+
+def _hands(settings: Settings, store: Store, clock: Clock, protected: Protected) -> "Hands":
     from talaria.hands import Hands  # noqa: PLC0415  (an embedding program may bring only its own)
 
-    return Hands(settings.home, settings.config, settings.environment, store, clock)
+    return Hands(settings.home, settings.config, settings.environment, store, clock, protected)
 
 
 def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[Tool]:
     """Those that every conversation begins with; nothing is started for them."""
-    return _hands(settings, store, clock).tools
+    return _hands(settings, store, clock, _protected(settings)).tools
 
 
 def builtin_names() -> frozenset[str]:

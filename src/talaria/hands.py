@@ -59,12 +59,20 @@ def _has_browser() -> bool:
 class Hands:
     """Also the `Belongings` of sessions."""
 
-    def __init__(self, home: Path, config: Config, environment: Mapping[str, str], store: Store, clock: Clock) -> None:
+    def __init__(
+        self,
+        home: Path,
+        config: Config,
+        environment: Mapping[str, str],
+        store: Store,
+        clock: Clock,
+        protected: Protected,
+    ) -> None:
         self._config = config
         self._environment = environment
         self._store = store
         self._clock = clock
-        self._protected = Protected(Path.home().resolve(), home.resolve())
+        self._protected = protected
         self._browser: Browser | None = None
         self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private)
 

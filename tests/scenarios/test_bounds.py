@@ -22,6 +22,7 @@ from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.executor import Executor
+from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 
 MAX_GROWTH_BYTES = 64 << 20
@@ -41,7 +42,7 @@ def project(tmp_path: Path) -> Path:
 async def use(tmp_path: Path, project: Path) -> AsyncIterator[Use]:
     clock = SystemClock()
     home = tmp_path / "home"
-    hands = Hands(home, Config(), {}, MemoryStore(clock), clock)
+    hands = Hands(home, Config(), {}, MemoryStore(clock), clock, Protected(tmp_path, home))
     scope = Scope(SessionId("s"), project, home / "spill" / "s", "t")
     executor = Executor(Toolbox(hands.tools), OpenGate(), scope)
 

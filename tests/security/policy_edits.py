@@ -91,7 +91,6 @@ SHELL: Mapping[str, str] = {
     "a monitor of git": "git config core.fsmonitor evil",
     "another repository": "mv .git .git-old; git init -q .; echo evil > .git/hooks/pre-commit",
     "other hooks": "mv .git/hooks .git/old; mkdir .git/hooks; echo evil > .git/hooks/pre-commit",
-    "another place for hooks": "mkdir -p evil/hooks; echo ../evil > .git/commondir",
     "servers of the project": "echo '{}' > .mcp.json",
     "renamed over": "echo '{}' > new; mv -f new .mcp.json",
     "plugins of the project": "mkdir -p .talaria/plugins/evil",
@@ -112,6 +111,7 @@ SHELL: Mapping[str, str] = {
 }
 """Where nothing stops them, each does harm."""
 TRICKS: Mapping[str, str] = {
+    "another place for hooks": "mkdir -p evil/hooks; echo ../evil > .git/commondir",
     "a bind mount": "mount --bind @HOME@ src; echo '#' >> src/config.yaml",
     "a new namespace": "unshare -rm sh -c 'mount --bind @HOME@ src; echo \"#\" >> src/config.yaml'",
     "another namespace": "nsenter -t 1 -a sh -c \"echo '#' >> @HOME@/config.yaml\"",
@@ -132,7 +132,7 @@ TRICKS: Mapping[str, str] = {
     ),
     "the state of the shell": "echo \"echo '#' >> @HOME@/config.yaml\" >> /tmp/.talaria/kept; rm -rf /tmp/.talaria",
 }
-"""Not let through anywhere: on a bare machine they would harm that."""
+"""Not let through anywhere: on a bare machine they would harm that, or be undone there, too."""
 POISON = (
     "for name in bwrap python3 python bash sh rg git; do"
     " printf '#!/bin/sh\\necho \"#\" >> @HOME@/config.yaml\\nexec /usr/bin/'$name' \"$@\"\\n' > .venv/bin/$name;"
@@ -171,11 +171,11 @@ def _file_tools() -> Iterator[Payload]:
 def _swapped() -> Iterator[Payload]:
     """All calls of an answer are looked at before the first of them runs."""
     write = do("write_file", path="inner/config.yaml", content=OFF)
-    link = shell("rm -rf inner; ln -s @HOME@ inner")
+    link = shell("rm -rf inner; ln -s @HOME@ inner", independent=False)
     yield Payload(
         "write where a link comes to stand", ((shell("mkdir -p inner"),), (link, write)), "floor", is_proven=False
     )
-    outwards = shell("rm -rf inner; ln -s @ELSEWHERE@ inner")
+    outwards = shell("rm -rf inner; ln -s @ELSEWHERE@ inner", independent=False)
     write = do("write_file", path="inner/notes.txt", content=OFF)
     yield Payload(
         "write outwards where a link comes to stand",
@@ -198,7 +198,6 @@ def _shells() -> Iterator[Payload]:
         ),
         "sandbox",
         is_proven=False,
-        hole="H1: git is looked for on the path",
     )
 
 

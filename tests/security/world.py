@@ -42,7 +42,7 @@ class World:
         return {
             "HOME": str(self.person),
             "TALARIA_HOME": str(self.home),
-            "PATH": f"{self.project}/.venv/bin:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{self.project}/.venv/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "LANG": "C.UTF-8",
             VARIABLE: SECRETS["process"],
         }

@@ -32,7 +32,7 @@ class TerminalPerson:
         async with self._asking:
             answer = await typed(f"\n{visible(question.text)}{reason}\n  {offer}: ")
             while (meant := ANSWERS.get(answer.lower())) is None:
-                answer = await typed(f"  Please answer {offer}: ")
+                answer = await typed(f"  That is no answer. {offer}: ")
         return meant
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:

@@ -20,7 +20,7 @@ from talaria.tools.executor import Executor
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
 
-SHELL_GONE = "[Talaria was started anew: your shell and its background processes of before are gone, files are not.]"
+SHELL_GONE = "[Your shell and its background processes of before are gone; files are not.]"
 SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})
 
 _encode_specs = msgspec.json.Encoder().encode

@@ -42,7 +42,7 @@ from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
-from talaria.waiting import completed
+from talaria.waiting import completed, in_thread
 
 Work = Callable[[Turn, Recorder], Awaitable[Assistant]]
 
@@ -244,7 +244,8 @@ class LiveSession:
                 [row for row in rows if row.call.id in open_calls], self._declared, self._clock.now()
             )
             executor = self.companions.executor(turn.id)
-            executor.remember(row.call for row in rows if row.state != "intent")
+            before = [row.call for row in rows if row.state != "intent"]
+            await in_thread(lambda: executor.remember(before))
             await run_calls(answer, turn, executor, recorder, verdicts)
         return await self._answer(turn, recorder)
 

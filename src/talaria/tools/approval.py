@@ -40,11 +40,6 @@ class OpenGate:
 def digest(call: ToolCall, invocation: Invocation, scope: Scope) -> str:
     """Of exactly what would run: an approval is worth nothing for anything else."""
     claim = invocation.claim
-    parts = (
-        call.name,
-        call.arguments,
-        str(scope.cwd),
-        *map(str, (*claim.reads, *claim.writes)),
-        str(claim.is_confined),
-    )
+    touched = map(str, (*claim.reads, *claim.writes))
+    parts = (call.name, call.arguments, str(scope.cwd), claim.place, str(claim.is_confined), *touched)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()

@@ -51,7 +51,9 @@ class Claim(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     """It would reach."""
     command: str | None = None
-    """Of a shell."""
+    """Of a shell, or a script."""
+    place: str = ""
+    """The folder in which it would run."""
     is_confined: bool = True
     """False: it runs code on this machine outside of any sandbox."""
     sends: bool = False

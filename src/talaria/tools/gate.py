@@ -4,7 +4,10 @@ An approval is a row: of one call, exactly as it was shown, for one use, until i
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable
+
+import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.errors import Denied
@@ -17,7 +20,10 @@ from talaria.tools.person import Answer, Person, Question
 from talaria.tools.policy import Policy, Request, Verdict
 from talaria.waiting import completed
 
-MAX_SHOWN_CHARS = 4_000
+log = logging.getLogger(__name__)
+
+MAX_SHOWN_CHARS = 8_000
+"""What is longer nobody reads, so nobody is asked."""
 LASTS_S = 30 * 24 * 3600.0
 """How long a yes for good is remembered."""
 ANYTHING = "*"
@@ -75,7 +81,7 @@ class PolicyGate:
 
     def _request(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Request:
         is_tainted = bool(scope.turn) and self._tainted == scope.turn
-        return Request(call.name, invocation.claim, scope.cwd, is_tainted)
+        return Request(call.name, invocation.claim, scope.cwd, is_tainted, scope.spill)
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._questions:
@@ -94,6 +100,11 @@ class PolicyGate:
         self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict, person: Person
     ) -> Answer:
         """What they said, written down before anything comes of it."""
+        shown = invocation.question or f"{call.name} {call.arguments}"
+        if len(shown) > MAX_SHOWN_CHARS:
+            raise Denied(f"This {call.name} call is too long to be shown to a person; do it in pieces.")
+        if invocation.claim.place:
+            shown = f"{shown}\n  (in {invocation.claim.place})"
         what = digest(call, invocation, scope)
         asked = NewApproval(
             id=new_approval_id(),
@@ -103,13 +114,13 @@ class PolicyGate:
             owner=self._owner,
             requester=self._requester,
             tool=call.name,
-            question=(invocation.question or f"{call.name} {call.arguments}")[:MAX_SHOWN_CHARS],
+            question=shown,
             digest=what,
             expires_at=self._clock.now() + self._timeout_s,
         )
         await self._approvals.request(asked)
-        covered = _in_session(invocation.claim)
-        question = Question(asked.id, call.name, asked.question, verdict.reason, verdict.longest, covered)
+        covered = coverage(call, invocation.claim).words
+        question = Question(asked.id, call.name, shown, verdict.reason, verdict.longest, covered)
         try:
             answer = await self._awaited(person.allow(question))
         except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
@@ -131,27 +142,30 @@ class PolicyGate:
         try:
             await asyncio.wait([answer, limit], return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None
+        except Exception:
+            log.exception("a person could not be asked")
+            return None
         finally:
             answer.cancel()
             limit.cancel()
 
     async def _is_granted(self, call: ToolCall, claim: Claim, scope: Scope) -> bool:
-        covering = {exactly(call, claim), broadly(claim)}
+        covered = coverage(call, claim)
         return any(
             grant.tool == call.name
-            and grant.what in covering
+            and grant.what in (covered.exactly, covered.broadly)
             and (grant.session is not None or grant.cwd == str(scope.cwd))
             for grant in await self._grants.valid(self._requester, self._session)
         )
 
     def _granted(self, call: ToolCall, claim: Claim, scope: Scope, lasts: Answer) -> Grant:
-        now = self._clock.now()
+        now, covered = self._clock.now(), coverage(call, claim)
         is_for_good = lasts == "always"
         return Grant(
             id=new_grant_id(),
             person=self._requester,
             tool=call.name,
-            what=exactly(call, claim) if is_for_good else broadly(claim),
+            what=covered.exactly if is_for_good else covered.broadly,
             cwd=str(scope.cwd),
             session=None if is_for_good else self._session,
             created_at=now,
@@ -159,24 +173,21 @@ class PolicyGate:
         )
 
 
-def _in_session(claim: Claim) -> str:
-    """As `broadly` has it."""
+class Coverage(msgspec.Struct, frozen=True):
+    """What a yes is good for."""
+
+    exactly: str
+    """For good: this command in this folder, these files, this host, or the very same call."""
+    broadly: str
+    """For this session: any command, these files, this host; otherwise whatever this tool does."""
+    words: str
+    """The latter, for people."""
+
+
+def coverage(call: ToolCall, claim: Claim) -> Coverage:
     if claim.command is not None:
-        return "any command"
-    return "this place" if claim.writes or claim.reads else "this host" if claim.hosts else "whatever this tool does"
-
-
-def exactly(call: ToolCall, claim: Claim) -> str:
-    """What a yes for good is good for: this command, these files, this host, or the very same call."""
-    if claim.command is not None:
-        return claim.command
-    touched = (*map(str, (*claim.writes, *claim.reads)), *claim.hosts)
-    return "\n".join(touched) if touched else call.arguments
-
-
-def broadly(claim: Claim) -> str:
-    """What a yes for this session is good for: these files, this host; otherwise whatever this tool does."""
-    if claim.command is not None:
-        return ANYTHING
-    touched = (*map(str, (*claim.writes, *claim.reads)), *claim.hosts)
-    return "\n".join(touched) if touched else ANYTHING
+        return Coverage(f"{claim.command}\n(in {claim.place})", ANYTHING, "any command")
+    touched = "\n".join((*map(str, (*claim.writes, *claim.reads)), *claim.hosts))
+    if touched:
+        return Coverage(touched, touched, "this place" if claim.writes or claim.reads else "this host")
+    return Coverage(call.arguments, ANYTHING, "whatever this tool does")

@@ -52,6 +52,8 @@ class Request(msgspec.Struct, frozen=True):
     project: Path
     is_tainted: bool = False
     """What strangers have written is before the model in this turn."""
+    spill: Path | None = None
+    """Where the session's own output is."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -86,7 +88,7 @@ class Policy:
     def _floor(self, request: Request) -> str | None:
         claim = request.claim
         for path in (*claim.reads, *claim.writes):
-            if self._protected.is_secret(path):
+            if self._protected.is_secret(path, request.spill):
                 return f"{path} is private"
         if any(self._protected.is_own(path) for path in claim.writes):
             return "no tool changes that"
@@ -118,7 +120,7 @@ def _longest(request: Request) -> Lasting:
     if request.is_tainted:
         return "once"
     command = request.claim.command
-    return "always" if command is None or shell_words.simple(command) is not None else "session"
+    return "always" if command is None or shell_words.is_harmless(command) else "session"
 
 
 def _covers(rule: str, request: Request, *, is_allowing: bool) -> bool:
@@ -127,7 +129,7 @@ def _covers(rule: str, request: Request, *, is_allowing: bool) -> bool:
     if parsed is None or not fnmatchcase(request.tool, parsed["tool"]):
         return False
     what = parsed["what"]
-    if what is None:
+    if what is None or what.strip() == "*":
         return True
     judge = all if is_allowing else any
     claim = request.claim

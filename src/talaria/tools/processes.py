@@ -6,7 +6,7 @@ from collections.abc import Callable
 from talaria.model.clock import Clock
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools.output import Output
-from talaria.tools.sandbox.commands import End, Started
+from talaria.tools.sandbox.commands import Command, End, Started
 
 MAX_RUNNING = 16
 MAX_KEPT = 64
@@ -14,12 +14,17 @@ SHOWN_END_CHARS = 500
 
 
 class Process:
-    def __init__(self, id: str, command: str, started: Started, output: Output, began_at: float) -> None:
+    def __init__(
+        self, id: str, command: str, started: Started, output: Output, began_at: float, *, has_terminal: bool
+    ) -> None:
         self.id = id
         self.command = command
+        self._has_terminal = has_terminal
         self.started = started
         self.output = output
         self.began_at = began_at
+        self.is_ended_on_purpose = False
+        """So its end is no news."""
         self._polled_bytes = 0
 
     @property
@@ -30,6 +35,13 @@ class Process:
     def state(self) -> str:
         end = self.started.end
         return "running" if end is None else ended(end)
+
+    def close_input(self) -> None:
+        """At a terminal by Ctrl-D: it stays open."""
+        if self._has_terminal:
+            self.started.write(b"\x04")
+        else:
+            self.started.close_input()
 
     def news(self) -> str:
         """What it has written since the last time somebody looked."""
@@ -65,9 +77,10 @@ class Processes:
     def all(self) -> tuple[Process, ...]:
         return tuple(self._all.values())
 
-    def add(self, command: str, started: Started, output: Output) -> Process:
+    def add(self, command: Command, started: Started, output: Output) -> Process:
         self._count += 1
-        process = Process(f"p{self._count}", command, started, output, self._clock.now())
+        now, has_terminal = self._clock.now(), command.size is not None
+        process = Process(f"p{self._count}", command.command, started, output, now, has_terminal=has_terminal)
         self._all[process.id] = process
         self._forget_old()
         watch = asyncio.create_task(self._watch(process), name=f"background {process.id}")
@@ -97,9 +110,13 @@ class Processes:
     async def _watch(self, process: Process) -> None:
         end = await process.started.ended()
         process.output.close()
+        if process.is_ended_on_purpose:
+            return
         last = process.output.since(max(0, process.output.size_bytes - SHOWN_END_CHARS)).decode("utf-8", "replace")
-        said = f" Its last output:\n{last.strip()}" if last.strip() else ""
-        self._tell(f"[Background process {process.id} ({process.command[:80]}) has ended: {ended(end)}.{said}]")
+        lines = "".join(f"\n  {line}" for line in last.strip().splitlines())  # set in: none can pass for ours
+        command = " ".join(process.command.split())[:80]
+        said = f" Its last output:{lines}" if lines else ""
+        self._tell(f"[Background process {process.id} ({command}) has ended: {ended(end)}.]{said}")
 
     def _forget_old(self) -> None:
         over = [process.id for process in self._all.values() if not process.is_running]

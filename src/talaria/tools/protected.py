@@ -9,12 +9,17 @@ SECRETS = (
     *(".cargo/credentials", ".cargo/credentials.toml", ".terraform.d/credentials.tfrc.json", ".password-store"),
     *(".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium", ".bash_history"),
     *(".zsh_history", ".python_history", ".hermes", ".openclaw", ".codex/auth.json", ".claude/.credentials.json"),
+    *(".local/share/uv/credentials", ".config/containers", ".m2/settings.xml", ".gem/credentials", ".config/rclone"),
+    *(".cache/huggingface/token", ".config/BraveSoftware", ".config/microsoft-edge"),
 )
 """In the person's home: keys, tokens, cookies, and what other agents keep."""
 
+SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/run/secrets", "/var/run/secrets", "/run/credentials")
+
 POLICY = (
     *(".git/hooks", ".git/config", ".talaria", ".mcp.json", ".vscode", ".idea", ".envrc", ".husky", ".githooks"),
-    *(".pre-commit-config.yaml",),
+    *(".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".claude", ".cursor", ".codex", ".gemini", ".zed"),
+    *(".devcontainer", ".mise.toml", "mise.toml", ".exrc", ".nvim.lua"),
 )
 """In a project: what other programs run or heed without being asked to."""
 
@@ -32,17 +37,18 @@ STARTUP = (
 )
 """In the person's home: what runs when they log in or open a shell."""
 
-OPEN_IN_HOME = ("spill", "skills", "memories", "workspaces")
-"""In Talaria's own home: what the model may read."""
+OPEN_IN_HOME = ("skills", "memories")
+"""In Talaria's own home: what the model may read, besides its session's own output."""
 
 
 class Protected:
     """Told from a resolved path; what does not exist yet is protected, too."""
 
     def __init__(self, person_home: Path, home: Path) -> None:
+        """Looks at the file system: not on the loop."""
         self._home = home
-        self._secrets = tuple(person_home / name for name in SECRETS)
-        self._startup = tuple(person_home / name for name in STARTUP)
+        self._secrets = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS))
+        self._startup = _both(person_home, STARTUP)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,10 +62,11 @@ class Protected:
             "/environ",
         )
 
-    def is_secret(self, path: Path) -> bool:
-        """Never to be read, let alone written."""
+    def is_secret(self, path: Path, spill: Path | None = None) -> bool:
+        """Never to be read, let alone written. `spill` is where a session finds its own output."""
         if path.is_relative_to(self._home):
-            return not any(path.is_relative_to(self._home / name) for name in OPEN_IN_HOME)
+            shown = (*(self._home / name for name in OPEN_IN_HOME), *((spill,) if spill else ()))
+            return not any(path.is_relative_to(place) for place in shown)
         return any(path.is_relative_to(place) for place in self._secrets) or _is_of_a_process(path)
 
     def is_own(self, path: Path) -> bool:
@@ -78,21 +85,40 @@ class Protected:
 
     def policy_below(self, root: Path) -> Iterator[Path]:
         """Those that are there, inside of a folder that can be written."""
-        for place in (*_policy(root), *self._startup):
+        for place in (*_policy(root), *_of_git(root), *self._startup):
             if place.is_relative_to(root) and place.exists():
                 yield place
+
+
+def _both(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """As they are called, and where they lead: some people keep theirs elsewhere."""
+    return tuple(dict.fromkeys(place for name in names for place in (home / name, (home / name).resolve())))
 
 
 def _policy(project: Path) -> tuple[Path, ...]:
     return tuple(project / name for name in POLICY)
 
 
+def _of_git(project: Path) -> Iterator[Path]:
+    """A `.git` that is a file leads to a repository elsewhere; one that is a folder may hold those of submodules."""
+    git = project / ".git"
+    if git.is_file():
+        yield git
+    for name in ("hooks", "config"):
+        yield from git.glob(f"modules/*/{name}")
+        yield from git.glob(f"modules/*/*/{name}")
+
+
 def _is_hook(path: Path) -> bool:
-    """Of any repository, wherever it is."""
-    parts = path.parts
-    return any(
-        part == ".git" and parts[index + 1 : index + 2] in (("hooks",), ("config",)) for index, part in enumerate(parts)
-    )
+    """Of any repository, wherever it is, and of the submodules in it."""
+    if ".git" not in path.parts:
+        return False
+    inner = path.parts[path.parts.index(".git") + 1 :]
+    return not inner or inner[0] in ("hooks", "config", "commondir") or (inner[0] == "modules" and _ends_so(inner))
+
+
+def _ends_so(inner: tuple[str, ...]) -> bool:
+    return not {"hooks", "config", "commondir"}.isdisjoint(inner)
 
 
 def _is_of_a_process(path: Path) -> bool:

@@ -7,35 +7,47 @@ from pathlib import PurePosixPath
 
 from talaria.tools.protected import Protected
 
+MAX_SIMPLE_CHARS = 2_000
 _SIGNS = frozenset("|&;<>()$`\\\n*?[]{}~!#=\r")
-"""With one of these outside of quotes, or with quotes around some of them, more happens than the words say."""
+"""With one of these more may happen than the words say."""
 _INTERPRETERS = (
     r"(?:ba|da|z|k|fi|c|tc)?sh|python[\d.]*|node|deno|bun|perl|ruby|php|lua|awk|gawk|env|xargs|sudo|doas|su|eval|exec|"
-    r"source|\.|nohup|time|timeout|nice|watch|find|make|npx|uvx|pipx|ssh|docker|podman|kubectl|systemd-run|export|alias"
+    r"source|\.|nohup|time|timeout|nice|watch|find|make|npx|uvx|pipx|ssh|docker|podman|kubectl|systemd-run|export|alias|"
+    r"setsid|busybox"
 )
 """What they do is said by their arguments or by files: a word in front of it means nothing."""
-_SEPARATORS = r"\|\|?|&&?|;|\n|\(|\)|\$\(|`|\{|\}|\bthen\b|\bdo\b|\belse\b"
-_DISK = r"/dev/(?:sd|nvme|vd|hd|mmcblk|mapper|md|dm-|xvd)"
-_SYSTEM = r"(?:/|/\*|~/?|\$HOME/?|/(?:home|usr|etc|var|boot|root|bin|lib)/?\*?)"
-_RUINOUS = (
-    rf"\brm\b(?=[^|;&\n]*\s-\w*[rR])[^|;&\n]*\s{_SYSTEM}(?:\s|$|[|;&])",
-    r"\bmkfs(?:\.\w+)?\b|\bwipefs\b|\bblkdiscard\b|\bsgdisk\b.*--zap",
-    rf"(?:\bdd\b[^|;&\n]*\bof=|\b(?:shred|tee)\b[^|;&\n]*\s|>\s*){_DISK}",
-    r":\s*\(\s*\)\s*\{\s*:\s*\|\s*:\s*&\s*\}",
+_HARMLESS = frozenset(
+    {"cat", "date", "df", "du", "file", "free", "head", "hostname", "id", "ls", "ps", "pwd", "stat", "tail", "uname"}
+    | {"uptime", "wc", "which", "whoami"}
 )
+"""They show something and run nothing else, whatever follows them."""
+_SEPARATORS = r"[|&;\n(){}`]|\b(?:then|do|else)\b"
+_WIPING = frozenset({"wipefs", "blkdiscard", "sgdisk", "sfdisk", "parted"})
+_DISK = re.compile(r"/dev/(?:sd|nvme|vd|hd|mmcblk|mapper|md|dm-|xvd)")
+_EVERYTHING = re.compile(r"(?:/|~|\$HOME|\$\{HOME\}|/(?:home|usr|etc|var|boot|root|bin|lib))/?\*?")
 
 
 def simple(command: str) -> Sequence[str] | None:
     """Its words, if it is one program with plain words behind it, named by no path of the project; else None."""
-    if _SIGNS & set(command):
+    if len(command) > MAX_SIMPLE_CHARS or _SIGNS & set(command):
         return None
     try:
         words = shlex.split(command)
     except ValueError:
         return None
-    if not words or re.fullmatch(_INTERPRETERS, PurePosixPath(words[0]).name) or _is_relative(words[0]):
+    if not words or re.fullmatch(_INTERPRETERS, _name(words[0])) or _is_relative(words[0]):
         return None
     return words
+
+
+def is_harmless(command: str) -> bool:
+    """It will be the same again tomorrow: a yes for good is a yes to that."""
+    words = simple(command)
+    return words is not None and words[0] in _HARMLESS
+
+
+def _name(program: str) -> str:
+    return PurePosixPath(program).name
 
 
 def _is_relative(program: str) -> bool:
@@ -48,15 +60,20 @@ def matches(command: str, pattern: str, *, is_allowing: bool) -> bool:
     if is_allowing:
         words = simple(command)
         return command.strip() == pattern.strip() or (words is not None and _fits(words, wanted))
-    return any(_fits(_loosely(part), wanted) for part in (command, *re.split(_SEPARATORS, command)))
+    return any(_fits(_loosely(part), wanted) for part in (command, *_parts(command)))
+
+
+def _parts(command: str) -> list[str]:
+    """The commands that seem to be in it."""
+    return [part for part in re.split(_SEPARATORS, command) if part and not part.isspace()]
 
 
 def _loosely(part: str) -> Sequence[str]:
     try:
-        words = shlex.split(part)
+        words = shlex.split(part) if len(part) <= MAX_SIMPLE_CHARS else part.split()
     except ValueError:
         words = part.split()
-    return [PurePosixPath(words[0]).name, *words[1:]] if words else words
+    return [_name(words[0]), *words[1:]] if words else words
 
 
 def _fits(words: Sequence[str], wanted: Sequence[str]) -> bool:
@@ -69,7 +86,19 @@ def _fits(words: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def is_ruinous(command: str, protected: Protected) -> bool:
-    """Wipes the disk, or goes for what is private."""
-    return any(re.search(pattern, command) for pattern in _RUINOUS) or any(
-        place in command for place in protected.names
-    )
+    """Wipes the disk, or goes for what is private. Each part is looked at once: it may be long."""
+    if any(place in command for place in protected.names) or ":|:&" in "".join(command.split()):
+        return True
+    return any(_wipes(part.replace(">", " > ").split()) for part in _parts(command.replace("${HOME}", "~")))
+
+
+def _wipes(words: Sequence[str]) -> bool:
+    names = {_name(word) for word in words}
+    if names & _WIPING or any(name.startswith("mkfs") for name in names):
+        return True
+    is_deep = any(word.startswith("-") and not word.startswith("--") and "r" in word.lower() for word in words)
+    if "rm" in names and (is_deep or "--recursive" in words):
+        return any(_EVERYTHING.fullmatch(word) for word in words)
+    if names & {"dd", "shred", "tee", ">"}:
+        return any(_DISK.match(word.removeprefix("of=")) for word in words)
+    return False

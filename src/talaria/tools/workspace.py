@@ -6,16 +6,17 @@ A workspace outlives the live session that made it; closing the session ends it,
 import asyncio
 import os
 from collections import deque
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from talaria.model.clock import Clock
+from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.processes import Processes
 from talaria.tools.sandbox.base import Host, Sandbox
 from talaria.tools.sandbox.choosing import Choosing
-from talaria.tools.sandbox.commands import Command, Sink, Started
+from talaria.tools.sandbox.commands import Command, End, Sink, Started
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
 from talaria.tools.sandbox.way_out import WayOut
@@ -37,18 +38,41 @@ class Workspace:
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
         self._host: Host | None = None
+        self._is_closed = False
+        self._unwanted: tuple[Path, ...] = ()
+        self.cwd = str(project)
+        """Where the next command begins, as the tool host has told it."""
         self.processes = Processes(clock, self._news.append)
 
     async def start(self, command: Command, sink: Sink) -> Started:
         """Raises `ToolFailed` where nothing can run."""
         async with self._opening:
+            if self._is_closed:
+                raise ToolFailed("This session is closed.")
             if self._host is None or not self._host.is_alive:
                 await self._leave()
-                self._host = await completed(self._enter())
-        return self._host.start(command, sink)
+                self._host = await self._enter()
+        started = self._host.start(command, sink)
+        started.when_ended(self._note)
+        return started
+
+    def _note(self, end: End) -> None:
+        self.cwd = end.cwd or self.cwd
+
+    async def tidy(self) -> None:
+        """The tool host does it, too, but a command can end that."""
+        if self._unwanted:
+            await completed(in_thread(self._remove_unwanted))
+
+    def _remove_unwanted(self) -> None:
+        for path in self._unwanted:
+            with suppress(OSError):
+                path.unlink()
 
     async def _enter(self) -> Host:
         view = await in_thread(lambda: view_of(self._project, self._home, self._settings, os.environ))
+        self._unwanted = view.unwanted
+        self.cwd = str(view.project)
         host = await self._open.enter_async_context(self._sandbox.opened(view))
         if host.listener is not None:
             await self._open.enter_async_context(self.way_out.served(host.listener))
@@ -57,6 +81,7 @@ class Workspace:
     async def _leave(self) -> None:
         self._host = None
         await self._open.aclose()
+        await self.tidy()
 
     @property
     def has_news(self) -> bool:
@@ -70,6 +95,7 @@ class Workspace:
 
     async def close(self) -> None:
         self.processes.close()
+        self._is_closed = True
         async with self._opening:
             await self._leave()
 
@@ -93,20 +119,33 @@ class Workspaces:
         """Tried out at the first use, which takes a moment: not on the loop."""
         return self._choosing.sandbox
 
+    @property
+    def is_confined(self) -> bool:
+        """On another machine commands have all rights of the account there."""
+        return self.sandbox.level not in ("none", "remote")
+
+    @property
+    def brings_strange_words(self) -> bool:
+        """Whether commands can reach what strangers write."""
+        return bool(self._settings.network) or self.sandbox.level in ("none", "container", "remote")
+
+    def place(self, scope: Scope) -> str:
+        """Where the next command of a session begins."""
+        workspace = self._all.get(scope.session)
+        return workspace.cwd if workspace else str(scope.cwd.resolve())
+
     async def open(self, scope: Scope) -> Workspace:
         """The one of this session; nothing is started in it yet."""
         known = self._all.get(scope.session)
-        return known if known is not None else await in_thread(lambda: self._made(scope))
+        if known is not None:
+            return known
+        made = await in_thread(lambda: self._made(scope))
+        return self._all.setdefault(scope.session, made)  # another call may have been quicker
 
     def _made(self, scope: Scope) -> Workspace:
-        workspace = self._all.get(scope.session)
-        if workspace is None:
-            project = scope.cwd.resolve()
-            way_out = WayOut(self._settings.network, self._private, self._clock)
-            home = self._home.resolve()
-            workspace = Workspace(self.sandbox, project, home, self._settings, way_out, self._clock)
-            self._all[scope.session] = workspace
-        return workspace
+        project, home = scope.cwd.resolve(), self._home.resolve()
+        way_out = WayOut(self._settings.network, self._private, self._clock)
+        return Workspace(self.sandbox, project, home, self._settings, way_out, self._clock)
 
     def has(self, session: SessionId) -> bool:
         return session in self._all

@@ -90,3 +90,31 @@ async def test_it_is_stopped_in_time(script: Script) -> None:
 
 async def test_it_reads_nothing_from_us_but_answers(script: Script) -> None:
     assert (await script("import sys; print(repr(sys.stdin.read()))")).text.startswith("''\n")
+
+
+async def test_threads_take_turns(script: Script, cwd: Path) -> None:
+    for number in range(8):
+        (cwd / f"file{number}").write_text(f"content {number}\n")
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor as Pool\n"
+        "names = [f'file{number}' for number in range(8)]\n"
+        "with Pool(8) as pool:\n"
+        "    print(list(pool.map(lambda name: read_file(path=name).split()[-1], names)))"
+    )
+    assert (await script(code, timeout_s=60)).text.startswith(f"{[str(number) for number in range(8)]}\n")
+
+
+async def test_a_call_that_is_no_text_is_told(script: Script) -> None:
+    code = (
+        "import gc, os\n"
+        "calls = next(one for one in gc.get_objects() if type(one).__name__ == 'Calls')\n"
+        "mark = calls.call.__self__.__dict__['_mark']\n"
+        "os.write(1, b'\\n' + mark.encode() + b'\\xff\\xfe\\n')\n"
+        "print(calls.__dict__['_answers'].readline())"
+    )
+    assert "a call could not be read" in (await script(code, timeout_s=30)).text
+
+
+async def test_a_script_that_never_stops_calling_is_ended(script: Script) -> None:
+    code = "while True:\n    try:\n        read_file(path='x')\n    except ToolError:\n        pass"
+    assert (await script(code, timeout_s=100)).text == "[exit code 137]"

@@ -124,6 +124,14 @@ class Visitor:
     async def open(self, url: str) -> str:
         return await self.call("navigate", url=url)
 
+    async def seen(self, words: str, said: str = "") -> str:
+        """Looks at the page until it, or what was said before, holds these words; all that was said."""
+        async with asyncio.timeout(LIMIT_S):
+            while words not in said:
+                with suppress(ToolFailed):
+                    said += "\n" + await self.call("snapshot")
+        return said
+
 
 async def works(visitor: Visitor, site: Site) -> None:
     """Again; the impatient one may need a second try on a busy machine."""

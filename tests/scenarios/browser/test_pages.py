@@ -1,14 +1,17 @@
 """Pages as the model reads and uses them."""
 
+import asyncio
 import base64
 import struct
 
 import pytest
+from aiohttp import web
 from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, ref
 
 from talaria.model.errors import ToolFailed
 from talaria.tools.base import Claim, Shown
-from talaria.tools.browser.snapshots import PAGE_CHARS
+from talaria.tools.browser.snapshots import MAX_LINE_CHARS, PAGE_CHARS
+from talaria.tools.browser.window import PAUSE_S
 
 FORM = """
 <h1>Sign up</h1>
@@ -58,14 +61,18 @@ async def test_form_is_filled_and_sent(visitor: Visitor, site: Site) -> None:
     assert "Welcome" in await visitor.call("snapshot")
 
 
-async def test_form_is_sent_by_enter(visitor: Visitor, site: Site) -> None:
-    site.pages |= {"/": FORM, "/done": "done"}
-    for sends in ({"submit": True}, {}):
-        opened = await visitor.open(site.url())
-        await visitor.call("type", ref=ref(opened, "textbox"), text="Ada", **sends)
-        if not sends:
-            assert "/done" in await visitor.call("press", key="Enter")
-    assert [sent["name"] for path, sent in site.heard if path == "/done"] == ["Ada", "Ada"]
+async def test_form_is_sent_by_enter_and_its_answer_waited_for(visitor: Visitor, site: Site) -> None:
+    async def slow(request: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.sleep(3 * PAUSE_S)
+        return web.Response(text="done")
+
+    site.handlers["/done"] = slow
+    site.pages["/"] = FORM
+    opened = await visitor.open(site.url())
+    assert "/done?name=Ada" in await visitor.call("type", ref=ref(opened, "textbox"), text="Ada", submit=True)
+    opened = await visitor.open(site.url())
+    await visitor.call("type", ref=ref(opened, "textbox"), text="Bob")
+    assert "/done?name=Bob" in await visitor.call("press", key="Enter")
 
 
 async def test_links_lead_on_and_back(visitor: Visitor, site: Site) -> None:
@@ -82,6 +89,11 @@ async def test_status_of_a_page_is_told(visitor: Visitor, site: Site) -> None:
     opened = await visitor.open(site.url("/nothing"))
     assert opened.startswith(f"[From {site.url('/nothing')} (HTTP 404) — ")
     assert "nothing here" in opened
+
+
+async def test_part_of_a_page_that_an_address_names_is_kept(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = "<body><script>document.body.append(location.search + location.hash)</script>"
+    assert "?a=b#/über:c" in (await visitor.open(site.url("/?a=b#/über:c"))).replace("%C3%BC", "ü")
 
 
 async def test_elements_in_shadows_and_frames_are_shown_and_can_be_used(visitor: Visitor, site: Site) -> None:
@@ -170,6 +182,11 @@ async def test_long_page_comes_piece_by_piece(visitor: Visitor, site: Site) -> N
     assert (await visitor.call("snapshot", offset=5_000)).splitlines()[1] == "[it ends at offset=2001]"
 
 
+async def test_long_lines_are_cut(visitor: Visitor, site: Site) -> None:
+    site.pages["/"] = f"<a href='https://a.example/{'a' * 5_000}'>Long</a><p>{'b' * 5_000}</p>"
+    assert max(map(len, (await visitor.open(site.url())).splitlines())) == MAX_LINE_CHARS + 1
+
+
 async def test_reference_that_is_gone_is_told(visitor: Visitor, site: Site) -> None:
     site.pages |= {"/": "<button id=b onclick='b.remove()'>Once</button>", "/b": "<button>Other</button>"}
     opened = await visitor.open(site.url())
@@ -215,7 +232,7 @@ async def test_calls_claim_the_host_of_the_page_that_is_looked_at(visitor: Visit
     assert claim("browser_navigate", '{"url": "https://Sub.Example.org:8443/a"}') == Claim(
         hosts=("sub.example.org",), is_untrusted=True
     )
-    assert claim("browser_click", '{"ref": "e1"}').hosts == ("",)
+    assert claim("browser_click", '{"ref": "e1"}').hosts == ()
     site.pages["/"] = "<p>page</p>"
     for host in ("pages.example", PUBLIC):
         await visitor.open(site.url("/", host))

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
@@ -15,7 +14,6 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from tests.scenarios.browser.conftest import (
-    LIMIT_S,
     PRIVATE,
     PUBLIC,
     Canary,
@@ -72,12 +70,7 @@ HOSTS = (
 async def tried(visitor: Visitor, site: Site, *places: str) -> str:
     """What was said until all was tried at all these places."""
     site.pages["/"] = TRIES.replace("PLACES", json.dumps(places))
-    said = await visitor.open(site.url())
-    async with asyncio.timeout(LIMIT_S):
-        while f"tried {14 * len(places)}" not in said:
-            with suppress(ToolFailed):
-                said += await visitor.call("snapshot")
-    return said
+    return await visitor.seen(f"tried {14 * len(places)}", await visitor.open(site.url()))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -133,8 +126,7 @@ async def test_page_does_not_lead_to_a_private_address(visitor: Visitor, site: S
     said = await visitor.open(site.url(f"/{way}"))
     if way == "link":
         said += await visitor.call("click", ref=ref(said, "Go"))
-    while f"[network: {PRIVATE}:{nowhere.port} was refused]" not in said:
-        said += await visitor.call("snapshot")
+    await visitor.seen(f"[network: {PRIVATE}:{nowhere.port} was refused]", said)
     assert nowhere.heard == 0
 
 

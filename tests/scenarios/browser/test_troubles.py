@@ -41,7 +41,7 @@ async def test_page_that_does_not_want_to_be_left_is_left(visitor: Visitor, site
 async def test_page_that_asks_without_end_is_closed(visitor: Visitor, site: Site) -> None:
     site.pages["/"] = "<button onclick='for (;;) alert(1)'>Ask</button>"
     opened = await visitor.open(site.url())
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailed, match="The page was closed meanwhile"):
         await visitor.call("click", ref=ref(opened, "Ask"))
     await works(visitor, site)
 
@@ -52,23 +52,22 @@ async def test_new_tab_is_looked_at_and_the_old_one_when_it_closes(visitor: Visi
         "/tab": "<p>page two</p><button onclick='window.close()'>Close</button>",
     }
     opened = await visitor.open(site.url())
-    said = await visitor.call("click", ref=ref(opened, "Tab"))
-    while "page two" not in said:
-        said += await visitor.call("snapshot")
+    said = await visitor.seen("page two", await visitor.call("click", ref=ref(opened, "Tab")))
     assert "[a new tab was opened, and is looked at now]" in said
-    said = await visitor.call("click", ref=ref(said, "Close"))
-    while "page one" not in said:
-        said = await visitor.call("snapshot")
+    await visitor.call("click", ref=ref(said, "Close"))
+    await visitor.seen("page one")
 
 
 async def test_of_many_tabs_the_oldest_are_closed(visitor: Visitor, site: Site) -> None:
     site.pages["/"] = """<button onclick="window.open('/')">Tab</button>
         <script>onpagehide = () => navigator.sendBeacon('/closed')</script>"""
-    said = await visitor.open(site.url())
-    while ("/closed", {}) not in site.heard:
-        await visitor.call("click", ref=ref(said, "Tab"))
-        said = await visitor.call("snapshot")
-    assert [path for path, _ in site.heard].count("/") == MAX_TABS + 1
+    await visitor.open(site.url())
+    for _ in range(2 * MAX_TABS):
+        await visitor.call("click", ref=ref(await visitor.seen("Tab"), "Tab"))
+        if ("/closed", {}) in site.heard:
+            break
+    assert [path for path, _ in site.heard].count("/") > MAX_TABS
+    assert ("/closed", {}) in site.heard
 
 
 async def test_tabs_that_nobody_asked_for_are_not_opened(visitor: Visitor, site: Site) -> None:
@@ -162,6 +161,19 @@ async def test_page_that_is_too_large_is_shown_by_its_beginning(visitor: Visitor
     assert "[too large to be shown as a tree: " in opened
     assert "beginning" in opened
     assert len(opened) < 20_000
+
+
+async def test_pages_of_a_session_end_with_it(visitor: Visitor, site: Site, names: Names, tmp_path: Path) -> None:
+    await works(visitor, site)
+    before = len(processes("--type=renderer"))
+    others = [Visitor(visitor.browser, SessionId(f"{number}.example"), tmp_path) for number in range(3)]
+    for other in others:
+        names.say(other.session, [PUBLIC])
+        await other.open(site.url("/works", other.session))
+    await until(lambda: len(processes("--type=renderer")) >= before + 2)
+    for other in others:
+        await visitor.browser.close(other.session)
+    await until(lambda: len(processes("--type=renderer")) <= before + 1)
 
 
 async def test_window_that_nobody_uses_is_closed_and_with_the_last_one_the_browser(

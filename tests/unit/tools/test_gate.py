@@ -102,9 +102,9 @@ def call(name: str = "terminal", **arguments: str) -> ToolCall:
     return ToolCall(CallId("c1"), name, json.dumps(arguments))
 
 
-def bare(command: str) -> Act:
+def bare(command: str, place: str = "") -> Act:
     """A command outside of any sandbox."""
-    return Act(Claim(command=command, is_confined=False))
+    return Act(Claim(command=command, place=place, is_confined=False))
 
 
 OUTSIDE = Act(Claim(writes=(Path("/data/x"),)))
@@ -196,17 +196,45 @@ async def test_always_holds_for_the_very_same_command_in_the_same_folder_until_i
     gates: Gates, clock: ManualClock
 ) -> None:
     ada = Ada("always")
-    await gates.gate(ada).admit(call(), bare("git push"), scope())
+    await gates.gate(ada).admit(call(), bare("ls /data"), scope())
     later = gates.gate(None, session="s2")
-    await later.admit(call(), bare("git push"), scope())
-    for act, place in ((bare("git push -f"), "/home/ada/project"), (bare("git push"), "/home/ada/other")):
+    await later.admit(call(), bare("ls /data"), scope())
+    for act, place in (
+        (bare("ls /"), "/home/ada/project"),
+        (bare("ls /data"), "/home/ada/other"),
+        (bare("ls /data", place="/elsewhere"), "/home/ada/project"),
+    ):
         with pytest.raises(Denied):
             await later.admit(call(), act, scope(place))
     with pytest.raises(Denied):
-        await gates.gate(None, who="bob").admit(call(), bare("git push"), scope())
+        await gates.gate(None, who="bob").admit(call(), bare("ls /data"), scope())
     clock.advance(LASTS_S + 1)
     with pytest.raises(Denied):
-        await later.admit(call(), bare("git push"), scope())
+        await later.admit(call(), bare("ls /data"), scope())
+
+
+async def test_what_is_too_long_to_be_shown_is_refused(gates: Gates) -> None:
+    ada = Ada("once")
+    act = bare("x")
+    act.question = "Run this?\n" + " " * 10_000 + "rm -rf y"
+    with pytest.raises(Denied, match="too long to be shown"):
+        await gates.gate(ada).admit(call(), act, scope())
+    assert not ada.asked
+
+
+async def test_a_person_is_shown_where_it_would_run(gates: Gates) -> None:
+    ada = Ada("once")
+    await gates.gate(ada).admit(call(), bare("make", place="/elsewhere"), scope())
+    assert ada.asked[0].text == "Do it?\n  (in /elsewhere)"
+
+
+async def test_somebody_who_cannot_be_asked_has_not_said_yes(gates: Gates) -> None:
+    class Broken(Ada):
+        async def allow(self, question: Question) -> Answer:
+            raise OSError("the terminal is gone")
+
+    with pytest.raises(Denied):
+        await gates.gate(Broken()).admit(call(), OUTSIDE, scope())
 
 
 async def test_always_is_no_more_than_the_session_for_what_may_hide_something(gates: Gates) -> None:

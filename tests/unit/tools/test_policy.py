@@ -22,7 +22,7 @@ def decided(
     deny: tuple[str, ...] = (),
 ) -> Verdict:
     policy = Policy(ApprovalSettings(allow=allow, ask=ask, deny=deny), Protected(PERSON, HOME))
-    return policy.decide(Request(tool, claim, PROJECT, is_tainted))
+    return policy.decide(Request(tool, claim, PROJECT, is_tainted, HOME / "spill" / "session"))
 
 
 def reading(path: str) -> Claim:
@@ -45,6 +45,10 @@ def running(command: str, *, is_confined: bool = True) -> Claim:
         f"{HOME}/config.yaml",
         f"{HOME}/plugins/mine/plugin.py",
         f"{HOME}/logs/talaria.log",
+        f"{HOME}/spill/another-session/output.txt",
+        "/etc/shadow",
+        "/run/secrets/key",
+        f"{PERSON}/.local/share/uv/credentials/x",
         f"{PERSON}/.ssh/id_ed25519",
         f"{PERSON}/.aws/credentials",
         f"{PERSON}/.netrc",
@@ -84,6 +88,11 @@ def test_nothing_of_talarias_own_is_written_by_a_file_tool(path: str) -> None:
         (f"{PROJECT}/.git/hooks/pre-commit", "ask"),
         (f"{PROJECT}/sub/repo/.git/hooks/pre-commit", "ask"),
         (f"{PROJECT}/.git/config", "ask"),
+        (f"{PROJECT}/.git", "ask"),
+        (f"{PROJECT}/.git/commondir", "ask"),
+        (f"{PROJECT}/.git/modules/lib/hooks/pre-commit", "ask"),
+        (f"{PROJECT}/.git/info/exclude", "allow"),
+        (f"{PROJECT}/.claude/settings.json", "ask"),
         (f"{PROJECT}/.talaria/plugins/x.py", "ask"),
         (f"{PROJECT}/.mcp.json", "ask"),
         (f"{PROJECT}/.vscode/tasks.json", "ask"),
@@ -111,6 +120,10 @@ def test_confined_commands_are_allowed_and_others_asked_about() -> None:
     "command",
     [
         "rm -rf /",
+        "/bin/rm --recursive --force ~/",
+        "true;rm -rf ${HOME}",
+        "cat x >/dev/sda",
+        "cat x | tee /dev/nvme0n1",
         "sudo rm -rf --no-preserve-root /",
         "rm -fr ~",
         "rm -r -f $HOME",
@@ -155,7 +168,8 @@ def test_everyday_commands_are_not_taken_for_ruin(command: str) -> None:
         ("git `rm x`", "terminal(git *)", "ask"),
         ("git status\nrm x", "terminal(git *)", "ask"),
         ("PATH=. git status", "terminal(git *)", "ask"),
-        ("./git status", "terminal(*)", "ask"),
+        ("./git status", "terminal(./git *)", "ask"),
+        ("./git status", "terminal(*)", "allow"),
         ("bin/git status", "terminal(bin/git *)", "ask"),
         ("/usr/bin/git status", "terminal(git *)", "ask"),
         ("sudo git status", "terminal(sudo *)", "ask"),
@@ -243,7 +257,8 @@ def test_what_tells_others_something_is_asked_about_only_after_strangers_had_a_w
 
 
 def test_a_yes_lasts_only_where_it_will_be_the_same_again() -> None:
-    assert decided("terminal", running("git push", is_confined=False)).longest == "always"
+    assert decided("terminal", running("ls -l /data", is_confined=False)).longest == "always"
+    assert decided("terminal", running("git push", is_confined=False)).longest == "session"
     assert decided("terminal", running("make && make install", is_confined=False)).longest == "session"
     assert decided("terminal", running("python x.py", is_confined=False)).longest == "session"
     assert decided("terminal", running("git push", is_confined=False), is_tainted=True).longest == "once"
@@ -254,3 +269,22 @@ def test_a_yes_lasts_only_where_it_will_be_the_same_again() -> None:
 def test_a_rule_that_is_none_is_told(rule: str) -> None:
     with pytest.raises(ValueError, match="is no rule"):
         ApprovalSettings(allow=(rule,))
+
+
+def test_words_of_any_length_are_read_in_time() -> None:
+    """Each of these took minutes when every word was looked at from every other."""
+    for command in ("rm " * 30_000, "dd " * 30_000 + "of=", ";" * 90_000, "> " * 40_000, "a" * 99_000):
+        assert decided("terminal", running(command, is_confined=False), deny=("terminal(evil *)",)).decision == "ask"
+
+
+def test_secrets_that_are_kept_elsewhere_are_known_by_where_they_lead(tmp_path: Path) -> None:
+    (tmp_path / "dotfiles/ssh").mkdir(parents=True)
+    (tmp_path / ".ssh").symlink_to(tmp_path / "dotfiles/ssh")
+    protected = Protected(tmp_path, tmp_path / ".talaria")
+    assert protected.is_secret(tmp_path / "dotfiles/ssh/id_ed25519")
+    assert not protected.is_secret(tmp_path / "dotfiles/vimrc")
+
+
+@pytest.mark.parametrize("tool", ["web_search", "process", "mcp_mail_send"])
+def test_a_star_stands_for_whatever_a_tool_does(tool: str) -> None:
+    assert decided(tool, Claim(sends=True), deny=(f"{tool}(*)",)).decision == "deny"

@@ -16,6 +16,7 @@ from talaria.net.addresses import allowance
 from talaria.net.lookups import Lookup, system_lookup
 from talaria.net.web import WebSettings
 from talaria.tools.browser import program
+from talaria.tools.browser.notes import NO_PAGE
 from talaria.waiting import completed
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from talaria.tools.browser.window import Window
 
 IDLE_S = 15 * 60.0
-NO_PAGE = "No page is open; open one with browser_navigate."
 
 
 def is_available() -> bool:

@@ -1,5 +1,6 @@
 """What happened beside the calls of a session: dialogs, tabs, downloads, hosts that were refused."""
 
+NO_PAGE = "No page is open; open one with browser_navigate."
 MAX_NOTES = 10
 MAX_CHARS = 300
 

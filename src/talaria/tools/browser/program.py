@@ -20,7 +20,7 @@ BWRAP = "/usr/bin/bwrap"
 TRIAL_S = 20.0
 MAX_SCRATCH_BYTES = 1 << 30
 ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
-"""All of it: nothing of ours goes in."""
+"""All of it; outside of bubblewrap its home is the person's."""
 
 _SYSTEM = ("/usr", "/opt", "/nix/store", "/run/current-system", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _ETC = (

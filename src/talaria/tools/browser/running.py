@@ -34,10 +34,9 @@ UNWANTED = ("--disable-popup-blocking", "--disable-ipc-flooding-protection")
 
 
 class Running:
-    def __init__(self, playwright: "Playwright", browser: "Browser", *, is_confined: bool) -> None:
+    def __init__(self, playwright: "Playwright", browser: "Browser") -> None:
         self._playwright = playwright
         self.browser = browser
-        self.is_confined = is_confined
 
     async def stop(self) -> None:
         for ending in (self.browser.close(), self._playwright.stop()):
@@ -92,7 +91,7 @@ async def _started(executable: Path, *, is_confined: bool) -> Running:
             ignore_default_args=UNWANTED,
             chromium_sandbox=is_confined or os.geteuid() != 0,
             proxy=NOWHERE,
-            env=dict(program.ENVIRONMENT),
+            env={**program.ENVIRONMENT, "HOME": str(Path.home())},
             handle_sigint=False,
             handle_sigterm=False,
             handle_sighup=False,
@@ -104,4 +103,4 @@ async def _started(executable: Path, *, is_confined: bool) -> Running:
     except BaseException:
         await ended(playwright.stop())
         raise
-    return Running(playwright, browser, is_confined=is_confined)
+    return Running(playwright, browser)

@@ -11,7 +11,7 @@ from playwright.async_api import BrowserContext, Dialog, Download, Error, Page
 from playwright.async_api import TimeoutError as Overdue
 
 from talaria.model.errors import ToolFailed
-from talaria.tools.browser.notes import Notes
+from talaria.tools.browser.notes import NO_PAGE, Notes
 from talaria.tools.browser.running import answers, ended
 
 T = TypeVar("T")
@@ -24,7 +24,6 @@ ANSWER_S = 2.0
 """A page that takes longer to add nothing to nothing hangs."""
 GRACE_S = 3.0
 """The driver keeps the limits itself; only if that fails we do."""
-NO_PAGE = "No page is open; open one with browser_navigate."
 LOST = "The browser broke down, and what was open is lost. The next browser_navigate starts it anew."
 _MOVED = re.compile(
     r"Execution context was destroyed|interrupted by another navigation|frame was detached", re.IGNORECASE

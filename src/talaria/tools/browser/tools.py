@@ -33,7 +33,7 @@ def _looking(browser: Browser) -> tuple[Tool, ...]:
         """
         wanted = parse(url)
         async with browser.visiting(run.scope.session, opens=True) as window:
-            return await window.navigate(wanted)
+            return await window.navigate(wanted, url.partition("#")[2])
 
     @tool(after_crash="repeat", claim=LOOKING, timeout_s=TIMEOUT_S)
     async def browser_snapshot(
@@ -72,7 +72,8 @@ def _looking(browser: Browser) -> tuple[Tool, ...]:
 
 def _acting(browser: Browser) -> tuple[Tool, ...]:
     def acting(_: Any, scope: Scope) -> Claim:
-        return Claim(hosts=(browser.host(scope.session),), sends=True, is_untrusted=True)
+        host = browser.host(scope.session)
+        return Claim(hosts=(host,) if host else (), sends=True, is_untrusted=True)
 
     @tool(claim=acting, timeout_s=TIMEOUT_S)
     async def browser_click(ref: Ref, run: Run) -> str:

@@ -8,9 +8,9 @@ import secrets
 import socket
 from contextlib import AsyncExitStack, suppress
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from playwright.async_api import Browser, BrowserContext, Error, Locator, Page
+from playwright.async_api import Browser, BrowserContext, Error, Locator, Page, ProxySettings
 
 from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
@@ -24,7 +24,7 @@ from talaria.tools.browser import scripts
 from talaria.tools.browser.notes import Notes
 from talaria.tools.browser.running import ended
 from talaria.tools.browser.snapshots import asked, short, snapshot
-from talaria.tools.browser.tabs import Moved, Tabs
+from talaria.tools.browser.tabs import LOST, Moved, Tabs
 
 MAX_BYTES = 4 << 30
 """That the pages of one session may move."""
@@ -36,6 +36,7 @@ LOAD_S = 5.0
 PAUSE_S = 0.2
 """After an action: a new tab comes a little later."""
 SIZE = (1280, 800)
+FRAGMENT = "/%:@!$&'()*+,;=~?"
 BLANK = "about:blank"
 """Before the first page."""
 BROKEN_MS = 1_000
@@ -66,19 +67,23 @@ async def open_window(
             credential=f"{user}:{password}",
         )
         await stack.enter_async_context(egress)
-        context = await browser.new_context(
-            proxy={
-                "server": f"http://127.0.0.1:{listening.getsockname()[1]}",
-                "bypass": "<-loopback>",
-                "username": user,
-                "password": password,
-            },
+        place = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        proxy = ProxySettings(server=place, bypass="<-loopback>", username=user, password=password)
+        context = await _context(browser, proxy)
+        return Window(context, notes, timeout_s, clock, stack.pop_all())
+
+
+async def _context(browser: Browser, proxy: ProxySettings) -> BrowserContext:
+    try:
+        return await browser.new_context(
+            proxy=proxy,
             viewport={"width": SIZE[0], "height": SIZE[1]},
             accept_downloads=False,
             service_workers="block",
             permissions=[],
         )
-        return Window(context, notes, timeout_s, clock, stack.pop_all())
+    except Error as fault:
+        raise ToolFailed(LOST) from fault
 
 
 async def _anywhere(host: str, port: int) -> None:
@@ -106,9 +111,9 @@ class Window:
         page = self._tabs.newest
         return (urlsplit(page.url).hostname or "") if page else ""
 
-    async def navigate(self, url: WebUrl) -> str:
+    async def navigate(self, url: WebUrl, fragment: str) -> str:
         page = await self._tabs.any()
-        status = await self._gone_to(page, url)
+        status = await self._gone_to(page, url, f"{url}#{quote(fragment, FRAGMENT, errors='replace')}")
         page = await self._tabs.current()
         return self._told(page, await self._tree(page, 0), "" if status in (None, 200) else f" (HTTP {status})")
 
@@ -170,10 +175,10 @@ class Window:
         lines += [f"[uncaught] {fault.message}" for fault in errors]
         return self._told(page, "\n".join(map(short, lines[-MAX_MESSAGES:])) or "[nothing]")
 
-    async def _gone_to(self, page: Page, url: WebUrl) -> int | None:
+    async def _gone_to(self, page: Page, url: WebUrl, address: str) -> int | None:
         """The status that was answered, if one was. Raises `ToolFailed`."""
         self._notes.take()
-        going = page.goto(str(url), wait_until="domcontentloaded", timeout=self._timeout_s * 1000)
+        going = page.goto(address.removesuffix("#"), wait_until="domcontentloaded", timeout=self._timeout_s * 1000)
         try:
             response = await self._tabs.do(page, going, self._timeout_s, f"{url.host} did not answer in full")
             status = response.status if response else None

@@ -21,6 +21,9 @@ from talaria.waiting import completed, in_thread
 
 MAX_TIMEOUT_S = 600
 MAX_CALLS = 100
+MAX_CALL_BYTES = 1 << 20
+PATIENCE = 20
+"""Calls over the limit that are answered with a refusal; then the script is ended."""
 MAX_CODE_BYTES = 400_000
 NAMES = ("execute_code",)
 READING = ("read_file", "search_files", "web_fetch", "web_search", "recall", "session_search")
@@ -43,7 +46,8 @@ _decode = msgspec.json.Decoder(Wanted).decode
 
 def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     def claim(arguments: Any, _: Scope) -> Claim:
-        return Claim(command=arguments.code, is_confined=workspaces.sandbox.level != "none")
+        is_untrusted = workspaces.brings_strange_words
+        return Claim(command=arguments.code, is_confined=workspaces.is_confined, is_untrusted=is_untrusted)
 
     @tool(effect=EXCLUSIVE, question=_question, timeout_s=None, claim=claim)
     async def execute_code(
@@ -74,8 +78,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             ending = f"stopped after {limit_s} seconds; it did not end by itself"
         finally:
             answering.cancel()
-            started.kill()
-            await completed(started.ended())
+            await completed(started.killed())
             reading.finish()
         return f"{reading.output.text()}\n[{ending}]".lstrip("\n")
 
@@ -101,8 +104,12 @@ class _Reading:
         self._pending += chunk
         while (start := self._pending.find(self._sign)) >= 0:
             end = self._pending.find(b"\n", start + 1)
-            if end < 0:
+            if end < 0 and len(self._pending) - start < MAX_CALL_BYTES:
                 break
+            if end < 0 or end - start > MAX_CALL_BYTES:  # that is no call
+                self.output.add(bytes(self._pending[: start + len(self._sign)]))
+                del self._pending[: start + len(self._sign)]
+                continue
             self.output.add(bytes(self._pending[:start]))
             self.calls.put_nowait(bytes(self._pending[start + len(self._sign) : end]))
             del self._pending[: end + 1]
@@ -131,6 +138,9 @@ async def _answers(started: Started, reading: _Reading, run: Run) -> None:
     while True:
         line = await reading.calls.get()
         count += 1
+        if count > MAX_CALLS + PATIENCE:  # it does not listen
+            await started.killed()
+            return
         started.write(_encode(await _answered(line, count, run)) + b"\n")
 
 
@@ -138,7 +148,7 @@ async def _answered(line: bytes, count: int, run: Run) -> dict[str, str]:
     """By the same gate as the model's own calls."""
     try:
         wanted = _decode(line)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return {"error": "a call could not be read"}
     if wanted.name not in READING or run.tools is None:
         return {"error": f"{wanted.name} cannot be called from a script"}

@@ -3,19 +3,29 @@
 import asyncio
 from typing import Annotated, Any, Literal
 
-from talaria.tools.base import INDEPENDENT, READS, Effect, Run, Scope, Tool
+from talaria.model.errors import BadArguments, ToolFailed
+from talaria.tools.base import INDEPENDENT, READS, Claim, Effect, Run, Scope, Tool
 from talaria.tools.function import tool
 from talaria.tools.processes import Process, ended
 from talaria.tools.workspace import Workspaces
+from talaria.waiting import completed
 
 MAX_WAIT_S = 600
+MAX_TEXT_CHARS = 500_000
 NAMES = ("process",)
 
 Action = Literal["list", "poll", "log", "wait", "write", "close", "kill"]
 
 
 def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
-    @tool(effect=_effect, timeout_s=None)
+    def claim(arguments: Any, _: Scope) -> Claim:
+        """What is written to a shell is a command, too."""
+        is_untrusted = arguments.action in ("poll", "log", "wait") and workspaces.brings_strange_words
+        if arguments.action != "write":
+            return Claim(is_untrusted=is_untrusted)
+        return Claim(command=arguments.text, is_confined=workspaces.is_confined)
+
+    @tool(effect=_effect, question=_question, timeout_s=None, claim=claim)
     async def process(
         action: Annotated[
             Action,
@@ -28,6 +38,8 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         timeout_s: Annotated[int, f"For wait: seconds, at most {MAX_WAIT_S}."] = 60,
     ) -> str:
         """Look after the background processes of this conversation. They end with it."""
+        if len(text) > MAX_TEXT_CHARS:
+            raise BadArguments(f"At most {MAX_TEXT_CHARS:,} characters can be written at once.")
         processes = (await workspaces.open(run.scope)).processes
         if action == "list":
             return "\n".join(_line(one) for one in processes.all) or "[no background processes]"
@@ -36,27 +48,41 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     return (process,)
 
 
+def _question(arguments: Any) -> str | None:
+    if arguments.action != "write":
+        return None
+    shown = arguments.text.replace("\n", "\n  ")
+    return f"Write this to the background process {arguments.id}?\n  {shown}"
+
+
 def _effect(arguments: Any, _: Scope) -> Effect:
     return READS if arguments.action in ("list", "poll", "log") else INDEPENDENT
 
 
 async def _done(action: Action, process: Process, text: str, limit_s: float) -> str:
     match action:
-        case "list" | "poll":
+        case "poll" | "list":
             return _told(process.news(), process.state)
         case "log":
             return _told(process.output.text(), process.state)
         case "wait":
             return await _waited(process, limit_s)
         case "write":
+            _check_running(process)
             process.started.write(text.encode("utf-8", "replace"))
             return f"Wrote {len(text):,} characters to {process.id}."
         case "close":
-            process.started.close_input()
+            _check_running(process)
+            process.close_input()
             return f"Closed the input of {process.id}."
         case "kill":
-            process.started.kill()
-            return f"[{process.id} has ended: {ended(await process.started.ended())}]"
+            process.is_ended_on_purpose = True
+            return f"[{process.id} has ended: {ended(await completed(process.started.killed()))}]"
+
+
+def _check_running(process: Process) -> None:
+    if not process.is_running:
+        raise ToolFailed(f"{process.id} has ended: {process.state}.")
 
 
 async def _waited(process: Process, limit_s: float) -> str:

@@ -13,7 +13,7 @@ from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Hit, Journal, Search
 from talaria.store.excerpts import wanted
-from talaria.tools.base import READS, Run, Tool
+from talaria.tools.base import READS, Claim, Run, Tool
 from talaria.tools.function import tool
 from talaria.waiting import in_thread
 
@@ -30,7 +30,7 @@ _LIMIT = f"How many at most; never more than {MAX_LIMIT}."
 
 
 def recall_tools(journal: Journal, search: Search) -> tuple[Tool, ...]:
-    @tool(name=_RECALL, after_crash="repeat", effect=READS)
+    @tool(name=_RECALL, after_crash="repeat", effect=READS, claim=Claim(is_untrusted=True))
     async def recall(
         run: Run,
         query: Annotated[str, "Words that a message must all contain, in any order; empty: every message."] = "",
@@ -48,7 +48,7 @@ def recall_tools(journal: Journal, search: Search) -> tuple[Tool, ...]:
             return await in_thread(lambda: _page(entries, message, max(0, offset)))
         return await in_thread(lambda: _list(entries, wanted(query), before, _bounded(limit)))
 
-    @tool(after_crash="repeat", effect=READS)
+    @tool(after_crash="repeat", effect=READS, claim=Claim(is_untrusted=True))
     async def session_search(
         query: Annotated[str, "Words that a message must all contain."],
         run: Run,

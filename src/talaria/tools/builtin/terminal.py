@@ -10,7 +10,6 @@ from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.output import Output
 from talaria.tools.processes import ended
-from talaria.tools.sandbox.base import Sandbox
 from talaria.tools.sandbox.commands import Command, End, Started
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
 from talaria.tools.sandbox.settings import TerminalSettings
@@ -26,8 +25,13 @@ NAMES = ("terminal",)
 def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     usual_s = workspaces.settings.timeout_s
 
-    def claim(arguments: Any, _: Scope) -> Claim:
-        return Claim(command=arguments.command, is_confined=workspaces.sandbox.level != "none")
+    def claim(arguments: Any, scope: Scope) -> Claim:
+        return Claim(
+            command=arguments.command,
+            place=_place(arguments.workdir, scope, workspaces),
+            is_confined=workspaces.is_confined,
+            is_untrusted=workspaces.brings_strange_words,
+        )
 
     @tool(effect=_effect, question=_question, timeout_s=None, claim=claim)
     async def terminal(
@@ -53,7 +57,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         workspace = await workspaces.open(run.scope)
         wanted = Command(
             command=_checked(command),
-            cwd=workdir and await in_thread(lambda: _place(workdir, run.scope, workspaces.sandbox)),
+            cwd=workdir and await in_thread(lambda: _place(workdir, run.scope, workspaces)),
             is_kept=not (independent or background),
             has_input=background,
             size=SIZE if pty else None,
@@ -66,6 +70,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             end = await _awaited(await workspace.start(wanted, output), limit_s)
         finally:
             output.close()
+            await workspace.tidy()
         ending = f"stopped after {limit_s} seconds; it did not end by itself" if end is None else ended(end)
         refused = "".join(f"\n[network: {host} was refused]" for host in workspace.way_out.take_refused())
         return f"{output.text()}\n[{ending}]{refused}".lstrip("\n")
@@ -99,8 +104,11 @@ def _checked(command: str) -> str:
     return command
 
 
-def _place(workdir: str, scope: Scope, sandbox: Sandbox) -> str:
-    if sandbox.level in ("container", "remote"):
+def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
+    """Where it would run. Raises `ToolFailed`."""
+    if workdir is None:
+        return workspaces.place(scope)
+    if workspaces.sandbox.level in ("container", "remote"):
         return workdir
     place = scope.resolve(workdir)
     if not place.is_dir():
@@ -110,7 +118,7 @@ def _place(workdir: str, scope: Scope, sandbox: Sandbox) -> str:
 
 async def _begun(workspace: Workspace, wanted: Command, output: Output) -> str:
     workspace.processes.check_room()
-    process = workspace.processes.add(wanted.command, await workspace.start(wanted, output), output)
+    process = workspace.processes.add(wanted, await workspace.start(wanted, output), output)
     return f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
 
 
@@ -120,10 +128,8 @@ async def _awaited(started: Started, limit_s: float) -> End | None:
         async with asyncio.timeout(limit_s):
             return await started.ended()
     except TimeoutError:
-        started.kill()
-        await completed(started.ended())
+        await completed(started.killed())
         return None
     except asyncio.CancelledError:
-        started.kill()
-        await completed(started.ended())
+        await completed(started.killed())
         raise

@@ -3,11 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
-from talaria.model.errors import BadArguments
+from talaria.model.errors import BadArguments, ModelCorrectable
 from talaria.model.ids import SessionId
 from talaria.net.fetch import Fetch, Fetched
+from talaria.net.urls import parse
 from talaria.net.web import WebSettings
 from talaria.tools.base import INDEPENDENT, Claim, Run, Scope, Tool
 from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, Hit
@@ -68,11 +68,10 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
 
 
 def _reaching(arguments: Any, _: Scope) -> Claim:
-    """An address that cannot be read has no host: the fetch itself refuses it."""
-    url: str = arguments.url
+    """The host as the fetch reads it; an address that it refuses has none."""
     try:
-        host = urlsplit(url).hostname or ""
-    except ValueError:
+        host = parse(arguments.url).host
+    except ModelCorrectable:
         host = ""
     return Claim(hosts=(host,), is_untrusted=True)
 

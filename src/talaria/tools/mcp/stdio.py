@@ -100,7 +100,7 @@ class Process:
     def _located(self) -> str:
         entry = self._entry
         command = Path(entry.command or "").expanduser()
-        path = self._environment.get("PATH", os.defpath)
+        path = _outside(Path.cwd(), self._environment.get("PATH", os.defpath))
         relative = Path(entry.cwd) / command if entry.cwd and len(command.parts) > 1 else command
         found = shutil.which(relative, path=path)
         if found is None:
@@ -155,6 +155,12 @@ class Process:
         stderr = cast("asyncio.StreamReader", process.stderr)
         while chunk := await stderr.read(CHUNK_BYTES):
             self._errors[:] = (self._errors + chunk)[-TAIL_BYTES:]
+
+
+def _outside(project: Path, path: str) -> str:
+    """Where programs are looked for: not in the project, where a command of the model may have put one of that name."""
+    folders = (folder for folder in path.split(os.pathsep) if folder)
+    return os.pathsep.join(folder for folder in folders if not Path(folder).resolve().is_relative_to(project))
 
 
 async def _delivered(line: bytes, incoming: _Incoming) -> None:

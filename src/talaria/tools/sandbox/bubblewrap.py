@@ -4,14 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from talaria.tools.sandbox.base import Level, View
 from talaria.tools.sandbox.host import seccomp
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, LaunchedHost, launched, settings_for
 from talaria.tools.sandbox.system import etc, interpreter, system
-from talaria.waiting import in_thread
+from talaria.waiting import completed, in_thread
 
 BWRAP = "/usr/bin/bwrap"
 """Never looked for: a folder on PATH may hold anything."""
@@ -47,8 +47,8 @@ class Bubblewrap:
 
     @asynccontextmanager
     async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
-        filter = await in_thread(lambda: _descriptor(seccomp.always()))
-        try:
+        with ExitStack() as owned:
+            filter = await completed(in_thread(lambda: _owned(seccomp.always(), owned)))
             launch = Launch(
                 before=(BWRAP, *await in_thread(lambda: arguments(view)), "--seccomp", str(filter), "--"),
                 python=PYTHON,
@@ -60,8 +60,6 @@ class Bubblewrap:
             )
             async with launched(launch) as host:
                 yield host
-        finally:
-            os.close(filter)
 
 
 def arguments(view: View) -> tuple[str, ...]:
@@ -115,6 +113,13 @@ def _emptied(path: Path) -> tuple[str, ...]:
     if path.is_dir():
         return ("--perms", "0000", "--tmpfs", str(path), "--remount-ro", str(path))
     return ("--ro-bind", "/dev/null", str(path))
+
+
+def _owned(content: bytes, owner: ExitStack) -> int:
+    """Known to its owner before anybody can be interrupted."""
+    descriptor = _descriptor(content)
+    owner.callback(os.close, descriptor)
+    return descriptor
 
 
 def _descriptor(content: bytes) -> int:

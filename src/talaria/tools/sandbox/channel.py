@@ -31,7 +31,7 @@ class Channel(asyncio.Protocol):
 
     def start(self, command: Command, sink: Sink) -> Started:
         number = next(self._numbers)
-        started = Started(sink, self._teller(number))
+        started = Started(sink, self._teller(number), self._give_up)
         if self._is_closed:
             started.finish(LOST)
         else:
@@ -45,6 +45,10 @@ class Channel(asyncio.Protocol):
     def _tell(self, kind: bytes, number: int, content: bytes) -> None:
         if self._transport is not None and not self._is_closed:
             self._transport.write(frame(kind, number, content))
+
+    def _give_up(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -60,8 +64,7 @@ class Channel(asyncio.Protocol):
             for kind, number, content in self._frames.feed(data):
                 self._heed(kind, self._commands.get(number), number, content)
         except BrokenStream:
-            if self._transport is not None:
-                self._transport.abort()
+            self._give_up()
 
     def _heed(self, kind: bytes, started: Started | None, number: int, content: bytes) -> None:
         if started is None:

@@ -11,6 +11,8 @@ from talaria.tools.sandbox.host.frames import INPUT, KILL, MAX_BYTES
 MAX_OUTPUT_BYTES = 64 << 20
 """Of one command; of what comes after it only the end is shown."""
 
+KILL_S = 8.0
+
 Reason = Literal["", "disk", "lost"]
 
 
@@ -33,6 +35,8 @@ class End(msgspec.Struct, frozen=True):
     code: int
     why: Reason = ""
     """`disk`: we ended it, because the disk is nearly full. `lost`: its tool host is gone, and it with that."""
+    cwd: str = ""
+    """Where the next command would begin."""
 
 
 LOST = End(code=137, why="lost")
@@ -50,9 +54,11 @@ class Sink(Protocol):
 class Started:
     """A command under way."""
 
-    def __init__(self, sink: Sink, tell: Callable[[bytes, bytes], None]) -> None:
+    def __init__(self, sink: Sink, tell: Callable[[bytes, bytes], None], give_up: Callable[[], None]) -> None:
+        """`give_up` ends the tool host, with all that it runs."""
         self.sink = sink
         self._tell = tell
+        self._give_up = give_up
         self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
 
     def write(self, content: bytes) -> None:
@@ -62,13 +68,22 @@ class Started:
     def close_input(self) -> None:
         self._tell(INPUT, b"")
 
-    def kill(self) -> None:
-        """With all that it has started; `ended` tells when it is so."""
+    async def killed(self) -> End:
+        """With all that it has started. A tool host that does not answer is given up: a command may have stopped it."""
         self._tell(KILL, b"")
+        try:
+            async with asyncio.timeout(KILL_S):
+                return await self.ended()
+        except TimeoutError:
+            self._give_up()
+            return await self.ended()
 
     def finish(self, end: End) -> None:
         if not self._end.done():
             self._end.set_result(end)
+
+    def when_ended(self, tell: Callable[[End], None]) -> None:
+        self._end.add_done_callback(lambda ended: tell(ended.result()))
 
     @property
     def end(self) -> End | None:

@@ -1,10 +1,11 @@
 """Where bubblewrap does not work: Landlock and seccomp around every command. No network at all, no AF_UNIX."""
 
+import os
 import shutil
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import gettempdir
 
 import msgspec
 
@@ -14,7 +15,7 @@ from talaria.tools.sandbox.host import landlock, seccomp
 from talaria.tools.sandbox.launching import LaunchedHost, launched
 from talaria.tools.sandbox.local import unwrapped
 from talaria.tools.sandbox.system import etc, interpreter, system
-from talaria.waiting import in_thread
+from talaria.waiting import completed, in_thread
 
 
 def fault() -> str | None:
@@ -40,23 +41,22 @@ class Landlocked:
             raise ToolFailed(
                 f"Commands do not run in {view.project}: the sandbox that works here cannot hide {view.hidden[0]}."
             )
-        folder = await in_thread(_scratch)
+        folder = f"{gettempdir()}/talaria-{os.urandom(8).hex()}"
         try:
+            await completed(in_thread(lambda: _make(folder)))
             own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108
             environment = {**view.environment, **own}
             confinement = {"reads": [*map(str, _readable(view))], "writes": [*_writable(view, folder)]}
-            launch = unwrapped(view, environment, f"{folder}/state", confinement=confinement)
+            launch = unwrapped(view, environment, f"{folder}/state", confinement=confinement, scratch=folder)
             async with launched(msgspec.structs.replace(launch, max_processes=view.limits.processes)) as host:
                 yield host
         finally:
             await in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
-def _scratch() -> str:
-    folder = mkdtemp(prefix="talaria-")
-    for name in ("home", "tmp"):
-        Path(folder, name).mkdir()
-    return folder
+def _make(folder: str) -> None:
+    for name in ("", "home", "tmp"):
+        Path(folder, name).mkdir(mode=0o700)
 
 
 def _readable(view: View) -> Iterator[Path]:

@@ -1,7 +1,9 @@
 """What the commands of a session see of this machine."""
 
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -9,12 +11,16 @@ from talaria.model.errors import ToolFailed
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import Limits, View
 from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.system import interpreter, system
 
 GIT_S = 2.0
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+"""Where programs are that we run ourselves: a project may bring others of the same name."""
 PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV"})
 """Of the environment, with LC_*: none of it is a secret."""
 TOOLCHAINS = (
-    *(".local/bin", ".local/share/uv", ".local/share/pipx", ".local/share/mise", ".pyenv", ".rbenv", ".nvm", ".asdf"),
+    *(".local/bin", ".local/share/uv/python", ".local/share/uv/tools", ".local/share/pipx", ".local/share/mise"),
+    *(".pyenv", ".rbenv", ".nvm", ".asdf"),
     *(".cargo/bin", ".rustup", ".bun/bin", ".deno/bin", ".volta", ".sdkman/candidates", "go/bin", ".local/lib"),
 )
 """In the person's home: programs that they have installed for themselves."""
@@ -29,19 +35,23 @@ def view_of(
 ) -> View:
     """`home` is Talaria's own, which is never seen. Raises `ToolFailed` where the project is no place to work in."""
     person = Path.home().resolve()
+    if project == Path("/"):
+        raise ToolFailed("Commands do not run in /: it is no project, it is the whole machine.")
     if person.is_relative_to(project) and person != project:
         raise ToolFailed(f"Commands do not run in {project}: it is no project, it holds the whole of {person}.")
     if project.is_relative_to(home):
         raise ToolFailed(f"Commands do not run in {project}: it belongs to Talaria itself.")
     protected = Protected(person, home)
+    if protected.is_secret(project):
+        raise ToolFailed(f"Commands do not run in {project}: it is private.")
     writable = tuple(_existing(settings.write))
     readable = (*_toolchains(person), *_existing(settings.read))
-    shown = (project, *writable, *readable)
+    shown = (project, *writable, *readable, *map(Path, system()), *interpreter())
     return View(
         project=project,
         writes=writable,
         reads=readable,
-        guarded=tuple(place for root in (project, *writable) for place in protected.policy_below(root)),
+        guarded=tuple(_guarded((project, *writable), protected)),
         hidden=tuple(dict.fromkeys(place for root in shown for place in protected.secrets_below(root))),
         home=person,
         environment=passed_on(environment),
@@ -55,6 +65,14 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
     """An allowlist: secrets never enter."""
     kept = {name: value for name, value in environment.items() if name in PASSED_ON or name.startswith("LC_")}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, **_identity()}
+
+
+def _guarded(roots: Sequence[Path], protected: Protected) -> Iterator[Path]:
+    """Also our own code, where it lies in a project. A link is guarded by its folder: else another could replace it."""
+    ours = (Path(sys.prefix), Path(__file__).parents[2])
+    for root in roots:
+        for place in (*protected.policy_below(root), *(one for one in ours if one.is_relative_to(root))):
+            yield place.parent if place.is_symlink() else place
 
 
 def _unwanted(project: Path) -> Iterator[Path]:
@@ -79,9 +97,14 @@ def _toolchains(person: Path) -> Iterator[Path]:
 
 def _identity() -> dict[str, str]:
     """Of the person as git knows them: their configuration itself is not seen."""
-    command = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")
+    git = shutil.which("git", path=SYSTEM_PATH)
+    if git is None:
+        return {}
+    command = (git, "config", "--global", "--get-regexp", r"^user\.(name|email)$")
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=False).stdout  # noqa: S603
+        told = subprocess.run(  # noqa: S603
+            command, cwd="/", capture_output=True, text=True, timeout=GIT_S, check=False
+        ).stdout
     except (OSError, ValueError, subprocess.SubprocessError):
         return {}
     known: dict[str, str] = {}

@@ -11,7 +11,7 @@ from shutil import which
 from types import ModuleType
 from typing import Any, Dict, NoReturn, Optional  # noqa: UP035  (older ones have no other)
 
-OLDEST = (3, 9)
+OLDEST = (3, 8)
 
 
 class Sent:

@@ -72,5 +72,5 @@ def reap(*awaited: int) -> dict[int, int]:
             if pid == 0:
                 break
             if not awaited or pid in awaited:
-                ended[pid] = os.waitstatus_to_exitcode(status)
+                ended[pid] = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     return ended

@@ -63,6 +63,10 @@ class Host:
                 os.kill(running.minder, signal.SIGTERM)
         sweep()
         self._state.remove()
+        if self._settings.get("scratch"):
+            import shutil  # noqa: PLC0415  (takes as long to load as all the rest)
+
+            shutil.rmtree(self._settings["scratch"], ignore_errors=True)
 
     def _greet(self) -> None:
         hello = frame(HELLO, 0, json.dumps({"pid": os.getpid()}).encode())
@@ -104,7 +108,7 @@ class Host:
         for running in tuple(self._commands.values()):
             if running.output is not None and ready.get(running.output, 0) & readable:
                 self._send(running.read())
-            if running.input is not None and ready.get(running.input, 0) & select.POLLOUT:
+            if running.input is not None and ready.get(running.input, 0):  # or it does not read any more: that is told
                 running.write()
         if ready.get(self._in, 0) & readable:
             self._hear()
@@ -130,16 +134,22 @@ class Host:
 
     def _start(self, number: int, wanted: dict[str, Any]) -> None:
         """`wanted` is a `Command` (commands.py)."""
+        opened: list[int] = []
         try:
             ours, theirs = _terminal(*wanted["size"]) if wanted["size"] else _pipes(has_input=wanted["has_input"])
-        except OSError as fault:
-            self._send(
-                (frame(OUTPUT, number, f"cannot start: {fault.strerror}\n".encode()), _ended(number, NOT_STARTED))
-            )
+            opened = [one for one in ours if one is not None]
+            try:
+                minder = mind(self._program(wanted, theirs))
+            finally:
+                for descriptor in {*theirs}:
+                    os.close(descriptor)
+        except OSError as fault:  # too many files or processes
+            for descriptor in opened:
+                os.close(descriptor)
+            self._send((frame(OUTPUT, number, f"cannot start: {fault.strerror}\n".encode()),))
+            self._send((self._ended(number, NOT_STARTED),))
             return
-        self._commands[number] = Running(number, mind(self._program(wanted, theirs)), *ours, wanted["limit_bytes"])
-        for descriptor in {*theirs}:
-            os.close(descriptor)
+        self._commands[number] = Running(number, minder, *ours, wanted["limit_bytes"])
         if wanted["is_kept"]:
             self._saving[number] = wanted["cwd"] is None
 
@@ -171,7 +181,7 @@ class Host:
                 if code < 0:  # the command ended its own minder: what it left behind is ours now
                     sweep(self._minders)
         for running in tuple(self._commands.values()):
-            is_late = running.code is not None and time.monotonic() - running.ended_at > LEFTOVER_S
+            is_late = time.monotonic() - running.ended_at > LEFTOVER_S and len(self._outgoing) < FULL_BYTES
             if running.code is not None and (running.output is None or is_late):
                 self._finish(running, running.code)
 
@@ -187,7 +197,10 @@ class Host:
         self._send(running.flush())
         running.close()
         del self._commands[running.number]
-        self._send((_ended(running.number, code if code >= 0 else 128 - code, running.why),))
+        self._send((self._ended(running.number, code if code >= 0 else 128 - code, running.why),))
+
+    def _ended(self, number: int, code: int, why: str = "") -> bytes:
+        return frame(ENDED, number, json.dumps({"code": code, "why": why, "cwd": self._state.place()}).encode())
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -211,14 +224,11 @@ class Host:
             self._outgoing += one
 
 
-def _ended(number: int, code: int, why: str = "") -> bytes:
-    return frame(ENDED, number, json.dumps({"code": code, "why": why}).encode())
-
-
 def _end(running: Running, why: str) -> None:
     running.why = running.why or why
-    with suppress(ProcessLookupError):
-        os.kill(running.minder, signal.SIGTERM)
+    for sign in (signal.SIGTERM, signal.SIGCONT):  # a command may have stopped it
+        with suppress(ProcessLookupError):
+            os.kill(running.minder, sign)
 
 
 def _terminal(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int, int]]:

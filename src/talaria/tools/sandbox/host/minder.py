@@ -35,16 +35,21 @@ class Program(NamedTuple):
 
 
 def mind(program: Program) -> int:
-    """Start it behind a minder; the minder's pid. Its exit code is the program's; SIGTERM ends all of it."""
+    """Start it behind a minder; the minder's pid. Its exit code is the program's; SIGTERM ends all of it.
+
+    Raises `OSError`, when there are too many processes.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)  # before there is a minder: no word to it is lost
-    minder = os.fork()
-    if minder == 0:
-        try:
+    minder = -1
+    try:
+        minder = os.fork()
+        if minder == 0:
             _live(program)
-        finally:
+        return minder
+    finally:
+        if minder == 0:
             os._exit(NOT_STARTED)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
-    return minder
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
 
 
 def _live(program: Program) -> NoReturn:
@@ -56,6 +61,8 @@ def _live(program: Program) -> NoReturn:
         _become(program)
     _let_go_of_everything()
     code = _awaited(child)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
     sweep()
     os._exit(code if code >= 0 else 128 - code)
 
@@ -96,9 +103,9 @@ def _become(program: Program) -> NoReturn:
             signal.signal(sign, signal.SIG_DFL)
         if program.has_terminal:
             fcntl.ioctl(program.descriptors[0], termios.TIOCSCTTY, 0)
-        os.chdir(program.cwd)
         for target, descriptor in enumerate(_out_of_the_way(program.descriptors)):
             os.dup2(descriptor, target)
+        os.chdir(program.cwd)
         for name, value in program.limits.items():
             _limit(getattr(resource, f"RLIMIT_{name}"), value)
         program.confine()

@@ -41,7 +41,7 @@ class Running:
         except OSError:  # of a terminal: nobody has it open any more
             chunk = b""
         if not chunk:
-            self.close()
+            self._close_output()
             return
         room = max(0, self._limit_bytes - self._passed_bytes)
         if room:
@@ -88,6 +88,9 @@ class Running:
 
     def close(self) -> None:
         self._close_input()
+        self._close_output()
+
+    def _close_output(self) -> None:
         if self.output is not None:
             with suppress(OSError):
                 os.close(self.output)

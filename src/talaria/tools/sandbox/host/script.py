@@ -7,6 +7,7 @@ that begins with a word which only we and the agent know. Imports nothing of our
 import json
 import os
 import sys
+import threading
 import types
 from typing import Any
 
@@ -19,11 +20,13 @@ class Calls:
     def __init__(self, answers: int, mark: str) -> None:
         self._answers = os.fdopen(answers, "r", encoding="utf-8")
         self._mark = mark
+        self._turn = threading.Lock()
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
-        sys.stdout.flush()
-        os.write(1, f"\n{self._mark}{json.dumps({'name': name, 'arguments': arguments})}\n".encode())
-        answer = json.loads(self._answers.readline() or '{"error": "the agent is gone"}')
+        with self._turn:  # threads take turns: an answer belongs to the call before it
+            sys.stdout.flush()
+            os.write(1, f"\n{self._mark}{json.dumps({'name': name, 'arguments': arguments})}\n".encode())
+            answer = json.loads(self._answers.readline() or '{"error": "the agent is gone"}')
         if "error" in answer:
             raise ToolError(answer["error"])
         return str(answer["text"])

@@ -1,18 +1,20 @@
 """A command line for bash that begins where the last one ended: environment, functions, aliases, umask."""
 
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 
 MAX_COMMAND_BYTES = 100_000
 """One argument of a program cannot be much longer."""
 MAX_STATE_BYTES = 4 << 20
+MAX_PATH_BYTES = 8192
 
 _WHOLE = "# whole"
 _RESUME = "shopt -s expand_aliases; [ -r {folder}/kept ] && . {folder}/kept\n"
 _KEEP = f"""\
-__talaria_keep() {{{{ trap - EXIT; pwd > {{folder}}/cwd; unset -f __talaria_keep; unset PWD OLDPWD SHLVL TERM _; \
-{{{{ export -p; declare -f; alias -p; umask -p; echo '{_WHOLE}'; }}}} > {{folder}}/state; }}}} 2>/dev/null
+__talaria_keep() {{{{ trap - EXIT; pwd >| {{folder}}/cwd; unset -f __talaria_keep; unset PWD OLDPWD SHLVL TERM _; \
+{{{{ export -p; declare -f; alias -p; umask -p; echo '{_WHOLE}'; }}}} >| {{folder}}/state; }}}} 2>/dev/null
 trap __talaria_keep EXIT
 """
 
@@ -46,16 +48,15 @@ class State:
     def take(self, *, is_place_kept: bool) -> None:
         """A command has ended: what it wrote down, if all of it is there, is how the next one begins."""
         try:
-            if not _is_whole(f"{self._folder}/state"):
+            if not _is_whole(_content(f"{self._folder}/state", MAX_STATE_BYTES)):
                 return
             os.replace(f"{self._folder}/state", f"{self._folder}/kept")
-            with open(f"{self._folder}/cwd", encoding="utf-8", errors="surrogateescape") as file:
-                place = file.read(8192).removesuffix("\n")
+            place = _content(f"{self._folder}/cwd", MAX_PATH_BYTES).decode("utf-8", "surrogateescape")
         except OSError:
             return
         self._has_begun = True
         if is_place_kept:
-            self._cwd = place
+            self._cwd = place[:-1]  # without its newline
 
     def remove(self) -> None:
         for name in ("begin", "peek", "state", "cwd", "kept"):
@@ -65,8 +66,14 @@ class State:
             os.rmdir(self._folder)
 
 
-def _is_whole(file: str) -> bool:
-    with open(file, "rb") as opened:
-        size = opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, size - len(_WHOLE) - 1))
-        return size <= MAX_STATE_BYTES and opened.read().decode("ascii", "replace").startswith(_WHOLE)
+def _content(file: str, limit_bytes: int) -> bytes:
+    """Of what a command has written: it may have put anything there, also a pipe that never says a word."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        return opened.read(limit_bytes)
+
+
+def _is_whole(state: bytes) -> bool:
+    return state.endswith(f"{_WHOLE}\n".encode())
