@@ -6,7 +6,7 @@ WORKERS ?= 2
 # $(call wanted,PROGRAM,PACKAGE,WHAT IF NOT): installs a Debian package where that is possible, and else goes on without.
 define wanted
 @command -v $(1) >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing $(2) ..." && \
-	{ apt-get install -y -qq $(2) || { apt-get update -qq && apt-get install -y -qq $(2); }; } >/dev/null 2>&1; } || \
+	{ apt-get install -y -qq --no-install-recommends $(2) || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(2); }; } >/dev/null 2>&1; } || \
 	echo "$(1) is not there and cannot be installed here: $(3)"
 endef
 
@@ -61,5 +61,6 @@ clean:
 	$(call wanted,openssl,openssl,the tests that need it will say so.)
 	$(call wanted,chromium,chromium,the tests of the browser will say so.)
 	$(call wanted,sshd,openssh-server,the tests of commands over ssh will say so.)
+	$(call wanted,podman,podman runc,the tests of commands in containers will say so.)
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@

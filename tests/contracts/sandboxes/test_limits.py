@@ -1,0 +1,49 @@
+"""What one command can use up at most."""
+
+import os
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from talaria.model.messages import ToolResult
+
+Use = Callable[..., Awaitable[ToolResult]]
+
+
+@pytest.fixture
+def small_disk(cwd: Path) -> Iterator[Path]:
+    """The project on a disk of 300 MB; 256 of them are to stay free."""
+    if os.geteuid() != 0:
+        pytest.skip("a full disk: only root can mount a small one")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", cwd], check=True)
+    yield cwd
+    subprocess.run(["umount", "--lazy", cwd], check=True)
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_a_command_that_fills_the_disk_is_stopped_before_it_is_full(use: Use, cwd: Path) -> None:
+    fill = "i=0; while true; do head -c 5000000 /dev/zero > file$i; i=$((i+1)); sleep 0.02; done"
+    result = await use("terminal", command=fill, timeout_s=60)
+    assert result.text.endswith("[stopped, because the disk is nearly full]")
+    free = os.statvfs(cwd)
+    assert free.f_bavail * free.f_frsize > 100_000_000
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "$HOME", "/dev/shm"])
+async def test_folders_that_are_thrown_away_are_limited(use: Use, place: str) -> None:
+    result = await use("terminal", command=f"df --output=size -B1M {place} | tail -1")
+    assert int(result.text.split()[0]) <= 1024
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+@pytest.mark.parametrize("place", ["/", "/dev", "/run", "/etc", "/usr"])
+async def test_nothing_is_written_elsewhere(use: Use, place: str) -> None:
+    assert "Read-only file system" in (await use("terminal", command=f"touch {place}/x")).text
+
+
+async def test_a_file_has_a_largest_size(use: Use) -> None:
+    result = await use("terminal", command="truncate -s 5G large; ls -l large")
+    assert "File too large" in result.text
