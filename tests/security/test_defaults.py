@@ -100,7 +100,6 @@ def test_what_is_written_belongs_to_the_person_alone_whatever_the_umask(used_hom
     assert [name for name in closed if (used_home / name).stat().st_mode & 0o077] == []
 
 
-@pytest.mark.xfail(strict=True, reason="the log, spilt output and its folder follow the umask")
 def test_every_file_of_the_home_is_closed_to_others_whatever_the_umask(used_home: Path) -> None:
     assert [path.name for path in used_home.rglob("*") if path.stat().st_mode & 0o077] == []
 

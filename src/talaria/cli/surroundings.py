@@ -1,6 +1,7 @@
 """What every command needs first: the home of the chosen profile and a log that is written only when needed."""
 
 import logging
+import os
 from pathlib import Path
 
 import click
@@ -55,7 +56,8 @@ class _LazyFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._file.open("a", encoding="utf-8", errors="replace") as stream:
+            descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "a", encoding="utf-8", errors="replace") as stream:
                 stream.write(self.format(record) + "\n")
         except OSError:
             return

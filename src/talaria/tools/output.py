@@ -1,5 +1,6 @@
 """Output of any size in bounded memory: its head and tail for the model, all of it in a file."""
 
+import os
 from pathlib import Path
 from typing import IO
 
@@ -44,8 +45,10 @@ class Output:
     def _keep(self, rest: bytes) -> None:
         try:
             if self._file is None:
-                self._spill.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._file = self._spill.open("wb", buffering=0)
+                for folder in (self._spill.parent.parent, self._spill.parent):  # only its owner reads it
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                self._file = os.fdopen(os.open(self._spill, flags, 0o600), "wb", buffering=0)
                 self._file.write(self._head + self._tail)
             room = max(0, MAX_SPILL_BYTES - self._file.tell())
             self._file.write(rest[:room])

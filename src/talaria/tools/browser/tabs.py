@@ -35,6 +35,10 @@ class Moved(ToolFailed):
     """The page became another one meanwhile."""
 
 
+class Closed(ToolFailed):
+    """The page was closed meanwhile."""
+
+
 class Tabs:
     def __init__(self, context: BrowserContext, notes: Notes, limit_s: float) -> None:
         self._context = context
@@ -73,7 +77,7 @@ class Tabs:
     async def do(
         self, page: Page, work: Coroutine[Any, Any, T], limit_s: float | None = None, told: str = "It was not done"
     ) -> T:
-        """Raises `ToolFailed`, and `Moved` among it; `told` is said of what takes too long."""
+        """Raises `ToolFailed`, with `Moved` and `Closed`; `told` is said of what takes too long."""
         self._dialogs = 0
         limit_s = limit_s or self._limit_s
         try:
@@ -114,7 +118,7 @@ class Tabs:
         if page in self._crashed:
             return ToolFailed(f"The page crashed. {NO_PAGE}")
         if page is not None and page.is_closed():
-            return ToolFailed("The page was closed meanwhile.")
+            return Closed("The page was closed meanwhile.")
         if _MOVED.search(fault.message):
             return Moved("The page became another one meanwhile; look at it again with browser_snapshot.")
         return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)
@@ -140,6 +144,7 @@ class Tabs:
         is_leaving = dialog.type == "beforeunload"
         self._notes.add(f"{dialog.type} was {'accepted' if is_leaving else 'dismissed'}: {dialog.message}")
         if self._dialogs > MAX_DIALOGS and dialog.page is not None:
+            self._notes.add(f"the page asked more than {MAX_DIALOGS} times and was closed")
             await ended(dialog.page.close())
         else:
             await ended(dialog.accept() if is_leaving else dialog.dismiss())
