@@ -126,7 +126,7 @@ def test_unclear_answer_is_asked_for_again(
     terminal.type("go\n")
     terminal.see(QUESTION)
     terminal.type("maybe\n")
-    terminal.see("Please answer [y]es")
+    terminal.see("That is no answer. [y]es")
     terminal.type("n\n")
     terminal.see("All told.")
 
@@ -180,7 +180,8 @@ def test_command_runs_only_after_a_clear_yes(
     terminal.see("› ")
     terminal.type("go\n")
     asked = terminal.see(QUESTION)
-    assert "Run this command?\r\n  touch ran\r\n  (asked because it runs outside of any sandbox)\r\n" in asked
+    why = "(asked because it runs outside of any sandbox)"
+    assert f"Run this command?\r\n  touch ran\r\n  (in {environment['PWD']})\r\n  {why}\r\n" in asked
     terminal.type(answer if answer == "\x04" else f"{answer}\n")
     terminal.see("All told.")
     assert Path(environment["PWD"], "ran").exists() == runs

@@ -126,8 +126,8 @@ class Workspaces:
 
     @property
     def brings_strange_words(self) -> bool:
-        """Whether commands can reach what strangers write."""
-        return bool(self._settings.network) or self.sandbox.level in ("none", "container", "remote")
+        """Whether commands reach what strangers write, unasked. Where each is asked about, people know what it does."""
+        return self.is_confined and (bool(self._settings.network) or self.sandbox.level == "container")
 
     def place(self, scope: Scope) -> str:
         """Where the next command of a session begins."""
