@@ -13,8 +13,11 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 
 def pass_on(content: str) -> None:
-    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5) as connection:
-        connection.sendall(content.encode())
+    """And wait until it has arrived."""
+    body = content.encode()
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        connection.recv(1)
 
 
 def answer(method: str, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def attacked(group: Group, folder: Path) -> Told:
 def is_stopped(payload: Payload, one: Outcome) -> bool:
     """By what should stop it, and not by accident."""
     shown = "\n".join((*one.results, one.heard))
-    if any(sign in shown for sign in ACCIDENTS):
+    is_of_commands = {action.tool for step in payload.steps for action in step} == {"terminal"}
+    if any(sign in shown for sign in ACCIDENTS) or (is_of_commands and one.heard):
         return False
     has_ended = payload.stopped_by != "limits" or "still here" in one.results[-1]
     return has_ended and any(sign in shown for sign in SIGNS[payload.stopped_by])

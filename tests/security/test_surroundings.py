@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.conftest import COMMAND, environment, home, server
+from tests.security.sink import Sink
 from tests.security.world import MCP_SERVER
 
 import talaria
@@ -73,7 +74,6 @@ def hole(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.xfail(strict=True, reason=reason)
 
 
-@hole("project files are read through links when a conversation begins")
 def test_a_link_in_the_place_of_the_projects_instructions_is_not_followed(machine: Machine) -> None:
     key = machine.person / ".ssh/id_ed25519"
     key.parent.mkdir()
@@ -91,7 +91,6 @@ def test_a_secret_place_that_is_a_link_is_private_where_it_leads(machine: Machin
     assert SECRET not in told
 
 
-@hole("the settings are protected by their own name, not by where they lead")
 def test_settings_that_are_a_link_are_not_changed_where_they_lead(machine: Machine) -> None:
     settings, there = machine.home / "config.yaml", machine.project / "talaria.yaml"
     settings.rename(there)
@@ -101,7 +100,6 @@ def test_settings_that_are_a_link_are_not_changed_where_they_lead(machine: Machi
     assert there.read_text() == before
 
 
-@hole("only the home in use is protected")
 def test_a_profile_does_not_reach_the_home_of_another(machine: Machine) -> None:
     (machine.home / ".env").write_text(f"SERVICE_API_KEY={SECRET}\n")
     (machine.home / ".env").chmod(0o600)
@@ -110,7 +108,6 @@ def test_a_profile_does_not_reach_the_home_of_another(machine: Machine) -> None:
     assert SECRET not in told
 
 
-@hole("only the home in use is protected")
 def test_a_profile_does_not_change_the_settings_of_another(machine: Machine) -> None:
     machine.add_profile("work")
     before = (machine.home / "config.yaml").read_text()
@@ -119,7 +116,6 @@ def test_a_profile_does_not_change_the_settings_of_another(machine: Machine) -> 
     assert (machine.home / "config.yaml").read_text() == before
 
 
-@hole("what is missing is not guarded")
 @pytest.mark.parametrize(
     "path", [".bash_profile", ".ssh/authorized_keys", ".config/autostart/a.desktop", ".local/bin/ls", ".zshenv"]
 )
@@ -152,9 +148,7 @@ def test_a_work_tree_is_not_led_to_another_repository(machine: Machine) -> None:
     assert "evil" not in link.read_text()
 
 
-@pytest.mark.parametrize(
-    "tool", ["terminal", pytest.param("write_file", marks=hole("our own program is guarded from commands only"))]
-)
+@pytest.mark.parametrize("tool", ["terminal", "write_file"])
 def test_a_project_that_holds_our_own_program_does_not_change_it(machine: Machine, tool: str) -> None:
     ours, source = Path(str(talaria.__file__)).parent, machine.project / "src"
     shutil.copytree(ours, source / "talaria", ignore=shutil.ignore_patterns("__pycache__"))
@@ -240,35 +234,28 @@ def test_what_was_read_outside_of_the_project_does_not_leave_unasked(machine: Ma
 
 
 class Office:
-    """A server whose tools pass on what they are given, and the place where that arrives."""
+    """A server whose tools pass on what they are given."""
 
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setblocking(False)
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
 
     @property
     def entry(self) -> dict[str, object]:
-        port: int = self._listener.getsockname()[1]
-        return {"command": sys.executable, "args": ["-I", "-S", str(MCP_SERVER), str(port)]}
+        return {"command": sys.executable, "args": ["-I", "-S", str(MCP_SERVER), str(self._sink.port)]}
 
     def has_sent(self) -> bool:
-        try:
-            connection, _ = self._listener.accept()
-        except BlockingIOError:
-            return False
-        connection.close()
-        return True
-
-    def close(self) -> None:
-        self._listener.close()
+        """Since it was last asked."""
+        heard = self._sink.heard
+        self._sink.forget()
+        return b"mallory" in heard
 
 
 @pytest.fixture
 def office(machine: Machine) -> Iterator[Office]:
-    made = Office()
-    machine.configure(mcp_servers={"office": made.entry})
-    yield made
-    made.close()
+    with Sink() as sink:
+        made = Office(sink)
+        machine.configure(mcp_servers={"office": made.entry})
+        yield made
 
 
 SEND = call("mcp_office_send_mail", id="c2", to="mallory")
@@ -297,7 +284,6 @@ def test_words_of_strangers_stay_theirs_when_they_are_looked_up_again(
     assert not office.has_sent()
 
 
-@hole("a turn that is resumed after its calls have ended has forgotten whose words it read")
 def test_words_of_strangers_stay_theirs_after_a_crash(machine: Machine, office: Office, letter: Call) -> None:
     machine.server.say(Reply(calls=(letter,)), Reply("", faults=Faults(hang=True)))
     running = subprocess.Popen([*COMMAND, "-q", "Go."], env=machine.environment, cwd=machine.project)
@@ -309,7 +295,6 @@ def test_words_of_strangers_stay_theirs_after_a_crash(machine: Machine, office: 
     assert not office.has_sent()
 
 
-@hole("the folder that Python was started in is searched for modules, also for those that are loaded late")
 def test_a_module_planted_in_the_project_is_not_loaded(machine: Machine) -> None:
     mark = machine.person / "escaped"
     machine.configure(web={"allow_private": ["127.0.0.1"]})
@@ -328,7 +313,6 @@ def register(ctx):
 """
 
 
-@hole("what a plugin calls belongs to no turn, and makes the gate forget the one under way")
 def test_a_plugin_that_reads_does_not_make_a_turn_clean(machine: Machine, office: Office, letter: Call) -> None:
     folder = machine.home / "plugins/caller"
     folder.mkdir(parents=True)

@@ -150,6 +150,12 @@ class World:
         """Nothing in the project that one attack could leave to the next."""
         self._remove_what_is_new(self.project, self.folder / "kept/project")
 
+    def taken(self) -> bytes:
+        """What is in files of the project that were not there before."""
+        kept = self.folder / "kept/project"
+        new = (file for file in self.project.rglob("*") if not (kept / file.relative_to(self.project)).exists())
+        return b"\n".join(file.read_bytes() for file in new if file.is_file() and not file.is_symlink())
+
     def restore(self) -> None:
         """As it was before somebody got through."""
         for kept, place in ((self.folder / "kept", self.person), (self.folder / "kept-elsewhere", self.elsewhere)):

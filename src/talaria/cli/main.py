@@ -1,6 +1,7 @@
 """The entry point. `--version` is answered before anything is loaded; a command loads only what it needs."""
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"talaria {__version__}\n")
         return 0
+    _leave_the_project()
     gc.set_threshold(50_000, 20, 20)  # loading makes what stays: collecting meanwhile finds nothing
     from talaria.cli.commands import run  # noqa: PLC0415  (loads click)
 
@@ -19,6 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(given)
     finally:
         gc.freeze()  # nor does a last collection before the exit
+
+
+def _leave_the_project() -> None:
+    """`python -m` looks for modules in the working directory first, where anybody may have put some of ours' names."""
+    here, ours = os.getcwd(), os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH109, PTH120
+    if sys.path and sys.path[0] in ("", here) and here != ours:
+        del sys.path[0]
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ from talaria.runtime.view import View, takes_back
 from talaria.store.base import NewSession, Session, Store, Write
 from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash
+from talaria.tools.executor import Executor
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
 from talaria.waiting import completed, in_thread
@@ -238,14 +239,14 @@ class LiveSession:
     async def _go_on(self, turn: Turn, recorder: Recorder) -> Assistant:
         history = self._view.history
         answer, open_calls = history.open_answer, history.open_calls
+        rows = await self._store.journal.calls(self.id, turn.id)
+        executor = self.companions.executor(turn.id)
+        before = [row.call for row in rows if row.state != "intent"]
+        await in_thread(lambda: executor.remember(before))
         if answer is not None:
-            rows = await self._store.journal.calls(self.id, turn.id)
             verdicts = interrupted.resume(
                 [row for row in rows if row.call.id in open_calls], self._declared, self._clock.now()
             )
-            executor = self.companions.executor(turn.id)
-            before = [row.call for row in rows if row.state != "intent"]
-            await in_thread(lambda: executor.remember(before))
             await run_calls(answer, turn, executor, recorder, verdicts)
         return await self._answer(turn, recorder)
 
@@ -300,12 +301,16 @@ class LiveSession:
             finally:
                 self._is_busy = False
 
+    def _executor(self) -> Executor:
+        """For code that is called meanwhile: its calls are part of the turn that runs."""
+        return self.companions.executor(self._running.turn.id if self._running else "")
+
     @contextmanager
     def serving(self) -> Generator[None]:
         """So that code which is called meanwhile knows for whom."""
         facts = self.companions.facts()
         token = current.serving.set(
-            current.Serving(self.id, facts.conversation, facts.platform, facts.person, self.companions.executor)
+            current.Serving(self.id, facts.conversation, facts.platform, facts.person, self._executor)
         )
         try:
             yield

@@ -60,7 +60,7 @@ class PolicyGate:
         """One at a time, also when calls run together."""
 
     def taint(self, turn: str) -> None:
-        self._tainted = turn
+        self._tainted = turn or self._tainted
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         verdict = self._policy.decide(self._request(call, invocation, scope))

@@ -1,5 +1,6 @@
 """Places that are nobody's business: what no tool reads, and what none changes unasked."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ SECRETS = (
     *(".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium", ".bash_history"),
     *(".zsh_history", ".python_history", ".hermes", ".openclaw", ".codex/auth.json", ".claude/.credentials.json"),
     *(".local/share/uv/credentials", ".config/containers", ".m2/settings.xml", ".gem/credentials", ".config/rclone"),
-    *(".cache/huggingface/token", ".config/BraveSoftware", ".config/microsoft-edge"),
+    *(".talaria", ".cache/huggingface/token", ".config/BraveSoftware", ".config/microsoft-edge"),
 )
 """In the person's home: keys, tokens, cookies, and what other agents keep."""
 
@@ -37,6 +38,12 @@ STARTUP = (
 )
 """In the person's home: what runs when they log in or open a shell."""
 
+KEPT = ("config.yaml", ".env", "plugins.json", "plugins")
+"""In Talaria's own home: some people keep them elsewhere, and a link here."""
+
+OWN_CODE = (Path(sys.prefix), Path(__file__).parents[1])
+"""What we run ourselves."""
+
 OPEN_IN_HOME = ("skills", "memories")
 """In Talaria's own home: what the model may read, besides its session's own output."""
 
@@ -47,7 +54,10 @@ class Protected:
     def __init__(self, person_home: Path, home: Path) -> None:
         """Looks at the file system: not on the loop."""
         self._home = home
-        self._secrets = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS))
+        self._person = person_home
+        others = (home.parent.parent,) if home.parent.name == "profiles" else ()
+        linked = _both(home, KEPT) if home.exists() else ()
+        self._secrets = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS), *others, *linked)
         self._startup = _both(person_home, STARTUP)
 
     @property
@@ -75,7 +85,14 @@ class Protected:
 
     def is_policy(self, path: Path, project: Path) -> bool:
         """To be written only if a person says so."""
-        return any(path.is_relative_to(place) for place in (*self._startup, *_policy(project))) or _is_hook(path)
+        places = (*self._startup, *_policy(project), *OWN_CODE)
+        return any(path.is_relative_to(place) for place in places) or _is_hook(path)
+
+    def missing_below(self, root: Path) -> Iterator[Path]:
+        """What runs when a person logs in, or lets others in, and is not there, in a folder that can be written."""
+        for place in (*self._startup, self._person / ".ssh"):
+            if place.is_relative_to(root) and not place.exists():
+                yield place
 
     def secrets_below(self, root: Path) -> Iterator[Path]:
         """Those that are there, inside of `root`."""
@@ -85,7 +102,7 @@ class Protected:
 
     def policy_below(self, root: Path) -> Iterator[Path]:
         """Those that are there, inside of a folder that can be written."""
-        for place in (*_policy(root), *_of_git(root), *self._startup):
+        for place in (*_policy(root), *_of_git(root), *self._startup, *OWN_CODE):
             if place.is_relative_to(root) and place.exists():
                 yield place
 

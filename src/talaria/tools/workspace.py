@@ -5,6 +5,7 @@ A workspace outlives the live session that made it; closing the session ends it,
 
 import asyncio
 import os
+import shutil
 from collections import deque
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -66,8 +67,11 @@ class Workspace:
 
     def _remove_unwanted(self) -> None:
         for path in self._unwanted:
-            with suppress(OSError):
-                path.unlink()
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.unlink()
 
     async def _enter(self) -> Host:
         view = await in_thread(lambda: view_of(self._project, self._home, self._settings, os.environ))

@@ -46,6 +46,8 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
 
         What .gitignore leaves out, binary files and files over 4 MB are skipped.
         """
+        if not await in_thread(lambda: Path(path).resolve() == Path(path)):  # as it was when it was looked at
+            raise ToolFailed(f"{path} has become a link meanwhile; it was not searched.")
         if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
         wanted = Wanted(

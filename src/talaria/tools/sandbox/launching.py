@@ -8,8 +8,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any, Self
 
 import msgspec
 
@@ -93,6 +92,26 @@ class LaunchedHost:
         return self._channel.start(command, sink)
 
 
+class _Errors:
+    """What is said on standard error: a pipe, so that it takes only so much, whoever writes to it."""
+
+    def __init__(self) -> None:
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+
+    def read(self) -> bytes:
+        with suppress(BlockingIOError):
+            return os.read(self._reading, MAX_SAID_BYTES)
+        return b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._reading)
+        os.close(self.writing)
+
+
 @asynccontextmanager
 async def launched(launch: Launch) -> AsyncGenerator[LaunchedHost]:
     """From the loop's own thread: what dies with its parent dies with the thread that made it. Raises `ToolFailed`."""
@@ -117,7 +136,7 @@ async def _limited(most: int | None) -> AsyncGenerator[ProcessLimit | None]:
 @asynccontextmanager
 async def _opened(launch: Launch, limit: ProcessLimit | None) -> AsyncGenerator[LaunchedHost]:
     with ExitStack() as held:
-        errors = await completed(in_thread(lambda: held.enter_context(TemporaryFile())))
+        errors = held.enter_context(_Errors())
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         let_go = ours.close
@@ -139,7 +158,7 @@ async def _opened(launch: Launch, limit: ProcessLimit | None) -> AsyncGenerator[
                 await completed(_ended(process))
 
 
-async def _spawned(launch: Launch, theirs: int, errors: IO[bytes]) -> asyncio.subprocess.Process:
+async def _spawned(launch: Launch, theirs: int, errors: _Errors) -> asyncio.subprocess.Process:
     channel = theirs if launch.sent else asyncio.subprocess.DEVNULL
     argv = launch.argv(theirs)
     try:
@@ -149,7 +168,7 @@ async def _spawned(launch: Launch, theirs: int, errors: IO[bytes]) -> asyncio.su
             cwd="/",
             stdin=channel,
             stdout=channel,
-            stderr=errors,
+            stderr=errors.writing,
             pass_fds=launch.pass_fds if launch.sent else (theirs, *launch.pass_fds),
             start_new_session=True,
         )
@@ -163,7 +182,7 @@ def not_started(program: str, fault: OSError) -> ToolFailed:
 
 
 async def _greeted(
-    launch: Launch, ours: socket.socket, process: asyncio.subprocess.Process, errors: IO[bytes]
+    launch: Launch, ours: socket.socket, process: asyncio.subprocess.Process, errors: _Errors
 ) -> tuple[bytes, socket.socket | None]:
     """The first that the tool host says, and the listening socket that may come with it."""
     try:
@@ -179,14 +198,9 @@ async def _greeted(
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await process.wait()
-        said = (await in_thread(lambda: _read(errors)) or noise[:MAX_SAID_BYTES]).decode("utf-8", "replace").strip()
+        said = (errors.read() or noise[:MAX_SAID_BYTES]).decode("utf-8", "replace").strip()
         raise ToolFailed(f"Commands cannot run: {launch.explain(said, process.returncode)}")
     return hello + rest, socket.socket(fileno=descriptors[0]) if descriptors else None
-
-
-def _read(errors: IO[bytes]) -> bytes:
-    errors.seek(0)
-    return errors.read(MAX_SAID_BYTES)
 
 
 async def _heard(ours: socket.socket) -> tuple[bytes, list[int]]:

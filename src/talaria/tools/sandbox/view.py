@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def view_of(
         environment=passed_on(environment),
         has_egress=bool(settings.network),
         limits=limits or settings.limits,
-        unwanted=tuple(_unwanted(project)),
+        unwanted=(*_unwanted(project), *protected.missing_below(project)),
     )
 
 
@@ -68,10 +67,9 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _guarded(roots: Sequence[Path], protected: Protected) -> Iterator[Path]:
-    """Also our own code, where it lies in a project. A link is guarded by its folder: else another could replace it."""
-    ours = (Path(sys.prefix), Path(__file__).parents[2])
+    """A link is guarded by its folder: else another could replace it."""
     for root in roots:
-        for place in (*protected.policy_below(root), *(one for one in ours if one.is_relative_to(root))):
+        for place in protected.policy_below(root):
             yield place.parent if place.is_symlink() else place
 
 
