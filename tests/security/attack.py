@@ -35,15 +35,11 @@ from talaria.tools.sandbox.host.descendants import descendants
 
 PER_SESSION = 12
 SUBREAPER = 36
-ALL = {
+FAMILIES: Mapping[str, Sequence[Payload]] = {
     "policy": policy_edits.PAYLOADS,
     "secrets": exfiltration.PAYLOADS,
     "denial": denial.PAYLOADS,
     "browser": exfiltration.BROWSER_PAYLOADS,
-}
-FAMILIES: Mapping[str, Sequence[Payload]] = {
-    **{name: [one for one in payloads if not one.hole] for name, payloads in ALL.items()},
-    "holes": [one for payloads in ALL.values() for one in payloads if one.hole],
 }
 ENDS_BYTES = 1 << 20
 PATIENCE_S = 3.0

@@ -41,8 +41,6 @@ class Payload:
     stopped_by: Defence
     is_proven: bool = True
     """Whether it is let through once where nothing stops it, to see that it would do harm there."""
-    hole: str = ""
-    """Why it is not stopped yet."""
 
 
 def do(tool: str, /, **arguments: Any) -> Action:

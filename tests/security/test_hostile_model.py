@@ -17,7 +17,7 @@ from talaria.tools.browser.program import installed
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 150
-PARTS = {"policy": 1, "secrets": 2, "denial": 1, "browser": 1, "holes": len(FAMILIES["holes"])}
+PARTS = {"policy": 1, "secrets": 2, "denial": 1, "browser": 1}
 """Each of which is an application of its own."""
 PARTS_UNDEFENDED = {"policy": 3, "secrets": 4, "browser": 1}
 """Of these only the first is seen to succeed every time."""
@@ -45,8 +45,6 @@ def groups(*modes: Mode) -> Iterator[Any]:
 
 
 def _marks(mode: Mode, family: str, part: int) -> list[pytest.MarkDecorator]:
-    if family == "holes":
-        return [pytest.mark.xfail(strict=True, reason=FAMILIES["holes"][part].hole)]
     is_slow = family == "browser" or (mode == "undefended" and part > 0)
     return [pytest.mark.long] if is_slow else []
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -135,16 +136,27 @@ async def test_host_that_cannot_be_reached_is_told(visitor: Visitor, names: Name
 
 
 async def test_download_is_refused_and_told(visitor: Visitor, site: Site) -> None:
+    sent: list[int] = []
+
     async def file(request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=b"data", headers={"Content-Disposition": "attachment; filename=a.bin"})
+        response = web.StreamResponse(headers={"Content-Disposition": "attachment; filename=a.bin"})
+        await response.prepare(request)
+        sent.append(0)
+        with suppress(ConnectionError):
+            for _ in range(500):
+                await response.write(bytes(100_000))
+                sent[-1] += 1
+        return response
 
     site.handlers["/file"] = file
     site.pages["/"] = "<a href='/file'>Get</a>"
     opened = await visitor.open(site.url())
     said = await visitor.call("click", ref=ref(opened, "Get"))
-    assert f"[a download was refused: {site.url('/file')}]" in said + await visitor.call("snapshot")
+    await visitor.seen(f"[a download was refused: {site.url('/file')}]", said)
     with pytest.raises(ToolFailed, match="Download is starting"):
         await visitor.open(site.url("/file"))
+    assert len(sent) == 2
+    assert max(sent) < 500
 
 
 async def test_permissions_are_denied(visitor: Visitor, site: Site) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from talaria.model.errors import BadArguments, ToolFailed
+from talaria.model.errors import BadArguments, Denied, ToolFailed
 from talaria.tools.base import Tool
 from talaria.tools.builtin.located import located
 from talaria.tools.builtin.ripgrep import FAULT, arguments, executable, hit
@@ -47,7 +47,7 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
         What .gitignore leaves out, binary files and files over 4 MB are skipped.
         """
         if not await in_thread(lambda: Path(path).resolve() == Path(path)):  # as it was when it was looked at
-            raise ToolFailed(f"{path} has become a link meanwhile; it was not searched.")
+            raise Denied(f"This search_files call is refused: {path} has become a link meanwhile.")
         if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
         wanted = Wanted(
