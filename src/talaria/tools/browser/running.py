@@ -69,7 +69,7 @@ async def start() -> Running:
     found = program.installed()
     if found is None:
         raise ToolFailed("There is no Chromium on this machine; Debian and Ubuntu call its package chromium.")
-    folder = Path(await in_thread(lambda: tempfile.mkdtemp(prefix="talaria-")))
+    folder = Path(await in_thread(lambda: tempfile.mkdtemp(prefix="talaria-browser-")))
     try:
         wrapper = await in_thread(lambda: program.confined(found, folder))
         return await _started(wrapper or found, is_confined=wrapper is not None)
