@@ -7,7 +7,7 @@ count.
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -55,7 +55,7 @@ async def use(tmp_path: Path, project: Path) -> AsyncIterator[Use]:
 
 
 @asynccontextmanager
-async def bounded() -> AsyncIterator[None]:
+async def bounded() -> AsyncGenerator[None]:
     loop = asyncio.get_running_loop()
     longest, worked = 0.0, time.thread_time()
     is_over = False

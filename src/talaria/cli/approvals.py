@@ -65,4 +65,4 @@ def _line(grant: Grant) -> str:
     """Control signs in it are shown as escapes: a person decides on it."""
     until = f"until {datetime.fromtimestamp(grant.expires_at).astimezone():%Y-%m-%d}" if grant.expires_at else ""
     where = f"in session {grant.session}" if grant.session else f"in {visible(grant.cwd)} {until}"
-    return f"{grant.id[:8]}  {grant.tool}({visible(grant.what)[:SHOWN_CHARS]})  {where}".rstrip()
+    return f"{grant.id[:8]}  {grant.tool}({visible(' '.join(grant.what.split()))[:SHOWN_CHARS]})  {where}".rstrip()

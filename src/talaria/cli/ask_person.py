@@ -13,11 +13,18 @@ ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("s", "session", "a", "all"), "session"),
     **dict.fromkeys(("always",), "always"),
 }
+_ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
 _OFFERS: dict[Answer, str] = {
     "once": "[y]es, [N]o",
     "session": "[y]es, [s]ession: {covered}, [N]o",
-    "always": "[y]es, [s]ession: {covered}, always: this very one, [N]o",
+    "always": "[y]es, [s]ession: {covered}, always (30 days), [N]o",
 }
+
+
+def _meant(answer: str, question: Question) -> Answer | None:
+    """None: that is no answer to this question."""
+    meant = ANSWERS.get(answer.lower())
+    return None if meant is None or _ORDER.index(meant) > _ORDER.index(question.longest) else meant
 
 
 class TerminalPerson:
@@ -31,7 +38,7 @@ class TerminalPerson:
         reason = f"\n  (asked because {visible(question.reason)})" if question.reason else ""
         async with self._asking:
             answer = await typed(f"\n{visible(question.text)}{reason}\n  {offer}: ")
-            while (meant := ANSWERS.get(answer.lower())) is None:
+            while (meant := _meant(answer, question)) is None:
                 answer = await typed(f"  That is no answer. {offer}: ")
         return meant
 

@@ -25,7 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _leave_the_project() -> None:
     """`python -m` looks for modules in the working directory first, where anybody may have put some of ours' names."""
-    here, ours = os.getcwd(), os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH109, PTH120
+    try:
+        here = os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        sys.stderr.write("talaria: The working directory is gone: change to another.\n")
+        sys.exit(2)
+    ours = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100
     if sys.path and sys.path[0] in ("", here) and here != ours:
         del sys.path[0]
 

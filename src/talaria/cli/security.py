@@ -31,7 +31,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _level(sandbox)
     yield from _attempts(sandbox, settings)
     yield from _files(settings.home)
-    yield from _settings(settings)
+    yield from _settings(settings, sandbox.level)
 
 
 def _level(sandbox: Sandbox) -> Finding:
@@ -68,7 +68,7 @@ def _files(home: Path) -> Iterator[Finding]:
             )
 
 
-def _settings(settings: Settings) -> Iterator[Finding]:
+def _settings(settings: Settings, level: Level) -> Iterator[Finding]:
     config = settings.config
     is_asking = config.approvals.is_asking
     yield Finding(
@@ -77,8 +77,10 @@ def _settings(settings: Settings) -> Iterator[Finding]:
         "people are asked" if is_asking else "nobody is asked: approvals.mode is off",
     )
     network = config.terminal.network
-    yield Finding(
-        "network", "warn" if "*" in network else "ok", f"commands may reach {', '.join(network) or 'nothing'}"
-    )
+    if level in ("none", "container", "remote"):
+        yield Finding("network", "warn", "what commands reach is not limited by Talaria")
+    else:
+        verdict: Verdict = "warn" if "*" in network else "ok"
+        yield Finding("network", verdict, f"commands may reach {', '.join(network) or 'nothing'}")
     if os.geteuid() == 0:
         yield Finding("user", "warn", "running as root: what is not confined has every right on this machine")

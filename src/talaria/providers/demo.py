@@ -67,7 +67,8 @@ def _answer(request: Request, introduction: str) -> Assistant:
     if results:
         said = "\n\n".join(f"{result.name} says:\n{result.text}" for result in results)
         return _say(f"{said}\n\n(demo model: this is the tool's own output)")
-    asked = next((message.text for message in reversed(list(request.history)) if isinstance(message, User)), "")
+    said = (one for one in reversed(list(request.history)) if isinstance(one, User) and one.author != "host")
+    asked = next((message.text for message in said), "")
     call = _call(asked) if request.may_call else None
     if call is None:
         return _say(introduction)
@@ -77,10 +78,17 @@ def _answer(request: Request, introduction: str) -> Assistant:
 def _latest_results(request: Request) -> Sequence[ToolResult]:
     results: list[ToolResult] = []
     for message in reversed(list(request.history)):
+        if isinstance(message, User) and message.author == "host":
+            continue
         if not isinstance(message, ToolResult):
             break
         results.insert(0, message)
     return results
+
+
+def _without_full_stop(asked: str) -> str:
+    """The dot behind a sentence; not the one of a path, such as `..`."""
+    return asked[:-1] if re.search(r"\w\.$", asked) else asked
 
 
 def _call(asked: str) -> ToolCall | None:
@@ -88,9 +96,7 @@ def _call(asked: str) -> ToolCall | None:
     if used is not None:
         return ToolCall(new_call_id(), used[1], used[2] or "{}")
     for pattern, name, arguments in _PHRASES:
-        found = re.fullmatch(pattern, asked.strip().rstrip("."), re.IGNORECASE | re.DOTALL)
-        if found is None:
-            found = re.fullmatch(pattern, asked.strip(), re.IGNORECASE | re.DOTALL)
+        found = re.fullmatch(pattern, _without_full_stop(asked.strip()), re.IGNORECASE | re.DOTALL)
         if found is not None:
             return ToolCall(new_call_id(), name, msgspec.json.encode(arguments(found)).decode())
     return None

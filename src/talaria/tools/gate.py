@@ -189,5 +189,5 @@ def coverage(call: ToolCall, claim: Claim) -> Coverage:
         return Coverage(f"{claim.command}\n(in {claim.place})", ANYTHING, "any command")
     touched = "\n".join((*map(str, (*claim.writes, *claim.reads)), *claim.hosts))
     if touched:
-        return Coverage(touched, touched, "this place" if claim.writes or claim.reads else "this host")
+        return Coverage(touched, touched, "this file" if claim.writes or claim.reads else "this host")
     return Coverage(call.arguments, ANYTHING, "whatever this tool does")

@@ -63,14 +63,7 @@ class Protected:
     @property
     def names(self) -> tuple[str, ...]:
         """As a command might spell what is never read."""
-        return (
-            f"{self._home}/.env",
-            f"{self._home}/state.db",
-            "$TALARIA_HOME",
-            ".talaria/.env",
-            ".talaria/state.db",
-            "/environ",
-        )
+        return (str(self._home), "$TALARIA_HOME", ".talaria", "/environ")
 
     def is_secret(self, path: Path, spill: Path | None = None) -> bool:
         """Never to be read, let alone written. `spill` is where a session finds its own output."""

@@ -55,12 +55,14 @@ def _is_relative(program: str) -> bool:
 
 
 def matches(command: str, pattern: str, *, is_allowing: bool) -> bool:
-    """`*` stands for a word, at the end for any number of them. To allow, it must be all that happens."""
+    """`*` stands for a word, at the end for any number of them. To allow, it must be all that happens; to deny, it is
+    enough that a command in it begins so."""
     wanted = pattern.split()
     if is_allowing:
         words = simple(command)
         return command.strip() == pattern.strip() or (words is not None and _fits(words, wanted))
-    return any(_fits(_loosely(part), wanted) for part in (command, *_parts(command)))
+    beginning = wanted if wanted[-1:] == ["*"] else [*wanted, "*"]
+    return any(_fits(_loosely(part), beginning) for part in (command, *_parts(command)))
 
 
 def _parts(command: str) -> list[str]:

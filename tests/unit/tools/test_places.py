@@ -93,7 +93,7 @@ def test_change_outside_the_project_carries_a_question(
     invocation = prepared(scope, tool, path=path, **arguments)
     (real,) = invocation.effect.paths
     assert invocation.effect.kind == "writes"
-    assert invocation.question == f"{verb} {real}, which is outside the project?"
+    assert (invocation.question or "").startswith(f"{verb} {real}?\n  ")
     if leads_to is not None:
         assert str(real) == leads_to.format(tmp=tmp_path)
 

@@ -203,6 +203,11 @@ def test_a_rule_denies_a_command_wherever_it_stands(command: str) -> None:
     assert decided("terminal", running(command), deny=("terminal(git push *)",)).decision == "deny"
 
 
+def test_a_rule_denies_whatever_follows() -> None:
+    assert decided("terminal", running("curl --version"), deny=("terminal(curl)",)).decision == "deny"
+    assert decided("terminal", running("curly"), deny=("terminal(curl)",)).decision == "allow"
+
+
 def test_denied_counts_more_than_asked_and_asked_more_than_allowed() -> None:
     rule = ("read_file",)
     assert decided("read_file", reading("/x"), allow=rule, ask=rule).decision == "ask"

@@ -10,6 +10,8 @@ from talaria.model.tools import ToolSpec
 from talaria.tools.base import AfterCrash, Claim, Effect, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
 
+MAX_SHOWN_CHARS = 2_000
+
 
 class LocatedTool(msgspec.Struct, frozen=True):
     function: FunctionTool
@@ -38,8 +40,16 @@ class LocatedTool(msgspec.Struct, frozen=True):
             arguments=msgspec.structs.replace(given.arguments, path=str(path)),
             effect=Effect(self.kind, (path,)),
             claim=_claim(self.kind, path, scope),
-            question=f"{self.verb} {path}, which is outside the project?" if is_asked else None,
+            question=f"{self.verb} {path}?\n{_shown(given.arguments)}" if is_asked else None,
         )
+
+
+def _shown(arguments: msgspec.Struct) -> str:
+    """What would be written, or as much of it as a person reads."""
+    others = {name: value for name, value in msgspec.structs.asdict(arguments).items() if name != "path" and value}
+    text = str(others["content"]) if set(others) == {"content"} else msgspec.json.encode(others).decode()
+    more = f"\n  [… {len(text) - MAX_SHOWN_CHARS:,} more characters]" if len(text) > MAX_SHOWN_CHARS else ""
+    return "  " + text[:MAX_SHOWN_CHARS].replace("\n", "\n  ") + more
 
 
 def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:

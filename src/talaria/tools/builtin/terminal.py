@@ -82,7 +82,11 @@ def _about_network(terminal: FunctionTool, settings: TerminalSettings) -> Functi
     if settings.backend in ("local", "docker", "ssh"):
         return terminal
     hosts = ", ".join(settings.network)
-    reach = f"It runs in a sandbox; of the network it reaches {f'only {hosts}, by HTTP' if hosts else 'nothing'}."
+    network = f"only {hosts}, by HTTP" if hosts else "nothing"
+    reach = (
+        f"It runs in a sandbox: of the network it reaches {network}; of the files only the working directory is shared "
+        "with the other tools, /tmp and ~ are its own and thrown away."
+    )
     spec = msgspec.structs.replace(terminal.spec, description=f"{terminal.spec.description}\n{reach}")
     return msgspec.structs.replace(terminal, spec=spec)
 

@@ -15,6 +15,8 @@ from talaria.tools.sandbox.system import interpreter, system
 GIT_S = 2.0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 """Where programs are that we run ourselves: a project may bring others of the same name."""
+_NEVER = tuple(map(Path, ("/proc", "/sys", "/dev/pts", "/run", "/boot", "/etc")))
+_SYSTEM_FOLDERS = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/dev", "/bin", "/sbin", "/lib", "/lib64", "/nix")))
 PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV"})
 """Of the environment, with LC_*: none of it is a secret."""
 TOOLCHAINS = (
@@ -34,8 +36,8 @@ def view_of(
 ) -> View:
     """`home` is Talaria's own, which is never seen. Raises `ToolFailed` where the project is no place to work in."""
     person = Path.home().resolve()
-    if project == Path("/"):
-        raise ToolFailed("Commands do not run in /: it is no project, it is the whole machine.")
+    if project in _SYSTEM_FOLDERS or any(project.is_relative_to(place) for place in _NEVER):
+        raise ToolFailed(f"Commands do not run in {project}: it is no project, it belongs to the system.")
     if person.is_relative_to(project) and person != project:
         raise ToolFailed(f"Commands do not run in {project}: it is no project, it holds the whole of {person}.")
     if project.is_relative_to(home):

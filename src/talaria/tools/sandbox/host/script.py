@@ -32,7 +32,9 @@ class Calls:
         return str(answer["text"])
 
     def function(self, name: str) -> Any:
-        def called(**arguments: Any) -> str:
+        def called(*positional: Any, **arguments: Any) -> str:
+            if positional:
+                raise ToolError(f"{name} takes its parameters by name")
             return self.call(name, arguments)
 
         called.__name__ = name
