@@ -45,13 +45,21 @@ class Landlocked:
         try:
             await completed(in_thread(lambda: _make(folder)))
             own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108
-            environment = {**view.environment, **own}
-            confinement = {"reads": [*map(str, _readable(view))], "writes": [*_writable(view, folder)]}
+            readable, writable = await in_thread(lambda: (tuple(_readable(view)), tuple(_writable(view, folder))))
+            path = reachable(view.environment.get("PATH", os.defpath), (*readable, *map(Path, writable)))
+            environment = {**view.environment, **own, "PATH": path}
+            confinement = {"reads": [*map(str, readable)], "writes": [*writable]}
             launch = unwrapped(view, environment, f"{folder}/state", confinement=confinement, scratch=folder)
             async with launched(msgspec.structs.replace(launch, max_processes=view.limits.processes)) as host:
                 yield host
         finally:
             await in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def reachable(path: str, roots: tuple[Path, ...]) -> str:
+    """Of the folders in which programs are looked for: one that cannot be read would hide those behind it."""
+    folders = (folder for folder in path.split(os.pathsep) if folder)
+    return os.pathsep.join(one for one in folders if any(Path(one).is_relative_to(root) for root in roots))
 
 
 def _make(folder: str) -> None:

@@ -26,6 +26,8 @@ PACKAGE = "talaria/tools/sandbox/host"
 SHELL = "/bin/bash"
 START_S = 20.0
 END_S = 8.0
+LOST_S = 0.5
+"""For one that was lost or given up: it does not end by itself any more."""
 MAX_SAID_BYTES = 2_000
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.loop import main; main()"
@@ -140,7 +142,7 @@ async def _opened(launch: Launch, limit: ProcessLimit | None) -> AsyncGenerator[
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         let_go = ours.close
-        process = None
+        process, channel = None, None
         try:
             with theirs:
                 process = await _spawned(launch, theirs.fileno(), errors)
@@ -153,9 +155,10 @@ async def _opened(launch: Launch, limit: ProcessLimit | None) -> AsyncGenerator[
                 let_go = channel.close
                 yield LaunchedHost(channel, listener)
         finally:
+            patience_s = LOST_S if channel is not None and not channel.is_open else END_S
             let_go()
             if process is not None:
-                await completed(_ended(process))
+                await completed(_ended(process, patience_s))
 
 
 async def _spawned(launch: Launch, theirs: int, errors: _Errors) -> asyncio.subprocess.Process:
@@ -229,10 +232,10 @@ async def _readable(ours: socket.socket) -> None:
         loop.remove_reader(ours)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _ended(process: asyncio.subprocess.Process, patience_s: float) -> None:
     """It ends all that it has started when its channel closes; if not, it is made to."""
     try:
-        async with asyncio.timeout(END_S):
+        async with asyncio.timeout(patience_s):
             await process.wait()
     except TimeoutError:
         with suppress(ProcessLookupError):
