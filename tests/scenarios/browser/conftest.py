@@ -263,13 +263,25 @@ async def site() -> AsyncIterator[Site]:
         yield site
 
 
+async def _listening(canary: Canary) -> tuple[asyncio.Server, asyncio.DatagramTransport]:
+    """On one port by TCP and by UDP: somebody may have taken the latter, then on another."""
+    loop = asyncio.get_running_loop()
+    while True:
+        server = await asyncio.start_server(canary.arrive, PRIVATE)
+        canary.port = server.sockets[0].getsockname()[1]
+        try:
+            transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(canary), (PRIVATE, canary.port))
+        except OSError:
+            server.close()
+            await server.wait_closed()
+        else:
+            return server, transport
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def canary() -> AsyncIterator[Canary]:
     canary = Canary()
-    server = await asyncio.start_server(canary.arrive, PRIVATE)
-    canary.port = server.sockets[0].getsockname()[1]
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(canary), (PRIVATE, canary.port))
+    server, transport = await _listening(canary)
     yield canary
     transport.close()
     server.close()
