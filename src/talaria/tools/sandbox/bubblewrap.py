@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -10,13 +9,12 @@ from pathlib import Path
 from talaria.tools.sandbox.base import Level, View
 from talaria.tools.sandbox.host import seccomp
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, LaunchedHost, launched, settings_for
-from talaria.tools.sandbox.system import etc, interpreter, system
+from talaria.tools.sandbox.system import PYTHON, etc, interpreter, system
 from talaria.waiting import completed, in_thread
 
 BWRAP = "/usr/bin/bwrap"
 """Never looked for: a folder on PATH may hold anything."""
 ROOT = "/run/talaria"
-PYTHON = os.path.realpath(sys.executable)
 TRIAL_S = 10.0
 FOLDER = "/tmp/.talaria"  # noqa: S108  (its own /tmp)
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -17,12 +16,11 @@ from tempfile import gettempdir
 from talaria.tools.sandbox.base import Level, View
 from talaria.tools.sandbox.delivery import ARRIVAL, program
 from talaria.tools.sandbox.launching import SHELL, Launch, LaunchedHost, launched
-from talaria.tools.sandbox.system import interpreter
+from talaria.tools.sandbox.system import PYTHON, interpreter
 from talaria.waiting import completed, in_thread
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 """Never looked for: a folder on PATH may hold anything."""
-PYTHON = os.path.realpath(sys.executable)
 TRIAL_S = 10.0
 
 _SYSTEM = (

@@ -1,8 +1,12 @@
 """What every command may read: the programs and libraries of this machine, and how they are set up."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+PYTHON = os.path.realpath(sys.executable)
+"""Ours, as it is called inside of a sandbox, where no link of a virtual environment is."""
 
 _SYSTEM = ("/usr", "/opt", "/nix/store")
 _LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

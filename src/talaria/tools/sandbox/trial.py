@@ -1,7 +1,6 @@
 """Running the escape matrix in a sandbox, as a command of the model would run there."""
 
 import os
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,10 +12,10 @@ from talaria.tools.sandbox.canaries import Canaries
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.probes import Finding, judge
 from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.system import PYTHON
 from talaria.tools.sandbox.view import view_of
 from talaria.waiting import in_thread
 
-PYTHON = os.path.realpath(sys.executable)
 LIMITS = Limits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 20)
 
 
