@@ -16,9 +16,11 @@ from talaria.model.entries import Entry, MessageAdded, Noted
 from talaria.model.errors import StoreDamaged
 from talaria.model.ids import OwnerId, SessionId
 from talaria.model.messages import user
-from talaria.store.base import Cursor, Held, Inbound, Journal, NewSession, Outgoing, Owners, Sessions
+from talaria.store.base import Held, Journal, NewSession, Owners, Sessions
+from talaria.store.mail import Cursor, Inbound, Inbox, Outgoing
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.inbox import Inbox as SqliteInbox
 from talaria.store.sqlite.journal import Journal as SqliteJournal
 from talaria.store.sqlite.migrate import migrate
 from talaria.store.sqlite.owners import Owners as SqliteOwners
@@ -30,6 +32,7 @@ from talaria.testing.powercut import Disk, DiskRecorder, Operation, Written
 
 SESSIONS = [SessionId(f"session-{n}") for n in range(6)]
 MAILBOX = SessionId("mailbox")
+CHAT = "agent:main:p:dm:c"
 RECORDS = 60
 BATCHES = 60
 BATCH = 2
@@ -39,6 +42,7 @@ PADDING = "x" * 6_000
 @dataclass(frozen=True)
 class Parts:
     journal: Journal
+    inbox: Inbox
     sessions: Sessions
     owners: Owners
 
@@ -49,7 +53,7 @@ Opened = Callable[[Path, str], AbstractAsyncContextManager[Parts]]
 @asynccontextmanager
 async def full(home: Path, vfs: str) -> AsyncGenerator[Parts]:
     async with SqliteStore(home, ManualClock(), vfs=vfs) as store:
-        yield Parts(store.journal, store.sessions, store.owners)
+        yield Parts(store.journal, store.inbox, store.sessions, store.owners)
 
 
 @asynccontextmanager
@@ -64,6 +68,7 @@ async def relaxed(home: Path, vfs: str) -> AsyncGenerator[Parts]:
     async with Database(home / "state.db", prepare, vfs=vfs) as database:
         yield Parts(
             SqliteJournal(database, presence, clock),
+            SqliteInbox(database, clock),
             SqliteSessions(database, presence, clock),
             SqliteOwners(database, presence, clock),
         )
@@ -107,8 +112,9 @@ async def talk(parts: Parts, run: Run, session: SessionId, owner: OwnerId) -> No
 
 async def receive(parts: Parts, run: Run) -> None:
     for number in range(BATCHES):
-        mail = [Inbound("p", "a", "c", str(number * BATCH + n), MAILBOX, "body") for n in range(BATCH)]
-        await parts.journal.accept(mail, Cursor("p", "a", str(number + 1)))
+        session = MAILBOX if number == 0 else SessionId(f"mailbox-{number}")
+        mail = [Inbound("p", "a", "c", str(number * BATCH + n), session, "body", CHAT) for n in range(BATCH)]
+        await parts.inbox.accept(mail, Cursor("p", "a", str(number + 1)))
         run.accepted.append(len(run.operations))
 
 
@@ -138,13 +144,13 @@ async def inconsistencies(run: Run, cut: int, home: Path) -> list[str]:
                 wrong.append(f"{session}: records are out of order or half there")
             if [row.key for row in await store.outbox.rows(session)] != [f"{session}/{n}" for n in range(count)]:
                 wrong.append(f"{session}: the outbox does not match the journal")
-        cursor = int(await store.journal.cursor("p", "a") or 0)
+        cursor = int(await store.inbox.cursor("p", "a") or 0)
         if cursor < sum(at <= cut for at in run.accepted):
             wrong.append("accepted mail is lost")
-        if [mail.message_id for mail in await store.journal.pending(MAILBOX)] != [
-            str(n) for n in range(cursor * BATCH)
-        ]:
+        if [mail.message_id for mail in await store.inbox.pending(MAILBOX)] != [str(n) for n in range(cursor * BATCH)]:
             wrong.append("mail and cursor do not match")
+        if [chat.key for chat in await store.chats.of(MAILBOX)] != [CHAT][:cursor]:
+            wrong.append("mail and its chat's binding do not match")
     return wrong
 
 

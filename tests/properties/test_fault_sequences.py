@@ -41,7 +41,7 @@ from talaria.providers.route import Route
 from talaria.providers.treatment import TREATMENTS
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import Setup, Terms
 from talaria.runtime.turn import Report
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
@@ -382,13 +382,8 @@ async def live_through(drawn: Sequence[Place], means: Means, gaps: Sequence[floa
             session = LiveSession(
                 SessionId("any"),
                 row=None,
-                setup=Setup(
-                    route=route,
-                    cwd=Path(folder),
-                    home=Path(folder),
-                    limits=limits,
-                    max_attempts=means.max_attempts,
-                ),
+                setup=Setup(route=route, cwd=Path(folder), home=Path(folder)),
+                terms=Terms(limits, means.max_attempts),
                 store=store,
                 owner=await store.owners.join("test"),
                 upstream=upstream,

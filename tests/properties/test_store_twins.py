@@ -14,29 +14,26 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from talaria.model.entries import MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.model.errors import TalariaError
-from talaria.model.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId, TurnId
+from talaria.model.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
 from talaria.model.usage import Usage
+from talaria.store.access import Request
 from talaria.store.base import (
     Amount,
     BrokenRuleError,
     CallEnded,
     CallIntended,
     CallStarted,
-    Cursor,
     Held,
-    Inbound,
-    InboxDone,
-    InboxTaken,
     NewSession,
-    OutboxRow,
-    Outgoing,
     Released,
     Spent,
     Store,
     Totals,
     Write,
 )
+from talaria.store.chats import BusyMode
+from talaria.store.mail import Cursor, Inbound, InboxDone, InboxTaken, OutboxRow, OutboxState, Outgoing
 from talaria.store.memory import MemoryStore
 from talaria.store.permissions import Approval, Grant, NewApproval
 from talaria.store.sqlite.store import SqliteStore
@@ -51,6 +48,11 @@ CALLS = [CallId("call-1"), CallId("call-2")]
 PERSONS = ["ann", "bob"]
 APPROVALS = [ApprovalId(name) for name in ("7f3a01", "7f3a02", "c0de01")]
 DIGESTS = ["digest-1", "digest-2"]
+CHATS = ["telegram:dm:42", "telegram:dm:43"]
+PLATFORMS = ["telegram", "slack"]
+TARGETS = ["42", "43"]
+KEYS = "abcdef"
+STATES: list[OutboxState] = ["pending", "started", "sent", "failed", "expired"]
 GRANTS = [GrantId(name) for name in ("grant-2", "grant-1", "grant-3")]
 WORDS = ["red", "röd", "blue-green", "東京", "京", "*", '"red"', "(x)", "Red"]
 
@@ -75,7 +77,21 @@ approvals = st.sampled_from(APPROVALS)
 digests = st.sampled_from(DIGESTS)
 spans = st.sampled_from([7.0, 1e6])
 inbounds = st.builds(
-    Inbound, st.just("telegram"), st.just("bot"), st.just("42"), st.sampled_from("123456"), sessions, texts
+    Inbound,
+    st.just("telegram"),
+    st.just("bot"),
+    st.just("42"),
+    st.sampled_from("123456"),
+    sessions,
+    texts,
+    st.sampled_from(["", *CHATS]),
+)
+outgoing = st.builds(
+    Outgoing,
+    st.sampled_from(TARGETS),
+    texts,
+    st.sampled_from(KEYS),
+    st.floats(START, START + 100, allow_nan=False),
 )
 plain_writes: st.SearchStrategy[Write] = st.one_of(
     texts.map(lambda text: MessageAdded(user(text))),
@@ -89,15 +105,17 @@ plain_writes: st.SearchStrategy[Write] = st.one_of(
     st.builds(CallIntended, turns, st.builds(ToolCall, calls, st.just("x"), st.just("{}"))),
     st.builds(CallStarted, calls),
     calls.map(lambda id: CallEnded(ToolResult(id, "x", "done"))),
-    st.builds(
-        Outgoing, st.just("42"), texts, st.sampled_from("abcdef"), st.floats(START, START + 100, allow_nan=False)
-    ),
+    outgoing,
 )
 
 
 def numberless(row: OutboxRow | None) -> object:
     """The stores number rows as they like; the key says which row it is."""
-    return row and (row.session, row.key, row.body, row.state, row.attempts, row.sent_id, row.error)
+    return row and msgspec.structs.replace(row, id=OutboxId(0))
+
+
+def unnumbered(mail: Inbound) -> Inbound:
+    return msgspec.structs.replace(mail, id=InboxId(0))
 
 
 def ownerless(row: Approval | None) -> object:
@@ -124,7 +142,7 @@ class Twins(RuleBasedStateMachine):
     def open(self) -> None:
         self.runner.run(self.sqlite.__aenter__())
         for session in SESSIONS[:2]:
-            self.create(session, None, None)
+            self.create(session, None, None, PERSONS[0])
         self.join()
         self.seize(SESSIONS[0], 0)
         for id in APPROVALS[:2]:
@@ -161,9 +179,10 @@ class Twins(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
-    @rule(session=sessions, title=st.none() | titles, parent=st.none() | sessions)
-    def create(self, session: SessionId, title: str | None, parent: SessionId | None) -> None:
-        self.both(lambda store: store.sessions.create(NewSession(session, "test", title=title, parent=parent)))
+    @rule(session=sessions, title=st.none() | titles, parent=st.none() | sessions, person=persons)
+    def create(self, session: SessionId, title: str | None, parent: SessionId | None, person: str) -> None:
+        new = NewSession(session, "test", title=title, parent=parent, person=person)
+        self.both(lambda store: store.sessions.create(new))
 
     @rule(session=sessions, title=titles)
     def rename(self, session: SessionId, title: str) -> None:
@@ -177,9 +196,12 @@ class Twins(RuleBasedStateMachine):
     def delete(self, session: SessionId) -> None:
         self.both(lambda store: store.sessions.delete(session))
 
-    @rule(name=st.sampled_from(["alpha_1", "alpha", "alph", "alp", "beta", "Garden", "beta_1"]))
-    def find(self, name: str) -> None:
-        self.both(lambda store: store.sessions.find(name))
+    @rule(
+        name=st.sampled_from(["alpha_1", "alpha", "alph", "alp", "beta", "Garden", "beta_1"]),
+        person=st.none() | persons,
+    )
+    def find(self, name: str, person: str | None) -> None:
+        self.both(lambda store: store.sessions.find(name, person))
 
     @rule()
     def join(self) -> None:
@@ -202,15 +224,19 @@ class Twins(RuleBasedStateMachine):
         else:
             assert first == second
 
-    @rule(session=sessions, epoch=st.integers(1, 3))
-    def release(self, session: SessionId, epoch: int) -> None:
-        self.both(lambda store: store.journal.release(session, Epoch(epoch)))
+    @rule(session=sessions, epoch=st.integers(1, 3), leaves_mail=st.booleans())
+    def release(self, session: SessionId, epoch: int, leaves_mail: bool) -> None:
+        self.both(lambda store: store.journal.release(session, Epoch(epoch), leaves_mail=leaves_mail))
 
     @rule(batch=st.lists(inbounds, max_size=3), cursor=st.none() | st.sampled_from("123"))
     def accept(self, batch: list[Inbound], cursor: str | None) -> None:
         moved = Cursor("telegram", "bot", cursor) if cursor else None
-        self.both(lambda store: store.journal.accept(batch, moved))
-        self.both(lambda store: store.journal.cursor("telegram", "bot"))
+
+        async def accept(store: Store) -> list[Inbound | None]:
+            return [mail and unnumbered(mail) for mail in await store.inbox.accept(batch, moved)]
+
+        self.both(accept)
+        self.both(lambda store: store.inbox.cursor("telegram", "bot"))
 
     @rule(session=sessions, epoch=st.integers(1, 2), writes=st.lists(plain_writes, min_size=1, max_size=4))
     def record(self, session: SessionId, epoch: int, writes: list[Write]) -> None:
@@ -219,25 +245,107 @@ class Twins(RuleBasedStateMachine):
     @rule(session=sessions, which=st.integers(0, 2), is_taking=st.booleans())
     def handle_mail(self, session: SessionId, which: int, is_taking: bool) -> None:
         async def handle(store: Store, _: int) -> None:
-            ids = tuple(mail.id for mail in await store.journal.pending(session))[which : which + 1]
+            ids = tuple(mail.id for mail in await store.inbox.pending(session))[which : which + 1]
             write = InboxTaken(TURNS[0], ids) if is_taking else InboxDone(ids)
             await store.journal.record(session, Epoch(1), [write])
 
         first, second = self.twice(handle)
         assert first == second
 
-    @rule(limit=st.integers(1, 3))
-    def due(self, limit: int) -> None:
+    @rule(session=sessions, which=st.integers(0, 2))
+    def take_mail(self, session: SessionId, which: int) -> None:
+        async def take(store: Store) -> SessionId | None:
+            mail = await store.inbox.pending(session)
+            return await store.inbox.take(mail[which].id if which < len(mail) else InboxId(10_000))
+
+        self.both(take)
+
+    @rule(session=sessions, count=st.integers(1, 2), replies=st.lists(outgoing, max_size=2))
+    def finish_mail(self, session: SessionId, count: int, replies: list[Outgoing]) -> None:
+        async def finish(store: Store) -> None:
+            ids = [mail.id for mail in await store.inbox.pending(session)][:count]
+            await store.inbox.finish(session, ids, replies)
+
+        self.both(finish)
+
+    @rule(seconds_ago=st.sampled_from([0.0, 7.0]))
+    def prune(self, seconds_ago: float) -> None:
+        before = self.clock.now() - seconds_ago
+        self.both(lambda store: store.inbox.prune(before))
+        self.both(lambda store: store.outbox.prune(before))
+
+    @rule(key=st.sampled_from(CHATS), session=sessions, address=st.sampled_from(TARGETS))
+    def bind(self, key: str, session: SessionId, address: str) -> None:
+        self.both(lambda store: store.chats.bind(key, session, address))
+
+    @rule(key=st.sampled_from(CHATS), mode=st.sampled_from([None, "queue", "steer", "interrupt"]))
+    def set_busy_mode(self, key: str, mode: BusyMode | None) -> None:
+        self.both(lambda store: store.chats.set_busy_mode(key, mode))
+
+    @rule(platform=st.sampled_from(PLATFORMS), address=st.sampled_from(TARGETS))
+    def set_home(self, platform: str, address: str) -> None:
+        self.both(lambda store: store.chats.set_home(platform, address))
+
+    @rule(
+        platform=st.sampled_from(PLATFORMS),
+        user=st.sampled_from("123"),
+        digest=digests,
+        seconds=st.sampled_from([7.0, 1e6]),
+    )
+    def ask_to_be_let_in(self, platform: str, user: str, digest: str, seconds: float) -> None:
+        request = Request(platform, user, f"at {self.clock.now()}", digest, self.clock.now() + seconds)
+        self.both(lambda store: store.access.request(request, 2))
+
+    @rule(platform=st.sampled_from(PLATFORMS), codes=st.lists(st.sampled_from([*DIGESTS, "wrong"]), max_size=4))
+    def try_codes(self, platform: str, codes: list[str]) -> None:
+        async def try_them(store: Store) -> list[object]:
+            return [await store.access.approve(platform, code) for code in codes]
+
+        self.both(try_them)
+
+    @rule(platform=st.sampled_from(PLATFORMS), user=st.sampled_from("123"))
+    def turn_out(self, platform: str, user: str) -> None:
+        self.both(lambda store: store.access.revoke(platform, user))
+
+    @rule(address=st.sampled_from(TARGETS), limit=st.integers(1, 3))
+    def due(self, address: str, limit: int) -> None:
         async def due(store: Store) -> list[object]:
-            return [numberless(row) for row in await store.outbox.due(limit)]
+            return [numberless(row) for row in await store.outbox.due(address, limit)]
 
         self.both(due)
 
-    @rule(session=sessions, which=st.integers(0, 2), step=st.sampled_from(["start", "sent", "defer", "fail"]))
-    def deliver(self, session: SessionId, which: int, step: str) -> None:
-        async def deliver(store: Store) -> object:
-            rows = await store.outbox.rows(session)
-            row = rows[which].id if which < len(rows) else OutboxId(10_000)
+    @rule(states=st.lists(st.sampled_from(STATES), unique=True), limit=st.integers(1, 3))
+    def list_outbox(self, states: list[OutboxState], limit: int) -> None:
+        async def listed(store: Store) -> list[object]:
+            return [numberless(row) for row in await store.outbox.list(states, limit)]
+
+        self.both(listed)
+
+    @rule(session=sessions, parts=st.lists(outgoing, max_size=2))
+    def add(self, session: SessionId, parts: list[Outgoing]) -> None:
+        self.both(lambda store: store.outbox.add(session, parts))
+
+    @rule(session=sessions, draft=outgoing)
+    def begin(self, session: SessionId, draft: Outgoing) -> None:
+        async def begin(store: Store) -> object:
+            return numberless(await store.outbox.begin(session, draft))
+
+        self.both(begin)
+
+    @rule(address=st.sampled_from(TARGETS), to=st.sampled_from(TARGETS))
+    def move(self, address: str, to: str) -> None:
+        self.both(lambda store: store.outbox.move(address, to))
+
+    @rule(
+        key=st.sampled_from(KEYS),
+        steps=st.lists(st.sampled_from(["start", "sent", "defer", "fail", "expire", "retry"]), min_size=1, max_size=3),
+    )
+    def deliver(self, key: str, steps: list[str]) -> None:
+        async def deliver(store: Store) -> list[object]:
+            row = await store.outbox.find(key)
+            return [await take(store, step, row.id if row else OutboxId(10_000)) for step in steps]
+
+        async def take(store: Store, step: str, row: OutboxId) -> object:
             match step:
                 case "start":
                     return numberless(await store.outbox.start(row))
@@ -245,8 +353,12 @@ class Twins(RuleBasedStateMachine):
                     return await store.outbox.sent(row, "7")
                 case "defer":
                     return await store.outbox.defer(row, "later")
-                case _:
+                case "fail":
                     return await store.outbox.fail(row, "no")
+                case "expire":
+                    return await store.outbox.expire(row)
+                case _:
+                    return await store.outbox.retry(row, START + 200)
 
         self.both(deliver)
 
@@ -362,9 +474,9 @@ class Twins(RuleBasedStateMachine):
     def revoke(self, id: GrantId) -> None:
         self.both(lambda store: store.grants.revoke(id))
 
-    @rule(query=texts, limit=st.integers(1, 5))
-    def search(self, query: str, limit: int) -> None:
-        self.both(lambda store: store.search.search(query, limit))
+    @rule(query=texts, limit=st.integers(1, 5), person=st.none() | persons)
+    def search(self, query: str, limit: int, person: str | None) -> None:
+        self.both(lambda store: store.search.search(query, limit, person))
 
     @rule()
     def rebuild(self) -> None:
@@ -378,7 +490,15 @@ class Twins(RuleBasedStateMachine):
 async def _everything(store: Store) -> list[object]:
     seen: list[object] = [
         await store.sessions.list(),
+        [await store.sessions.list(person=person) for person in PERSONS],
         await store.journal.interrupted(),
+        await store.inbox.waiting(),
+        await store.outbox.targets(),
+        [numberless(row) for row in await store.outbox.list(STATES)],
+        [await store.chats.get(key) for key in CHATS],
+        [await store.chats.home(platform) for platform in PLATFORMS],
+        await store.access.requests(),
+        await store.access.members(),
         await store.handoffs.pending(),
         await store.spending.usage("day"),
         await store.spending.usage("model"),
@@ -392,7 +512,8 @@ async def _everything(store: Store) -> list[object]:
         seen += [
             await store.journal.entries(session),
             [await store.journal.calls(session, turn) for turn in TURNS],
-            [mail.message_id for mail in await store.journal.pending(session)],
+            [unnumbered(mail) for mail in await store.inbox.pending(session)],
+            await store.chats.of(session),
             [numberless(row) for row in await store.outbox.rows(session)],
             await store.handoffs.state(session),
             [ownerless(row) for row in await store.approvals.pending(session)],

@@ -23,7 +23,7 @@ from talaria.providers.base import WireName
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import Setup, Terms
 from talaria.runtime.turn import Report
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Write
 from talaria.store.memory import MemoryStore
@@ -108,10 +108,10 @@ class MortalJournal(JournalProxy):
         await super().record(session, epoch, writes)
         await self._impatience.feel()
 
-    async def release(self, session: SessionId, epoch: Epoch) -> bool:
+    async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         self._check()
         await self._impatience.feel()
-        is_released = await super().release(session, epoch)
+        is_released = await super().release(session, epoch, leaves_mail=leaves_mail)
         await self._impatience.feel()
         return is_released
 
@@ -227,8 +227,8 @@ class Life:
                 route=Route(self.provider.endpoint),
                 cwd=self._folder,
                 home=self._folder,
-                limits=Limits(max_rounds=4),
             ),
+            terms=Terms(Limits(max_rounds=4)),
             store=StoreProxy(self._store, journal, sessions),
             owner=owner,
             upstream=Upstream(lambda _: self.provider, self._clock),

@@ -10,18 +10,12 @@ from typing import Literal, Protocol
 import msgspec
 
 from talaria.model.entries import Entry, Recorded
-from talaria.model.ids import (
-    CallId,
-    Epoch,
-    HoldId,
-    InboxId,
-    OutboxId,
-    OwnerId,
-    SessionId,
-    TurnId,
-)
+from talaria.model.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.model.usage import NO_USAGE, Usage
+from talaria.store.access import Access
+from talaria.store.chats import Chats
+from talaria.store.mail import Inbox, InboxDone, InboxTaken, Outbox, Outgoing
 from talaria.store.permissions import Approvals, Grants
 
 
@@ -39,6 +33,8 @@ class NewSession(msgspec.Struct, frozen=True):
     """The tool schemas as JSON, built once and reused byte for byte."""
     title: str | None = None
     parent: SessionId | None = None
+    person: str = "local"
+    """Who began it."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -57,6 +53,7 @@ class Session(msgspec.Struct, frozen=True):
     usage: Usage = NO_USAGE
     preview: str = ""
     """The start of the person's first message."""
+    person: str = "local"
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -79,24 +76,6 @@ class CallStarted(msgspec.Struct, frozen=True):
 
 class CallEnded(msgspec.Struct, frozen=True):
     result: ToolResult
-
-
-class InboxTaken(msgspec.Struct, frozen=True):
-    turn: TurnId
-    ids: tuple[InboxId, ...]
-
-
-class InboxDone(msgspec.Struct, frozen=True):
-    ids: tuple[InboxId, ...]
-
-
-class Outgoing(msgspec.Struct, frozen=True):
-    """One part of a reply, to be delivered; `key` makes the delivery idempotent."""
-
-    target: str
-    body: str
-    key: str
-    expires_at: float
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -131,37 +110,7 @@ class CallRow(msgspec.Struct, frozen=True):
     result: ToolResult | None
 
 
-class Inbound(msgspec.Struct, frozen=True):
-    """A message from a platform, unique by (platform, account, chat, message_id)."""
-
-    platform: str
-    account: str
-    chat: str
-    message_id: str
-    session: SessionId
-    body: str
-    id: InboxId = InboxId(0)
-    """Given by the store."""
-
-
-class Cursor(msgspec.Struct, frozen=True):
-    """How far a platform's stream has been read; moves in the transaction that accepts its messages."""
-
-    platform: str
-    account: str
-    value: str
-
-
 class Journal(Protocol):
-    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[bool]:
-        """True for each message that was new. Only after this may the platform be told that we have them."""
-        ...
-
-    async def cursor(self, platform: str, account: str) -> str | None: ...
-    async def pending(self, session: SessionId) -> Sequence[Inbound]:
-        """Accepted and not done, oldest first."""
-        ...
-
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
         """Become the session's owner. Never takes from a living one."""
         ...
@@ -170,8 +119,11 @@ class Journal(Protocol):
         """All of `writes` or none of them. Raises `Fenced`; a `CancelledError` means that they are durable."""
         ...
 
-    async def release(self, session: SessionId, epoch: Epoch) -> bool:
-        """False: mail arrived meanwhile and the session is still yours, go on. Raises `Fenced`."""
+    async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
+        """False: mail arrived meanwhile and the session is still yours, go on. Raises `Fenced`.
+
+        `leaves_mail`: give it up all the same; another process sees to its mail.
+        """
         ...
 
     async def entries(self, session: SessionId, after: int = 0) -> Sequence[Recorded]: ...
@@ -195,12 +147,12 @@ class Owners(Protocol):
 class Sessions(Protocol):
     async def create(self, new: NewSession) -> Session: ...
     async def get(self, session: SessionId) -> Session | None: ...
-    async def find(self, name: str) -> Session:
-        """By id, by a unique beginning of it, or by title. Raises `UnknownSession`."""
+    async def find(self, name: str, person: str | None = None) -> Session:
+        """By id, by a unique beginning of it, or by title; with `person`, among theirs. Raises `UnknownSession`."""
         ...
 
-    async def list(self, limit: int = 50) -> Sequence[Session]:
-        """Newest activity first."""
+    async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
+        """Newest activity first; with `person`, only theirs."""
         ...
 
     async def latest(self, source: str) -> Session | None:
@@ -227,40 +179,6 @@ class Adoption(Protocol):
         `BrokenRuleError` if a turn in it has no end, as nobody would have its calls.
         """
         ...
-
-
-OutboxState = Literal["pending", "started", "sent", "failed", "expired"]
-
-
-class OutboxRow(msgspec.Struct, frozen=True):
-    id: OutboxId
-    session: SessionId
-    target: str
-    body: str
-    key: str
-    expires_at: float
-    state: OutboxState
-    attempts: int
-    sent_id: str | None
-    error: str
-
-
-class Outbox(Protocol):
-    async def due(self, limit: int = 100) -> Sequence[OutboxRow]:
-        """Pending and started rows in the order they were written; rows past their time become `expired` instead."""
-        ...
-
-    async def start(self, row: OutboxId) -> OutboxRow | None:
-        """Committed before the wire is touched. None: somebody else has finished it."""
-        ...
-
-    async def sent(self, row: OutboxId, sent_id: str) -> None: ...
-    async def defer(self, row: OutboxId, error: str) -> None:
-        """The wire surely did not take it: back to pending."""
-        ...
-
-    async def fail(self, row: OutboxId, error: str) -> None: ...
-    async def rows(self, session: SessionId) -> Sequence[OutboxRow]: ...
 
 
 HandoffStage = Literal["pending", "running", "completed", "failed"]
@@ -351,8 +269,8 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Search(Protocol):
-    async def search(self, query: str, limit: int = 20) -> Sequence[Hit]:
-        """Messages that contain all words of the query, newest first."""
+    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[Hit]:
+        """Messages that contain all words of the query, newest first; with `person`, only of their sessions."""
         ...
 
     async def rebuild(self) -> int:
@@ -361,8 +279,18 @@ class Search(Protocol):
 
 
 class Store(Protocol):
+    async def version(self) -> int:
+        """Another number whenever another process has committed something; quick enough to ask ten times a second."""
+        ...
+
     @property
     def journal(self) -> Journal: ...
+    @property
+    def inbox(self) -> Inbox: ...
+    @property
+    def chats(self) -> Chats: ...
+    @property
+    def access(self) -> Access: ...
     @property
     def owners(self) -> Owners: ...
     @property

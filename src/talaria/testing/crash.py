@@ -7,20 +7,26 @@ trace, from which the next plans are made. The product itself has no failpoints.
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.ids import Epoch, OwnerId, SessionId
+from talaria.model.ids import Epoch, InboxId, OutboxId, OwnerId, SessionId
 from talaria.model.messages import Assistant
 from talaria.model.secret import Secret
+from talaria.platforms.base import Address, Batch, Capabilities, Outbound, Platform, SentId
 from talaria.providers.base import Delta, Endpoint, Provider, Request
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Store, Write
+from talaria.store.chats import Chats
+from talaria.store.mail import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.proxies import JournalProxy, StoreProxy
+from talaria.testing.proxies import ChatsProxy, InboxProxy, JournalProxy, OutboxProxy, StoreProxy
+
+T = TypeVar("T")
 
 
 class Moment(msgspec.Struct, frozen=True, order=True):
@@ -55,6 +61,12 @@ class CrashPoints:
         if self._fatal == Moment(name, self._reached[name]):
             os.kill(os.getpid(), signal.SIGKILL)
 
+    async def around(self, name: str, commit: Awaitable[T]) -> T:
+        self.reach(f"before {name}")
+        outcome = await commit
+        self.reach(f"after {name}")
+        return outcome
+
 
 def moments(trace: Sequence[str]) -> list[Moment]:
     """Every moment of a traced run, in its order."""
@@ -74,22 +86,65 @@ class CrashingJournal(JournalProxy):
         self._points = points
 
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
-        self._points.reach("before seize")
-        epoch = await self.journal.seize(session, owner)
-        self._points.reach("after seize")
-        return epoch
+        return await self._points.around("seize", super().seize(session, owner))
 
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
         what = "+".join(dict.fromkeys(type(write).__name__ for write in writes))
-        self._points.reach(f"before record {what}")
-        await self.journal.record(session, epoch, writes)
-        self._points.reach(f"after record {what}")
+        await self._points.around(f"record {what}", super().record(session, epoch, writes))
 
-    async def release(self, session: SessionId, epoch: Epoch) -> bool:
-        self._points.reach("before release")
-        is_released = await self.journal.release(session, epoch)
-        self._points.reach("after release")
-        return is_released
+    async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
+        return await self._points.around("release", super().release(session, epoch, leaves_mail=leaves_mail))
+
+
+class CrashingInbox(InboxProxy):
+    def __init__(self, inbox: Inbox, points: CrashPoints) -> None:
+        super().__init__(inbox)
+        self._points = points
+
+    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[Inbound | None]:
+        return await self._points.around("accept", super().accept(inbounds, cursor))
+
+    async def take(self, id: InboxId) -> SessionId | None:
+        return await self._points.around("take", super().take(id))
+
+    async def finish(self, session: SessionId, ids: Sequence[InboxId], replies: Sequence[Outgoing] = ()) -> None:
+        await self._points.around("finish", super().finish(session, ids, replies))
+
+
+class CrashingOutbox(OutboxProxy):
+    def __init__(self, outbox: Outbox, points: CrashPoints) -> None:
+        super().__init__(outbox)
+        self._points = points
+
+    async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
+        await self._points.around("add", super().add(session, outgoing))
+
+    async def begin(self, session: SessionId, draft: Outgoing) -> OutboxRow | None:
+        return await self._points.around("begin", super().begin(session, draft))
+
+    async def start(self, row: OutboxId) -> OutboxRow | None:
+        return await self._points.around("start", super().start(row))
+
+    async def sent(self, row: OutboxId, sent_id: str) -> None:
+        await self._points.around("sent", super().sent(row, sent_id))
+
+    async def defer(self, row: OutboxId, error: str) -> None:
+        await self._points.around("defer", super().defer(row, error))
+
+    async def fail(self, row: OutboxId, error: str) -> None:
+        await self._points.around("fail", super().fail(row, error))
+
+    async def expire(self, row: OutboxId) -> None:
+        await self._points.around("expire", super().expire(row))
+
+
+class CrashingChats(ChatsProxy):
+    def __init__(self, chats: Chats, points: CrashPoints) -> None:
+        super().__init__(chats)
+        self._points = points
+
+    async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
+        return await self._points.around("bind", super().bind(key, session, address))
 
 
 class CrashingSessions:
@@ -105,25 +160,68 @@ class CrashingSessions:
         self.fork = sessions.fork
 
     async def create(self, new: NewSession) -> Session:
-        self._points.reach("before create")
-        session = await self._sessions.create(new)
-        self._points.reach("after create")
-        return session
+        return await self._points.around("create", self._sessions.create(new))
 
 
 def crashing_store(
-    points: CrashPoints, change: Callable[[Journal], Journal] = lambda journal: journal
+    points: CrashPoints,
+    change: Callable[[Journal], Journal] = lambda journal: journal,
+    change_outbox: Callable[[Outbox], Outbox] = lambda outbox: outbox,
 ) -> Callable[[Path, Clock], AbstractAsyncContextManager[Store]]:
-    """For `open_application(open_store=…)`. `change` stands closest to the real journal, below the crash points."""
+    """For `open_application(open_store=…)`. The changes stand closest to the real ports, below the crash points."""
 
     @asynccontextmanager
     async def open_store(home: Path, clock: Clock) -> AsyncGenerator[Store]:
         async with SqliteStore(home, clock) as store:
             yield StoreProxy(
-                store, CrashingJournal(change(store.journal), points), CrashingSessions(store.sessions, points)
+                store,
+                CrashingJournal(change(store.journal), points),
+                CrashingSessions(store.sessions, points),
+                inbox=CrashingInbox(store.inbox, points),
+                outbox=CrashingOutbox(change_outbox(store.outbox), points),
+                chats=CrashingChats(store.chats, points),
             )
 
     return open_store
+
+
+class CrashingPlatform:
+    """Every call that a chat service remembers has a moment before and a moment after it."""
+
+    def __init__(self, platform: Platform, points: CrashPoints) -> None:
+        self._platform = platform
+        self._points = points
+        self.receive = platform.receive
+        self.show_typing = platform.show_typing
+        self.react = platform.react
+        self.answer = platform.answer
+        self.fetch = platform.fetch
+        self.create_thread = platform.create_thread
+        self.offer_commands = platform.offer_commands
+
+    @property
+    def name(self) -> str:
+        return self._platform.name
+
+    @property
+    def account(self) -> str:
+        return self._platform.account
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._platform.capabilities
+
+    async def acknowledge(self, batch: Batch) -> None:
+        await self._points.around("acknowledge", self._platform.acknowledge(batch))
+
+    async def send(self, message: Outbound) -> SentId:
+        return await self._points.around("send", self._platform.send(message))
+
+    async def edit(self, sent: SentId, message: Outbound) -> None:
+        await self._points.around("edit", self._platform.edit(sent, message))
+
+    async def delete(self, sent: SentId, where: Address) -> None:
+        await self._points.around("delete", self._platform.delete(sent, where))
 
 
 class CrashingProvider:

@@ -72,7 +72,9 @@ class _Vfs(apsw.VFS):
         super().__init__(name, "")
         self._operations = operations
 
-    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "_File":  # noqa: N802
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        if name is None:  # a temporary file, which nobody looks for after a power cut
+            return apsw.VFSFile("", name, flags)
         return _File(name, flags, self._operations)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
@@ -83,9 +85,9 @@ class _Vfs(apsw.VFS):
 class _File(apsw.VFSFile):
     """Shared memory is passed through by apsw itself; a power cut loses it whole."""
 
-    def __init__(self, name: str | apsw.URIFilename | None, flags: list[int], operations: list[Operation]) -> None:
+    def __init__(self, name: str | apsw.URIFilename, flags: list[int], operations: list[Operation]) -> None:
         super().__init__("", name, flags)
-        self._name = Path(name.filename() if isinstance(name, apsw.URIFilename) else name or "").name
+        self._name = Path(name.filename() if isinstance(name, apsw.URIFilename) else name).name
         self._operations = operations
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802

@@ -4,7 +4,7 @@ import pytest
 
 from talaria.model.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.model.errors import Fenced
-from talaria.model.ids import CallId, Epoch, InboxId, OwnerId, SessionId, TurnId
+from talaria.model.ids import CallId, Epoch, OwnerId, SessionId, TurnId
 from talaria.model.messages import Assistant, Image, Text, Thinking, ToolCall, ToolResult, User, user
 from talaria.model.usage import Usage
 from talaria.store.base import (
@@ -13,16 +13,12 @@ from talaria.store.base import (
     CallIntended,
     CallRow,
     CallStarted,
-    Cursor,
     Held,
-    Inbound,
-    InboxDone,
-    InboxTaken,
     NewSession,
-    Outgoing,
     Store,
     Write,
 )
+from talaria.store.mail import Inbound, InboxDone, InboxTaken, Outgoing
 from talaria.testing.clock import ManualClock
 
 TURN = TurnId("turn-1")
@@ -31,8 +27,8 @@ STARTED = TurnStarted(TURN, "terminal")
 ENDED = TurnEnded(TURN, "completed")
 
 
-def inbound(message_id: str, session: str = "session-1", *, chat: str = "42") -> Inbound:
-    return Inbound("telegram", "bot", chat, message_id, SessionId(session), f"body of {message_id}")
+def inbound(message_id: str) -> Inbound:
+    return Inbound("telegram", "bot", "42", message_id, SessionId("session-1"), f"body of {message_id}")
 
 
 def call(id: str) -> ToolCall:
@@ -49,10 +45,6 @@ async def entries(store: Store, session: SessionId) -> list[Entry]:
 
 async def states(store: Store, session: SessionId) -> list[tuple[str, str]]:
     return [(row.call.id, row.state) for row in await store.journal.calls(session, TURN)]
-
-
-async def bodies(store: Store, session: SessionId) -> list[str]:
-    return [mail.message_id for mail in await store.journal.pending(session)]
 
 
 async def test_entries_come_back_in_order_with_their_time(
@@ -97,8 +89,8 @@ async def test_every_kind_of_message_survives_unchanged(store: Store, session: S
 async def test_nothing_of_a_record_is_applied_when_one_write_breaks_a_rule(
     store: Store, session: SessionId, epoch: Epoch
 ) -> None:
-    await store.journal.accept([inbound("1")])
-    (mail,) = await store.journal.pending(session)
+    await store.inbox.accept([inbound("1")])
+    (mail,) = await store.inbox.pending(session)
     before = await store.sessions.get(session)
 
     with pytest.raises(BrokenRuleError):
@@ -211,80 +203,27 @@ async def test_turn_that_is_not_open_cannot_end(store: Store, session: SessionId
         await store.journal.record(session, epoch, [ENDED])
 
 
-async def test_message_is_accepted_once(store: Store) -> None:
-    assert list(await store.journal.accept([inbound("1"), inbound("2"), inbound("1")])) == [True, True, False]
-    assert list(await store.journal.accept([inbound("2"), inbound("3"), inbound("2", chat="7")])) == [False, True, True]
-
-
-async def test_message_stays_known_after_it_is_done(store: Store, session: SessionId, epoch: Epoch) -> None:
-    await store.journal.accept([inbound("1")])
-    (mail,) = await store.journal.pending(session)
-    await store.journal.record(session, epoch, [InboxTaken(TURN, (mail.id,)), InboxDone((mail.id,))])
-
-    assert list(await store.journal.accept([inbound("1")])) == [False]
-
-
-async def test_cursor_moves_with_the_messages_it_stands_behind(store: Store) -> None:
-    assert await store.journal.cursor("telegram", "bot") is None
-
-    await store.journal.accept([inbound("1")], Cursor("telegram", "bot", "10"))
-    assert await store.journal.cursor("telegram", "bot") == "10"
-
-    await store.journal.accept([], Cursor("telegram", "bot", "11"))
-    assert await store.journal.cursor("telegram", "bot") == "11"
-    assert await store.journal.cursor("telegram", "another bot") is None
-
-
-async def test_pending_mail_is_oldest_first_and_only_the_sessions_own(store: Store, session: SessionId) -> None:
-    await store.journal.accept([inbound("2"), inbound("1"), inbound("3", "another")])
-
-    assert await bodies(store, session) == ["2", "1"]
-    assert await bodies(store, SessionId("another")) == ["3"]
-
-
-async def test_mail_may_arrive_before_its_session_exists(store: Store) -> None:
-    await store.journal.accept([inbound("1", "later")])
-    await store.sessions.create(NewSession(SessionId("later"), "telegram"))
-
-    assert await bodies(store, SessionId("later")) == ["1"]
-
-
-async def test_mail_is_pending_until_done(store: Store, session: SessionId, epoch: Epoch) -> None:
-    await store.journal.accept([inbound("1"), inbound("2")])
-    first, second = await store.journal.pending(session)
-
-    await store.journal.record(session, epoch, [STARTED, InboxTaken(TURN, (first.id, second.id))])
-    assert await bodies(store, session) == ["1", "2"]
-
-    await store.journal.record(session, epoch, [ENDED, InboxDone((first.id,))])
-    assert await bodies(store, session) == ["2"]
-
-
-async def test_mail_refuses_to_be_taken_twice_done_untaken_or_by_another_session(
-    store: Store, session: SessionId, epoch: Epoch
-) -> None:
-    await store.journal.accept([inbound("1"), inbound("2", "another")])
-    (mine,) = await store.journal.pending(session)
-    (foreign,) = await store.journal.pending(SessionId("another"))
-
-    for writes in ([InboxDone((mine.id,))], [InboxTaken(TURN, (foreign.id,))], [InboxTaken(TURN, (InboxId(999),))]):
-        with pytest.raises(BrokenRuleError):
-            await store.journal.record(session, epoch, writes)
-    await store.journal.record(session, epoch, [InboxTaken(TURN, (mine.id,))])
-    with pytest.raises(BrokenRuleError):
-        await store.journal.record(session, epoch, [InboxTaken(TURN, (mine.id,))])
-
-
 async def test_release_says_no_while_mail_waits_and_the_session_stays_ours(
     store: Store, session: SessionId, epoch: Epoch
 ) -> None:
-    await store.journal.accept([inbound("1")])
+    await store.inbox.accept([inbound("1")])
 
     assert await store.journal.release(session, epoch) is False
 
-    (mail,) = await store.journal.pending(session)
+    (mail,) = await store.inbox.pending(session)
     await store.journal.record(session, epoch, [InboxTaken(TURN, (mail.id,)), InboxDone((mail.id,))])
     assert await store.journal.release(session, epoch) is True
+
+
+async def test_session_may_be_given_up_although_mail_waits(
+    store: Store, session: SessionId, epoch: Epoch, owner: OwnerId
+) -> None:
+    await store.inbox.accept([inbound("1")])
+
+    assert await store.journal.release(session, epoch, leaves_mail=True) is True
+
+    assert [mail.message_id for mail in await store.inbox.pending(session)] == ["1"]
+    assert await store.journal.seize(session, owner) == epoch + 1
 
 
 async def test_released_session_takes_no_more_writes(store: Store, session: SessionId, epoch: Epoch) -> None:
@@ -292,8 +231,9 @@ async def test_released_session_takes_no_more_writes(store: Store, session: Sess
 
     with pytest.raises(Fenced):
         await store.journal.record(session, epoch, [Noted("late")])
-    with pytest.raises(Fenced):
-        await store.journal.release(session, epoch)
+    for leaves_mail in (False, True):
+        with pytest.raises(Fenced):
+            await store.journal.release(session, epoch, leaves_mail=leaves_mail)
 
 
 async def test_turn_without_end_is_interrupted_once_its_owner_is_gone(
@@ -340,6 +280,5 @@ async def test_unknown_session_has_an_empty_journal(store: Store) -> None:
 
     assert await store.journal.entries(nobody) == []
     assert await store.journal.calls(nobody, TURN) == []
-    assert await store.journal.pending(nobody) == []
     with pytest.raises(Fenced):
         await store.journal.record(nobody, Epoch(1), [Noted("x")])

@@ -191,6 +191,24 @@ async def test_deleted_session_is_not_found_and_does_not_use_up_the_limit(store:
     assert [hit.snippet for hit in await store.search.search("needle", limit=1)] == ["needle that stays"]
 
 
+async def test_search_of_one_person_finds_only_theirs_and_others_do_not_use_up_the_limit(store: Store) -> None:
+    owner = await store.owners.join("test")
+    for person in ("ann", "bob"):
+        mine = SessionId(f"of {person}")
+        await store.sessions.create(NewSession(mine, "test", person=person))
+        epoch = await store.journal.seize(mine, owner)
+        assert isinstance(epoch, int)
+        await store.journal.record(mine, epoch, [MessageAdded(user(f"{person}'s needle {n}")) for n in range(9)])
+
+    assert [hit.snippet for hit in await store.search.search("needle", 2, "ann")] == [
+        "ann's needle 8",
+        "ann's needle 7",
+    ]
+    assert len(await store.search.search("needle", person="ann")) == 9
+    assert await store.search.search("needle", person="nobody") == []
+    assert len(await store.search.search("needle")) == 18
+
+
 async def test_session_deleted_before_it_was_ever_indexed_is_not_found(store: Store, session: SessionId) -> None:
     owner = await store.owners.join("test")
     epoch = await store.journal.seize(session, owner)

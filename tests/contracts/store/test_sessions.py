@@ -9,12 +9,11 @@ from talaria.store.base import (
     BrokenRuleError,
     CallIntended,
     Held,
-    Inbound,
     NewSession,
-    Outgoing,
     Session,
     Store,
 )
+from talaria.store.mail import Inbound, Outgoing
 from talaria.testing.clock import ManualClock
 
 
@@ -41,7 +40,15 @@ async def seen(store: Store, session: SessionId) -> Session:
 async def test_new_session_is_kept_as_it_was_given(store: Store, clock: ManualClock) -> None:
     await store.sessions.create(NewSession(SessionId("mother"), "cli"))
     new = NewSession(
-        SessionId("child"), "telegram", "gpt", "/work", "You are…", '[{"name":"x"}]', "A title", SessionId("mother")
+        id=SessionId("child"),
+        source="telegram",
+        model="gpt",
+        cwd="/work",
+        system_prompt="You are…",
+        tools='[{"name":"x"}]',
+        title="A title",
+        parent=SessionId("mother"),
+        person="telegram:42",
     )
 
     created = await store.sessions.create(new)
@@ -59,8 +66,13 @@ async def test_new_session_is_kept_as_it_was_given(store: Store, clock: ManualCl
         updated_at=clock.now(),
         open_turn=None,
         message_count=0,
+        person="telegram:42",
     )
     assert await store.sessions.get(new.id) == created
+
+
+async def test_person_at_the_terminal_is_local(store: Store, session: SessionId) -> None:
+    assert (await seen(store, session)).person == "local"
 
 
 async def test_unknown_session_is_none(store: Store) -> None:
@@ -88,6 +100,28 @@ async def test_list_shows_newest_activity_first_up_to_the_limit(
 
     assert [found.id for found in await store.sessions.list()] == ["session-1", "session-3", "session-2"]
     assert [found.id for found in await store.sessions.list(limit=2)] == ["session-1", "session-3"]
+
+
+async def test_list_of_one_person_shows_only_theirs(store: Store, clock: ManualClock) -> None:
+    for name, person in (("s-1", "ann"), ("s-2", "bob"), ("s-3", "ann"), ("s-4", "ann")):
+        clock.advance(1)
+        await store.sessions.create(NewSession(SessionId(name), "test", person=person))
+
+    assert [found.id for found in await store.sessions.list(person="ann")] == ["s-4", "s-3", "s-1"]
+    assert [found.id for found in await store.sessions.list(2, "ann")] == ["s-4", "s-3"]
+    assert await store.sessions.list(person="nobody") == []
+    assert len(await store.sessions.list()) == 4
+
+
+async def test_find_among_those_of_one_person(store: Store) -> None:
+    for name, title, person in (("2026_a", "Garden", "ann"), ("2026_b", "House", "bob")):
+        await store.sessions.create(NewSession(SessionId(name), "test", title=title, person=person))
+
+    for name in ("2026_a", "2026", "Garden"):
+        assert (await store.sessions.find(name, "ann")).id == "2026_a"
+    for name in ("2026_b", "House"):
+        with pytest.raises(UnknownSession):
+            await store.sessions.find(name, "ann")
 
 
 async def test_find_by_id_by_its_beginning_and_by_title(store: Store) -> None:
@@ -175,7 +209,7 @@ async def test_unknown_session_cannot_be_renamed_deleted_or_forked(store: Store)
 async def test_delete_removes_all_that_belongs_to_the_session(
     store: Store, session: SessionId, epoch: Epoch, owner: OwnerId
 ) -> None:
-    await store.journal.accept([Inbound("telegram", "bot", "42", "1", session, "mail")])
+    await store.inbox.accept([Inbound("telegram", "bot", "42", "1", session, "mail")])
     await store.journal.record(
         session,
         epoch,
@@ -195,10 +229,10 @@ async def test_delete_removes_all_that_belongs_to_the_session(
     assert await store.sessions.list() == []
     assert await store.journal.entries(session) == []
     assert await store.journal.calls(session, turn("turn-1")) == []
-    assert await store.journal.pending(session) == []
+    assert await store.inbox.pending(session) == []
     assert await store.journal.interrupted() == []
     assert await store.outbox.rows(session) == []
-    assert await store.outbox.due() == []
+    assert await store.outbox.targets() == []
     assert await store.search.search("needle") == []
     assert await store.handoffs.state(session) is None
     with pytest.raises(Fenced):
@@ -274,6 +308,12 @@ async def test_fork_copies_the_journal_up_to_the_last_ended_turn(
     assert (copy.open_turn, copy.message_count, copy.usage) == (None, 4, Usage(3, 3))
     assert copy.preview == "first"
     assert await store.sessions.get(copy.id) == copy
+
+
+async def test_fork_belongs_to_the_same_person(store: Store) -> None:
+    await store.sessions.create(NewSession(SessionId("mother"), "test", person="ann"))
+
+    assert (await store.sessions.fork(SessionId("mother"), SessionId("copy"))).person == "ann"
 
 
 async def test_fork_goes_its_own_way(store: Store, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:

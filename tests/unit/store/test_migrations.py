@@ -188,3 +188,25 @@ async def test_damaged_entry_does_not_keep_an_old_file_from_being_opened(home: P
 
     async with SqliteStore(home, clock) as store:
         assert [line.usage for line in await store.spending.usage("session")] == [Usage(10)]
+
+
+async def test_conversations_and_mail_from_before_platforms_are_kept(home: Path, clock: ManualClock) -> None:
+    write_schema_1(home / "state.db", [row("one", 1, AT, MessageAdded(user("hello")))])
+    connection = cast("Connection", apsw.Connection(str(home / "state.db")))
+    connection.execute(
+        "INSERT INTO inbox (platform, account, chat, message_id, session, body, received_at)"
+        " VALUES ('telegram', 'bot', '42', '1', 'one', 'mail', 0);"
+        "INSERT INTO outbox (session, target, body, key, created_at, expires_at)"
+        " VALUES ('one', 'telegram:42', 'reply', 'key', 1, 2)"
+    )
+    connection.close()
+
+    async with SqliteStore(home, clock) as store:
+        assert [(session.id, session.person) for session in await store.sessions.list(person="local")] == [
+            ("one", "local")
+        ]
+        assert [(mail.message_id, mail.key, mail.state) for mail in await store.inbox.pending(SessionId("one"))] == [
+            ("1", "", "new")
+        ]
+        (due,) = await store.outbox.due("telegram:42")
+        assert (due.body, due.created_at, due.started_at) == ("reply", 1.0, None)

@@ -10,7 +10,7 @@ from talaria.model.clock import Clock
 from talaria.model.compaction import Compacted
 from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
 from talaria.model.errors import Fenced
-from talaria.model.ids import CallId, Epoch, InboxId, OutboxId, OwnerId, SessionId, TurnId
+from talaria.model.ids import CallId, Epoch, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolResult
 from talaria.store.base import (
     BrokenRuleError,
@@ -19,40 +19,24 @@ from talaria.store.base import (
     CallRow,
     CallStarted,
     CallState,
-    Cursor,
     Held,
-    Inbound,
-    InboxDone,
-    InboxTaken,
-    OutboxRow,
-    Outgoing,
     Released,
     Session,
     Spent,
     Write,
 )
 from talaria.store.excerpts import preview
+from talaria.store.mail import InboxDone, InboxTaken, Outgoing
+from talaria.store.memory import inbox
+from talaria.store.memory.outbox import post
 from talaria.store.memory.spending import apply as apply_spending
-from talaria.store.memory.tables import InboxRow, Memory, SessionRow, Tables
+from talaria.store.memory.tables import Memory, SessionRow, Tables
 
 
 class Journal:
     def __init__(self, memory: Memory, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
-
-    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[bool]:
-        with self._memory.transaction() as tables:
-            fresh = [_insert_inbound(tables, inbound) for inbound in inbounds]
-            if cursor is not None:
-                tables.cursors[cursor.platform, cursor.account] = cursor.value
-        return fresh
-
-    async def cursor(self, platform: str, account: str) -> str | None:
-        return self._memory.tables.cursors.get((platform, account))
-
-    async def pending(self, session: SessionId) -> Sequence[Inbound]:
-        return _waiting(self._memory.tables, session)
 
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
         with self._memory.transaction() as tables:
@@ -70,10 +54,10 @@ class Journal:
             for write in writes:
                 _apply(tables, session, write, now)
 
-    async def release(self, session: SessionId, epoch: Epoch) -> bool:
+    async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         with self._memory.transaction() as tables:
             _check_epoch(tables, session, epoch)
-            if _waiting(tables, session):
+            if not leaves_mail and inbox.waiting(tables, session):
                 return False
             tables.sessions[session] = replace(tables.row(session), owner=None)
         return True
@@ -98,20 +82,6 @@ def _activity(session: Session) -> tuple[float, SessionId]:
     return session.updated_at, session.id
 
 
-def _insert_inbound(tables: Tables, inbound: Inbound) -> bool:
-    key = (inbound.platform, inbound.account, inbound.chat, inbound.message_id)
-    if key in tables.inbox:
-        return False
-    tables.inbox[key] = InboxRow(msgspec.structs.replace(inbound, id=InboxId(tables.next_id())))
-    return True
-
-
-def _waiting(tables: Tables, session: SessionId) -> list[Inbound]:
-    return [
-        row.inbound for row in tables.inbox.values() if row.inbound.session == session and row.state in ("new", "taken")
-    ]
-
-
 def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
     row = tables.sessions.get(session)
     if row is None or row.owner is None or row.epoch != epoch:
@@ -128,12 +98,12 @@ def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None
             _move_call(tables, session, call_id, ("intent",), "started", None)
         case CallEnded(result):
             _move_call(tables, session, result.call_id, ("intent", "started"), "done", result)
-        case InboxTaken(_, ids):
-            _move_inbounds(tables, session, ids, "new", "taken")
+        case InboxTaken(turn, ids):
+            inbox.move(tables, session, ids, "new", "taken", turn)
         case InboxDone(ids):
-            _move_inbounds(tables, session, ids, "taken", "done")
+            inbox.move(tables, session, ids, "taken", "done")
         case Outgoing():
-            _post(tables, session, write)
+            post(tables, session, write, now)
         case Spent() | Released():
             apply_spending(tables, session, write, now)
         case _:
@@ -161,28 +131,6 @@ def _move_call(
         raise BrokenRuleError(f"call {id} is not at {' or '.join(leaving)}")
     moved = msgspec.structs.replace(row.calls[place], state=state, result=result)
     tables.sessions[session] = replace(row, calls=(*row.calls[:place], moved, *row.calls[place + 1 :]))
-
-
-def _move_inbounds(tables: Tables, session: SessionId, ids: Sequence[InboxId], leaving: str, state: str) -> None:
-    for id in ids:
-        _move_inbound(tables, session, id, leaving, state)
-
-
-def _move_inbound(tables: Tables, session: SessionId, id: InboxId, leaving: str, state: str) -> None:
-    for key, row in tables.inbox.items():
-        if row.inbound.id == id and row.inbound.session == session and row.state == leaving:
-            tables.inbox[key] = replace(row, state=state)
-            return
-    raise BrokenRuleError(f"inbox row {id} is not {leaving}")
-
-
-def _post(tables: Tables, session: SessionId, part: Outgoing) -> None:
-    if any(row.key == part.key for row in tables.outbox.values()):
-        raise BrokenRuleError(f"outbox key {part.key} is there already")
-    id = OutboxId(tables.next_id())
-    tables.outbox[id] = OutboxRow(
-        id, session, part.target, part.body, part.key, part.expires_at, "pending", 0, None, ""
-    )
 
 
 def append(tables: Tables, session: SessionId, entry: Entry, now: float) -> None:

@@ -6,8 +6,11 @@ import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.ids import OutboxId, SessionId
-from talaria.store.base import BrokenRuleError, OutboxRow
+from talaria.store.base import BrokenRuleError
+from talaria.store.mail import OutboxRow, OutboxState, Outgoing
 from talaria.store.memory.tables import Memory, Tables
+
+_DUE: tuple[OutboxState, ...] = ("pending", "started")
 
 
 class Outbox:
@@ -15,46 +18,140 @@ class Outbox:
         self._memory = memory
         self._clock = clock
 
-    async def due(self, limit: int = 100) -> Sequence[OutboxRow]:
+    async def targets(self) -> Sequence[str]:
+        return list(dict.fromkeys(row.target for row in _due(self._memory.tables)))
+
+    async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
+        return [row for row in _due(self._memory.tables) if row.target == target][:limit]
+
+    async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
         with self._memory.transaction() as tables:
+            for part in outgoing:
+                post(tables, session, part, self._clock.now())
+
+    async def begin(self, session: SessionId, draft: Outgoing) -> OutboxRow | None:
+        with self._memory.transaction() as tables:
+            if _of_key(tables, draft.key) is not None:
+                return None
             now = self._clock.now()
-            for row in _open(tables):
-                if row.expires_at <= now:
-                    late = msgspec.structs.replace(row, state="expired", error="not delivered in time")
-                    tables.outbox[row.id] = late
-        return _open(tables)[:limit]
+            new = _new(tables, session, draft, now)
+            return _put(tables, msgspec.structs.replace(new, state="started", attempts=1, started_at=now))
 
     async def start(self, row: OutboxId) -> OutboxRow | None:
         with self._memory.transaction() as tables:
-            found = next((known for known in _open(tables) if known.id == row), None)
-            if found is None:
+            found = tables.outbox.get(row)
+            if found is None or found.state not in _DUE:
                 return None
-            started = msgspec.structs.replace(found, state="started", attempts=found.attempts + 1)
-            tables.outbox[row] = started
-        return started
+            tables.reworded -= {row}
+            began = self._clock.now() if found.started_at is None else found.started_at
+            attempts = found.attempts + 1
+            return _put(tables, msgspec.structs.replace(found, state="started", attempts=attempts, started_at=began))
 
     async def sent(self, row: OutboxId, sent_id: str) -> None:
-        self._replace(msgspec.structs.replace(self._started(row), state="sent", sent_id=sent_id, error=""))
+        with self._memory.transaction() as tables:
+            found = msgspec.structs.replace(_at(tables, row, ("started",)), sent_id=sent_id, error="")
+            if row in tables.reworded:
+                tables.reworded -= {row}
+                _put(tables, msgspec.structs.replace(found, state="pending", attempts=0))
+            else:
+                _put(tables, msgspec.structs.replace(found, state="sent"))
 
     async def defer(self, row: OutboxId, error: str) -> None:
-        self._replace(msgspec.structs.replace(self._started(row), state="pending", error=error))
+        self._leave(row, ("started",), "pending", error)
 
     async def fail(self, row: OutboxId, error: str) -> None:
-        self._replace(msgspec.structs.replace(self._started(row), state="failed", error=error))
+        self._leave(row, _DUE, "failed", error)
+
+    async def expire(self, row: OutboxId) -> None:
+        self._leave(row, _DUE, "expired", "not delivered in time")
+
+    def _leave(self, row: OutboxId, leaving: tuple[OutboxState, ...], state: OutboxState, error: str) -> None:
+        with self._memory.transaction() as tables:
+            _put(tables, msgspec.structs.replace(_at(tables, row, leaving), state=state, error=error))
+
+    async def retry(self, row: OutboxId, expires_at: float) -> bool:
+        with self._memory.transaction() as tables:
+            found = tables.outbox.get(row)
+            if found is None or found.state not in ("failed", "expired"):
+                return False
+            _put(tables, msgspec.structs.replace(_afresh(found), expires_at=expires_at))
+        return True
+
+    async def move(self, target: str, to: str) -> None:
+        with self._memory.transaction() as tables:
+            for row in _due(tables):
+                if row.target == target:
+                    _put(tables, msgspec.structs.replace(row, target=to))
 
     async def rows(self, session: SessionId) -> Sequence[OutboxRow]:
         return [row for row in self._memory.tables.outbox.values() if row.session == session]
 
-    def _started(self, row: OutboxId) -> OutboxRow:
-        found = self._memory.tables.outbox.get(row)
-        if found is None or found.state != "started":
-            raise BrokenRuleError(f"outbox row {row} is not started")
-        return found
+    async def find(self, key: str) -> OutboxRow | None:
+        return _of_key(self._memory.tables, key)
 
-    def _replace(self, row: OutboxRow) -> None:
+    async def list(self, states: Sequence[OutboxState], limit: int = 100) -> Sequence[OutboxRow]:
+        return [row for row in reversed(self._memory.tables.outbox.values()) if row.state in states][:limit]
+
+    async def prune(self, before: float) -> int:
         with self._memory.transaction() as tables:
-            tables.outbox[row.id] = row
+            old = [row.id for row in tables.outbox.values() if row.state == "sent" and row.created_at < before]
+            for id in old:
+                del tables.outbox[id]
+        return len(old)
 
 
-def _open(tables: Tables) -> list[OutboxRow]:
-    return [row for row in tables.outbox.values() if row.state in ("pending", "started")]
+def post(tables: Tables, session: SessionId, part: Outgoing, now: float) -> None:
+    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads so already."""
+    row = _of_key(tables, part.key)
+    if row is None:
+        _put(tables, _new(tables, session, part, now))
+        return
+    if row.session != session:
+        raise BrokenRuleError(f"outbox key {part.key} belongs to another session")
+    if row.body == part.body and row.state == "sent":
+        return
+    if row.state == "started" and row.body != part.body:
+        tables.reworded |= {row.id}
+    due = row if row.state in _DUE else _afresh(row)
+    _put(tables, msgspec.structs.replace(due, body=part.body, expires_at=part.expires_at))
+
+
+def _new(tables: Tables, session: SessionId, part: Outgoing, now: float) -> OutboxRow:
+    return OutboxRow(
+        id=OutboxId(tables.next_id()),
+        session=session,
+        target=part.target,
+        body=part.body,
+        key=part.key,
+        created_at=now,
+        expires_at=part.expires_at,
+        state="pending",
+        attempts=0,
+        started_at=None,
+        sent_id=None,
+        error="",
+    )
+
+
+def _afresh(row: OutboxRow) -> OutboxRow:
+    return msgspec.structs.replace(row, state="pending", attempts=0, error="")
+
+
+def _put(tables: Tables, row: OutboxRow) -> OutboxRow:
+    tables.outbox[row.id] = row
+    return row
+
+
+def _due(tables: Tables) -> list[OutboxRow]:
+    return [row for row in tables.outbox.values() if row.state in _DUE]
+
+
+def _of_key(tables: Tables, key: str) -> OutboxRow | None:
+    return next((row for row in tables.outbox.values() if row.key == key), None)
+
+
+def _at(tables: Tables, row: OutboxId, states: tuple[OutboxState, ...]) -> OutboxRow:
+    found = tables.outbox.get(row)
+    if found is None or found.state not in states:
+        raise BrokenRuleError(f"outbox row {row} is over, or not started")
+    return found

@@ -12,12 +12,14 @@ class Search:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
-    async def search(self, query: str, limit: int = 20) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[Hit]:
         phrases = [phrase for word in excerpts.wanted(query) if (phrase := _words(word))]
         if not phrases:
             return []
         found: list[tuple[int, Hit]] = []
         for row in self._memory.tables.sessions.values():
+            if person not in (None, row.session.person):
+                continue
             for place, recorded in zip(row.places, row.entries, strict=True):
                 text = excerpts.text(recorded.entry)
                 if all(_holds(_words(text), phrase) for phrase in phrases):

@@ -31,8 +31,8 @@ class Sessions:
         row = self._memory.tables.sessions.get(session)
         return row.session if row else None
 
-    async def find(self, name: str) -> Session:
-        sessions = [row.session for row in self._memory.tables.sessions.values()]
+    async def find(self, name: str, person: str | None = None) -> Session:
+        sessions = self._of(person)
         for session in sorted(sessions, key=lambda session: session.id != name):
             if name in (session.id, session.title):
                 return session
@@ -44,9 +44,12 @@ class Sessions:
             case _:
                 raise UnknownSession(f"{name!r} fits more than one session; give more of its id.")
 
-    async def list(self, limit: int = 50) -> Sequence[Session]:
+    async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
+        return sorted(self._of(person), key=lambda session: (session.updated_at, session.id), reverse=True)[:limit]
+
+    def _of(self, person: str | None) -> Sequence[Session]:
         sessions = [row.session for row in self._memory.tables.sessions.values()]
-        return sorted(sessions, key=lambda session: (session.updated_at, session.id), reverse=True)[:limit]
+        return [session for session in sessions if person in (None, session.person)]
 
     async def latest(self, source: str) -> Session | None:
         found = await self.list(limit=len(self._memory.tables.sessions))
@@ -63,6 +66,7 @@ class Sessions:
             if tables.row(session).owner in tables.owners:
                 raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
             del tables.sessions[session]
+            tables.chats = {key: row for key, row in tables.chats.items() if row.session != session}
             tables.inbox = {key: row for key, row in tables.inbox.items() if row.inbound.session != session}
             tables.outbox = {id: row for id, row in tables.outbox.items() if row.session != session}
             tables.holds = {id: row for id, row in tables.holds.items() if row.session != session}

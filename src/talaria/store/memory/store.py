@@ -3,9 +3,12 @@
 from typing import Self
 
 from talaria.model.clock import Clock
+from talaria.store.memory.access import Access
 from talaria.store.memory.approvals import Approvals
+from talaria.store.memory.chats import Chats
 from talaria.store.memory.grants import Grants
 from talaria.store.memory.handoffs import Handoffs
+from talaria.store.memory.inbox import Inbox
 from talaria.store.memory.journal import Journal
 from talaria.store.memory.outbox import Outbox
 from talaria.store.memory.owners import Owners
@@ -19,6 +22,9 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         memory = Memory()
         self.journal = Journal(memory, clock)
+        self.inbox = Inbox(memory, clock)
+        self.chats = Chats(memory)
+        self.access = Access(memory, clock)
         self.owners = Owners(memory)
         self.sessions = Sessions(memory, clock)
         self.outbox = Outbox(memory, clock)
@@ -27,6 +33,10 @@ class MemoryStore:
         self.spending = Spending(memory, clock)
         self.approvals = Approvals(memory, clock)
         self.grants = Grants(memory, clock)
+
+    async def version(self) -> int:
+        """No other process sees it."""
+        return 0
 
     async def __aenter__(self) -> Self:
         return self

@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 from talaria.model.entries import Recorded
 from talaria.model.errors import UnknownSession
 from talaria.model.ids import ApprovalId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
-from talaria.store.base import Amount, CallRow, HandoffState, Inbound, OutboxRow, Session, Spent
+from talaria.store.access import Member, Request
+from talaria.store.base import Amount, CallRow, HandoffState, Session, Spent
+from talaria.store.chats import ChatRow
+from talaria.store.mail import Inbound, OutboxRow
 from talaria.store.permissions import Approval, Grant
 
 MessageKey = tuple[str, str, str, str]
 """Platform, account, chat and message id."""
+
+User = tuple[str, str]
+"""Platform and user."""
 
 NEVER_SEIZED = Epoch(0)
 NO_HANDOFF = HandoffState(None, None, None)
@@ -32,7 +38,7 @@ class SessionRow:
 @dataclass(frozen=True, slots=True)
 class InboxRow:
     inbound: Inbound
-    state: str = "new"
+    received_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,15 @@ class Tables:
     inbox: dict[MessageKey, InboxRow] = field(default_factory=dict[MessageKey, InboxRow])
     cursors: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     outbox: dict[OutboxId, OutboxRow] = field(default_factory=dict[OutboxId, OutboxRow])
+    reworded: frozenset[OutboxId] = frozenset()
+    """Another text came for these while they were started."""
+    chats: dict[str, ChatRow] = field(default_factory=dict[str, ChatRow])
+    """By key, in the order of binding."""
+    homes: dict[str, str] = field(default_factory=dict[str, str])
+    members: dict[User, Member] = field(default_factory=dict[User, Member])
+    requests: dict[User, Request] = field(default_factory=dict[User, Request])
+    failures: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """When wrong codes were given, by platform."""
     spending: tuple[SpendingRow, ...] = ()
     holds: dict[HoldId, HoldRow] = field(default_factory=dict[HoldId, HoldRow])
     approvals: dict[ApprovalId, Approval] = field(default_factory=dict[ApprovalId, Approval])
@@ -78,6 +93,12 @@ class Tables:
             self.inbox.copy(),
             self.cursors.copy(),
             self.outbox.copy(),
+            self.reworded,
+            self.chats.copy(),
+            self.homes.copy(),
+            self.members.copy(),
+            self.requests.copy(),
+            self.failures.copy(),
             self.spending,
             self.holds.copy(),
             self.approvals.copy(),

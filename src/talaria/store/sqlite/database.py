@@ -61,6 +61,10 @@ class Database:
         """Run `work` inside the next group's transaction; returns once it is durable, also to a cancelled caller."""
         return await self._writer.submit(work)
 
+    async def version(self) -> int:
+        """Changes with the commits of other connections, not with those of `write`."""
+        return await self._writer.version()
+
     async def read(self, work: Work[T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 

@@ -9,7 +9,7 @@ from talaria.model.clock import Clock
 from talaria.model.compaction import Compacted
 from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
 from talaria.model.errors import Fenced, UnknownSession
-from talaria.model.ids import CallId, Epoch, InboxId, OwnerId, SessionId, TurnId
+from talaria.model.ids import CallId, Epoch, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.model.usage import Usage
 from talaria.store.base import (
@@ -19,20 +19,18 @@ from talaria.store.base import (
     CallRow,
     CallStarted,
     CallState,
-    Cursor,
     Held,
-    Inbound,
-    InboxDone,
-    InboxTaken,
-    Outgoing,
     Released,
     Spent,
     Write,
 )
 from talaria.store.excerpts import preview
-from talaria.store.sqlite import spending
+from talaria.store.mail import InboxDone, InboxTaken, Outgoing
+from talaria.store.sqlite import inbox, spending
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.guarded import step
+from talaria.store.sqlite.outbox import post
 from talaria.store.sqlite.presence import Presence
 
 _encode = msgspec.json.Encoder().encode
@@ -49,54 +47,6 @@ class Journal:
         self._presence = presence
         self._clock = clock
         self._on_commit = on_commit
-
-    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[bool]:
-        def work(db: Connection) -> list[bool]:
-            fresh = [self._insert_inbound(db, inbound) for inbound in inbounds]
-            if cursor is not None:
-                db.execute(
-                    "INSERT INTO cursors VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
-                    (cursor.platform, cursor.account, cursor.value),
-                )
-            return fresh
-
-        return await self._database.write(work)
-
-    def _insert_inbound(self, db: Connection, inbound: Inbound) -> bool:
-        db.execute(
-            "INSERT INTO inbox (platform, account, chat, message_id, session, body, received_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (
-                inbound.platform,
-                inbound.account,
-                inbound.chat,
-                inbound.message_id,
-                inbound.session,
-                inbound.body,
-                self._clock.now(),
-            ),
-        )
-        return db.changes() == 1
-
-    async def cursor(self, platform: str, account: str) -> str | None:
-        def work(db: Connection) -> str | None:
-            row = db.execute(
-                "SELECT value FROM cursors WHERE platform = ? AND account = ?", (platform, account)
-            ).fetchone()
-            return str(row[0]) if row else None
-
-        return await self._database.read(work)
-
-    async def pending(self, session: SessionId) -> Sequence[Inbound]:
-        def work(db: Connection) -> list[Inbound]:
-            rows = db.execute(
-                "SELECT platform, account, chat, message_id, session, body, id FROM inbox"
-                " WHERE session = ? AND state <> 'done' ORDER BY id",
-                (session,),
-            )
-            return [_inbound(row) for row in rows]
-
-        return await self._database.read(work)
 
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
         def work(db: Connection) -> Epoch | Held:
@@ -122,11 +72,10 @@ class Journal:
         await self._database.write(work)
         self._on_commit()
 
-    async def release(self, session: SessionId, epoch: Epoch) -> bool:
+    async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         def work(db: Connection) -> bool:
             _check_epoch(db, session, epoch)
-            mail = db.execute("SELECT 1 FROM inbox WHERE session = ? AND state <> 'done' LIMIT 1", (session,))
-            if mail.fetchone() is not None:
+            if not leaves_mail and inbox.is_waiting(db, session):
                 return False
             db.execute("UPDATE sessions SET owner = NULL WHERE id = ?", (session,))
             return True
@@ -168,11 +117,6 @@ _EntryRows = Sequence[tuple[int, float, str]]
 _CallRows = Sequence[tuple[TurnId, CallId, str, str, CallState, float, str | None]]
 
 
-def _inbound(row: tuple[object, ...]) -> Inbound:
-    platform, account, chat, message_id, session, body, id = cast("tuple[str, str, str, str, str, str, int]", row)
-    return Inbound(platform, account, chat, message_id, SessionId(session), body, InboxId(id))
-
-
 def _call_row(
     turn: TurnId, id: CallId, name: str, arguments: str, state: CallState, created_at: float, result: str | None
 ) -> CallRow:
@@ -196,14 +140,14 @@ def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None
                 (session, call.id, turn, call.name, call.arguments, now),
             )
         case CallStarted(call_id):
-            _move(
+            step(
                 db,
                 f"call {call_id} is not at intent",
                 "UPDATE calls SET state = 'started', started_at = ? WHERE session = ? AND id = ? AND state = 'intent'",
                 (now, session, call_id),
             )
         case CallEnded(result):
-            _move(
+            step(
                 db,
                 f"call {result.call_id} has ended or never was",
                 "UPDATE calls SET state = 'done', ended_at = ?, result = ?"
@@ -211,44 +155,15 @@ def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None
                 (now, _encode(result).decode(), session, result.call_id),
             )
         case InboxTaken(turn, ids):
-            _take_mail(db, session, turn, ids)
+            inbox.take(db, session, turn, ids)
         case InboxDone(ids):
-            _finish_mail(db, session, ids)
-        case Outgoing(target, body, key, expires_at):
-            db.execute(
-                "INSERT INTO outbox (session, target, body, key, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
-                (session, target, body, key, now, expires_at),
-            )
+            inbox.finish(db, session, ids)
+        case Outgoing():
+            post(db, session, write, now)
         case Spent() | Released():
             spending.apply(db, session, write, now)
         case _:
             assert_never(write)
-
-
-def _take_mail(db: Connection, session: SessionId, turn: TurnId, ids: Sequence[InboxId]) -> None:
-    for id in ids:
-        _move(
-            db,
-            f"inbox row {id} is not new",
-            "UPDATE inbox SET state = 'taken', turn = ? WHERE id = ? AND session = ? AND state = 'new'",
-            (turn, id, session),
-        )
-
-
-def _finish_mail(db: Connection, session: SessionId, ids: Sequence[InboxId]) -> None:
-    for id in ids:
-        _move(
-            db,
-            f"inbox row {id} is not taken",
-            "UPDATE inbox SET state = 'done' WHERE id = ? AND session = ? AND state = 'taken'",
-            (id, session),
-        )
-
-
-def _move(db: Connection, refusal: str, sql: str, bindings: tuple[str | int | float, ...]) -> None:
-    db.execute(sql, bindings)
-    if db.changes() != 1:
-        raise BrokenRuleError(refusal)
 
 
 def append(db: Connection, session: SessionId, entry: Entry, now: float) -> None:

@@ -1,15 +1,19 @@
 """The outbox: replies on their way out. A row is `started` before the wire is touched and `sent` after."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 from talaria.model.clock import Clock
 from talaria.model.ids import OutboxId, SessionId
-from talaria.store.base import BrokenRuleError, OutboxRow, OutboxState
-from talaria.store.sqlite.connection import Connection
+from talaria.store.base import BrokenRuleError
+from talaria.store.mail import OutboxRow, OutboxState, Outgoing
+from talaria.store.sqlite.connection import Connection, Value
 from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.guarded import step
 
-_COLUMNS = "id, session, target, body, key, expires_at, state, attempts, sent_id, error"
+# In the order of the fields of `OutboxRow`.
+_COLUMNS = "id, session, target, body, key, created_at, expires_at, state, attempts, started_at, sent_id, error"
+_DUE = "state IN ('pending', 'started')"
 
 
 class Outbox:
@@ -17,60 +21,123 @@ class Outbox:
         self._database = database
         self._clock = clock
 
-    async def due(self, limit: int = 100) -> Sequence[OutboxRow]:
-        def work(db: Connection) -> list[OutboxRow]:
-            db.execute(
-                "UPDATE outbox SET state = 'expired', error = 'not delivered in time'"
-                " WHERE state IN ('pending', 'started') AND expires_at <= ?",
-                (self._clock.now(),),
-            )
-            rows = db.execute(
-                f"SELECT {_COLUMNS} FROM outbox WHERE state IN ('pending', 'started') ORDER BY id LIMIT ?",
-                (limit,),
-            )
-            return [_row(row) for row in rows]
+    async def targets(self) -> Sequence[str]:
+        def work(db: Connection) -> list[str]:
+            rows = db.execute(f"SELECT target FROM outbox WHERE {_DUE} GROUP BY target ORDER BY min(id)")
+            return [str(row[0]) for row in rows]
 
-        return await self._database.write(work)
+        return await self._database.read(work)
+
+    async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
+        return await self._select(f"target = ? AND {_DUE} ORDER BY id LIMIT ?", target, limit)
+
+    async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
+        def work(db: Connection) -> None:
+            now = self._clock.now()
+            for part in outgoing:
+                post(db, session, part, now)
+
+        await self._database.write(work)
+
+    async def begin(self, session: SessionId, draft: Outgoing) -> OutboxRow | None:
+        now = self._clock.now()
+        return await self._change(
+            "INSERT INTO outbox (session, target, body, key, created_at, expires_at, state, attempts, started_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, 'started', 1, ?) ON CONFLICT DO NOTHING",
+            (session, draft.target, draft.body, draft.key, now, draft.expires_at, now),
+        )
 
     async def start(self, row: OutboxId) -> OutboxRow | None:
+        return await self._change(
+            "UPDATE outbox SET state = 'started', attempts = attempts + 1, started_at = coalesce(started_at, ?),"
+            f" is_reworded = 0 WHERE id = ? AND {_DUE}",
+            (self._clock.now(), row),
+        )
+
+    async def _change(self, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
+        """The row as it is now; None if there was nothing to change."""
+
         def work(db: Connection) -> OutboxRow | None:
-            found = db.execute(
-                "UPDATE outbox SET state = 'started', attempts = attempts + 1"
-                f" WHERE id = ? AND state IN ('pending', 'started') RETURNING {_COLUMNS}",
-                (row,),
-            ).fetchone()
+            found = db.execute(f"{sql} RETURNING {_COLUMNS}", bindings).fetchone()
             return _row(found) if found else None
 
         return await self._database.write(work)
 
     async def sent(self, row: OutboxId, sent_id: str) -> None:
-        await self._leave_started(row, "UPDATE outbox SET state = 'sent', sent_id = ?, error = ''", sent_id)
+        await self._leave(
+            "state = 'started'",
+            row,
+            "state = iif(is_reworded, 'pending', 'sent'), attempts = iif(is_reworded, 0, attempts), is_reworded = 0,"
+            " sent_id = ?, error = ''",
+            sent_id,
+        )
 
     async def defer(self, row: OutboxId, error: str) -> None:
-        await self._leave_started(row, "UPDATE outbox SET state = 'pending', error = ?", error)
+        await self._leave("state = 'started'", row, "state = 'pending', error = ?", error)
 
     async def fail(self, row: OutboxId, error: str) -> None:
-        await self._leave_started(row, "UPDATE outbox SET state = 'failed', error = ?", error)
+        await self._leave(_DUE, row, "state = 'failed', error = ?", error)
 
-    async def _leave_started(self, row: OutboxId, update: str, value: str) -> None:
-        def work(db: Connection) -> None:
-            db.execute(f"{update} WHERE id = ? AND state = 'started'", (value, row))
-            if db.changes() != 1:
-                raise BrokenRuleError(f"outbox row {row} is not started")
+    async def expire(self, row: OutboxId) -> None:
+        await self._leave(_DUE, row, "state = 'expired', error = ?", "not delivered in time")
 
-        await self._database.write(work)
+    async def _leave(self, leaving: str, row: OutboxId, change: str, value: str) -> None:
+        refusal = f"outbox row {row} is over, or not started"
+        sql = f"UPDATE outbox SET {change} WHERE id = ? AND {leaving}"
+        await self._database.write(lambda db: step(db, refusal, sql, (value, row)))
+
+    async def retry(self, row: OutboxId, expires_at: float) -> bool:
+        found = await self._change(
+            "UPDATE outbox SET state = 'pending', attempts = 0, error = '', expires_at = ?"
+            " WHERE id = ? AND state IN ('failed', 'expired')",
+            (expires_at, row),
+        )
+        return found is not None
+
+    async def move(self, target: str, to: str) -> None:
+        sql = f"UPDATE outbox SET target = ? WHERE target = ? AND {_DUE}"
+        await self._database.write(lambda db: db.execute(sql, (to, target)) and None)
 
     async def rows(self, session: SessionId) -> Sequence[OutboxRow]:
-        def work(db: Connection) -> list[OutboxRow]:
-            rows = db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE session = ? ORDER BY id", (session,))
-            return [_row(row) for row in rows]
+        return await self._select("session = ? ORDER BY id", session)
+
+    async def find(self, key: str) -> OutboxRow | None:
+        found = await self._select("key = ?", key)
+        return found[0] if found else None
+
+    async def list(self, states: Sequence[OutboxState], limit: int = 100) -> Sequence[OutboxRow]:
+        marks = ", ".join("?" for _ in states)
+        return await self._select(f"state IN ({marks}) ORDER BY id DESC LIMIT ?", *states, limit)
+
+    async def _select(self, chosen: str, *values: Value) -> Sequence[OutboxRow]:
+        def work(db: Connection) -> Sequence[OutboxRow]:
+            return [_row(row) for row in db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {chosen}", values)]
 
         return await self._database.read(work)
 
+    async def prune(self, before: float) -> int:
+        def work(db: Connection) -> int:
+            db.execute("DELETE FROM outbox WHERE state = 'sent' AND created_at < ?", (before,))
+            return db.changes()
 
-_Row = tuple[int, str, str, str, str, float, OutboxState, int, str | None, str]
+        return await self._database.write(work)
 
 
-def _row(row: tuple[object, ...]) -> OutboxRow:
-    id, session, target, body, key, expires_at, state, attempts, sent_id, error = cast("_Row", row)
-    return OutboxRow(OutboxId(id), SessionId(session), target, body, key, expires_at, state, attempts, sent_id, error)
+def post(db: Connection, session: SessionId, part: Outgoing, now: float) -> None:
+    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads so already."""
+    row = db.execute("SELECT session FROM outbox WHERE key = ?", (part.key,)).fetchone()
+    if row is not None and row[0] != session:
+        raise BrokenRuleError(f"outbox key {part.key} belongs to another session")
+    db.execute(
+        "INSERT INTO outbox (session, target, body, key, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,"
+        " is_reworded = state = 'started' AND (is_reworded OR body <> excluded.body),"
+        f" attempts = iif({_DUE}, attempts, 0), error = iif({_DUE}, error, ''),"
+        " state = iif(state = 'started', 'started', 'pending')"
+        " WHERE state <> 'sent' OR body <> excluded.body",
+        (session, part.target, part.body, part.key, now, part.expires_at),
+    )
+
+
+def _row(row: tuple[Any, ...]) -> OutboxRow:
+    return OutboxRow(*row)

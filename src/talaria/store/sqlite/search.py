@@ -6,6 +6,7 @@ remembering the last entry it has seen, so a lost or stale file only costs the t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 SCHEMA_VERSION = 1
 FEED_BATCH = 2_000
+MAX_ENTRY = (1 << 63) - 1
+MAX_PAGE = 2_000
 
 _SCHEMA = """
 CREATE VIRTUAL TABLE words USING fts5(
@@ -64,8 +67,8 @@ class Search:
             await self._opened.__aexit__()
             self._opened = None
 
-    async def search(self, query: str, limit: int = 20) -> Sequence[Hit]:
-        return await self._healed(lambda index: self._find(index, query, limit))
+    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[Hit]:
+        return await self._healed(lambda index: self._find(index, query, limit, person))
 
     async def rebuild(self) -> int:
         return await self._healed(self._rebuild)
@@ -95,18 +98,18 @@ class Search:
         await self.__aexit__()
         await in_thread(lambda: _remove(self._path))
 
-    async def _find(self, index: Database, query: str, limit: int) -> list[Hit]:
+    async def _find(self, index: Database, query: str, limit: int, person: str | None) -> list[Hit]:
         await self._follow(index)
         match = _as_match(query)
-        if not match:
-            return []
-
-        def find(db: Connection) -> list[int]:
-            rows = db.execute("SELECT rowid FROM words(?) ORDER BY rowid DESC LIMIT ?", (match, limit))
-            return [cast("int", row[0]) for row in rows]
-
-        entries = await index.read(find)
-        return await self._state.read(lambda db: _hits(db, entries, query))
+        found: list[Hit] = []
+        last, count = MAX_ENTRY, limit
+        while match and len(found) < limit:
+            page = await index.read(partial(_newest, match=match, before=last, count=count))
+            found += await self._state.read(partial(_hits, entries=page, query=query, person=person))
+            if len(page) < count:
+                break
+            last, count = page[-1], min(count * 4, MAX_PAGE)
+        return found[:limit]
 
     async def _rebuild(self, index: Database) -> int:
         def clear(db: Connection) -> None:
@@ -155,12 +158,18 @@ def _new_entries(db: Connection, seen: int) -> list[tuple[int, str]]:
     return [(id, excerpts.spaced(excerpts.text(_decode(body)))) for id, body in rows]
 
 
-def _hits(db: Connection, entries: Sequence[int], query: str) -> list[Hit]:
+def _newest(db: Connection, match: str, before: int, count: int) -> list[int]:
+    rows = db.execute("SELECT rowid FROM words(?) WHERE rowid < ? ORDER BY rowid DESC LIMIT ?", (match, before, count))
+    return [cast("int", row[0]) for row in rows]
+
+
+def _hits(db: Connection, entries: Sequence[int], query: str, person: str | None) -> list[Hit]:
     found: list[Hit] = []
     for id in entries:
         row = db.execute(
-            "SELECT e.session, s.title, e.at, e.body FROM entries e JOIN sessions s ON s.id = e.session WHERE e.id = ?",
-            (id,),
+            "SELECT e.session, s.title, e.at, e.body FROM entries e JOIN sessions s ON s.id = e.session"
+            " WHERE e.id = ?1 AND (?2 IS NULL OR s.person = ?2)",
+            (id, person),
         ).fetchone()
         if row is not None:
             session, title, at, body = cast("tuple[str, str | None, float, str]", row)

@@ -20,7 +20,7 @@ from talaria.store.sqlite.presence import Presence
 
 _COLUMNS = (
     "id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at, open_turn,"
-    " message_count, usage, preview"
+    " message_count, usage, preview, person"
 )
 _decode_usage = msgspec.json.Decoder(Usage).decode
 _decode_entry = msgspec.json.Decoder(Entry).decode
@@ -43,13 +43,13 @@ class Sessions:
     async def get(self, session: SessionId) -> Session | None:
         return await self._database.read(lambda db: _get(db, session))
 
-    async def find(self, name: str) -> Session:
+    async def find(self, name: str, person: str | None = None) -> Session:
         def work(db: Connection) -> Session:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM sessions WHERE id = ?1 OR title = ?1"
-                " OR (length(?1) >= 4 AND substr(id, 1, length(?1)) = ?1)"
+                f"SELECT {_COLUMNS} FROM sessions WHERE (id = ?1 OR title = ?1"
+                " OR (length(?1) >= 4 AND substr(id, 1, length(?1)) = ?1)) AND (?2 IS NULL OR person = ?2)"
                 " ORDER BY id = ?1 DESC, title IS ?1 DESC LIMIT 2",
-                (name,),
+                (name, person),
             )
             match [_session(row) for row in rows]:
                 case [session, *others] if not others or name in (session.id, session.title):
@@ -61,11 +61,13 @@ class Sessions:
 
         return await self._database.read(work)
 
-    async def list(self, limit: int = 50) -> Sequence[Session]:
+    async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
+        chosen, values = ("true", ()) if person is None else ("person = ?", (person,))
+
         def work(db: Connection) -> Sequence[Session]:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM sessions ORDER BY updated_at DESC, id DESC LIMIT ?",
-                (limit,),
+                f"SELECT {_COLUMNS} FROM sessions WHERE {chosen} ORDER BY updated_at DESC, id DESC LIMIT ?",
+                (*values, limit),
             )
             return [_session(row) for row in rows]
 
@@ -99,6 +101,7 @@ class Sessions:
             if owner is not None and self._presence.is_alive(owner):
                 raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
             db.execute("INSERT INTO unindexed SELECT id FROM entries WHERE session = ?", (session,))
+            db.execute("DELETE FROM chats WHERE session = ?", (session,))
             db.execute("DELETE FROM inbox WHERE session = ?", (session,))
             db.execute("DELETE FROM outbox WHERE session = ?", (session,))
             db.execute("DELETE FROM holds WHERE session = ?", (session,))
@@ -131,9 +134,9 @@ class Sessions:
 
 def _insert(db: Connection, new: NewSession, at: float) -> None:
     db.execute(
-        "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (new.id, new.source, new.model, new.cwd, new.system_prompt, new.tools, new.title, new.parent, at, at),
+        "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, person, created_at,"
+        " updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*msgspec.structs.astuple(new), at, at),
     )
 
 
@@ -146,8 +149,8 @@ def _as_it_fits(db: Connection, new: NewSession) -> NewSession:
 def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
     """The journal without the turn that is open: that one stays behind with its calls."""
     db.execute(
-        "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at,"
-        " usage) SELECT ?, source, model, cwd, system_prompt, tools, ?, id, ?, ?, usage"
+        "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, person, created_at,"
+        " updated_at, usage) SELECT ?, source, model, cwd, system_prompt, tools, ?, id, person, ?, ?, usage"
         " FROM sessions WHERE id = ?",
         (new, title, now, now, session),
     )
@@ -196,11 +199,11 @@ def _existing(db: Connection, session: SessionId) -> Session:
     return found
 
 
-_Row = tuple[str, str, str, str, str, str, str | None, str | None, float, float, str | None, int, str, str]
+_Row = tuple[str, str, str, str, str, str, str | None, str | None, float, float, str | None, int, str, str, str]
 
 
 def _session(row: tuple[object, ...]) -> Session:
-    id, source, model, cwd, prompt, tools, title, parent, created, updated, turn, count, usage, preview = cast(
+    id, source, model, cwd, prompt, tools, title, parent, created, updated, turn, count, usage, preview, person = cast(
         "_Row", row
     )
     return Session(
@@ -218,4 +221,5 @@ def _session(row: tuple[object, ...]) -> Session:
         message_count=count,
         usage=_decode_usage(usage),
         preview=preview,
+        person=person,
     )

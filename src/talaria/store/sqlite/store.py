@@ -7,11 +7,14 @@ from typing import Self
 import apsw
 
 from talaria.model.clock import Clock
+from talaria.store.sqlite.access import Access
 from talaria.store.sqlite.approvals import Approvals
+from talaria.store.sqlite.chats import Chats
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.feeder import Feeder
 from talaria.store.sqlite.grants import Grants
 from talaria.store.sqlite.handoffs import Handoffs
+from talaria.store.sqlite.inbox import Inbox
 from talaria.store.sqlite.journal import Journal
 from talaria.store.sqlite.migrate import migrate
 from talaria.store.sqlite.outbox import Outbox
@@ -30,6 +33,9 @@ class SqliteStore:
         self.search = Search(self._database, home / "search.db")
         self._feeder = Feeder(self.search, clock)
         self.journal = Journal(self._database, presence, clock, on_commit=self._feeder.wake)
+        self.inbox = Inbox(self._database, clock)
+        self.chats = Chats(self._database)
+        self.access = Access(self._database, clock)
         self.owners = Owners(self._database, presence, clock)
         self.sessions = Sessions(self._database, presence, clock)
         self.outbox = Outbox(self._database, clock)
@@ -44,6 +50,9 @@ class SqliteStore:
         for part in (self._database, self.search, self._feeder):
             await self._open.enter_async_context(part)
         return self
+
+    async def version(self) -> int:
+        return await self._database.version()
 
     async def check(self) -> str:
         """What SQLite finds wrong with the file; empty if nothing."""

@@ -30,10 +30,13 @@ class _Job(Generic[T]):
     work: Work[T]
     future: "asyncio.Future[T]"
     loop: asyncio.AbstractEventLoop
+    is_write: bool = True
     result: T | None = None
     error: BaseException | None = None
 
     def settle(self) -> None:
+        if self.future.cancelled():  # who only looks may stop waiting
+            return
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
@@ -45,6 +48,7 @@ class Writer:
         self._path = path
         self._connect = connect
         self._connection: Connection | None = None
+        self._connections = 0
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._is_stopped = False
         self._thread = threading.Thread(target=self._serve, name=f"writer {path.name}", daemon=True)
@@ -62,17 +66,27 @@ class Writer:
 
     async def submit(self, work: Work[T]) -> T:
         """A cancelled caller still waits for the outcome: a commit is not an await that may be torn."""
+        return await completed(self._put(work))
+
+    async def version(self) -> int:
+        """Another number when another connection has committed. To the one that writes, its own commits are no news."""
+        return await self._put(self._version, is_write=False)
+
+    def _put(self, work: Work[T], *, is_write: bool = True) -> "asyncio.Future[T]":
         if self._is_stopped:
             raise RuntimeError(f"{self._path} is closed")
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop.create_future(), loop)
+        job = _Job(work, loop.create_future(), loop, is_write)
         self._jobs.put(job)
-        return await completed(job.future)
+        return job.future
+
+    def _version(self, connection: Connection) -> int:
+        return (self._connections << 32) + int(connection.pragma("data_version"))  # each connection counts anew
 
     def _serve(self) -> None:
         while group := self._collect():
-            self._commit(group)
-            _settle(group)
+            self._look([job for job in group if not job.is_write])
+            self._commit([job for job in group if job.is_write])
         if self._connection is not None:
             self._connection.close()
 
@@ -89,7 +103,17 @@ class Writer:
             self._jobs.put(None)
         return group
 
+    def _look(self, group: Sequence[_Job[Any]]) -> None:
+        for job in group:
+            try:
+                job.result = job.work(self._opened())
+            except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitter)
+                job.error = self._explained(fault)
+        _settle(group)
+
     def _commit(self, group: Sequence[_Job[Any]]) -> None:
+        if not group:
+            return
         try:
             connection = self._begin()
             for job in group:
@@ -100,11 +124,18 @@ class Writer:
             for job in group:
                 job.error = error
             self._roll_back()
+        _settle(group)
 
     def _begin(self) -> Connection:
-        connection = self._connection = self._connection or self._connect()
+        connection = self._opened()
         connection.execute("BEGIN IMMEDIATE")
         return connection
+
+    def _opened(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+            self._connections += 1
+        return self._connection
 
     def _roll_back(self) -> None:
         """The connection is kept, and heals with the disk: it alone knows that the frames of a commit that failed half

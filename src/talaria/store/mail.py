@@ -1,0 +1,167 @@
+"""What comes in from platforms and what goes out to them. A message is new → taken → done; a reply is
+pending → started → sent, and `started` is on the disk before the wire is touched."""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from talaria.model.ids import InboxId, OutboxId, SessionId, TurnId
+
+InboxState = Literal["new", "taken", "done"]
+
+
+class Inbound(msgspec.Struct, frozen=True):
+    """A message from a platform, unique by (platform, account, chat, message_id)."""
+
+    platform: str
+    account: str
+    chat: str
+    message_id: str
+    session: SessionId
+    """Where it belongs or, if its chat is bound to a session already, where it would."""
+    body: str
+    key: str = ""
+    """Of the chat whose binding decides the session; empty: the session is given."""
+    id: InboxId = InboxId(0)
+    """Given by the store, as is all that follows."""
+    state: InboxState = "new"
+    turn: TurnId | None = None
+    """That has taken it."""
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a platform's stream has been read; moves in the transaction that accepts its messages."""
+
+    platform: str
+    account: str
+    value: str
+
+
+class InboxTaken(msgspec.Struct, frozen=True):
+    turn: TurnId
+    ids: tuple[InboxId, ...]
+
+
+class InboxDone(msgspec.Struct, frozen=True):
+    ids: tuple[InboxId, ...]
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """One part of a reply, to be delivered; `key` makes the delivery idempotent.
+
+    With the key of a row that is there it says how that one should read in the end: what has been sent is edited.
+    """
+
+    target: str
+    body: str
+    key: str
+    expires_at: float
+
+
+class Inbox(Protocol):
+    """Mail beside the turns; those take theirs with `Journal.record`."""
+
+    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[Inbound | None]:
+        """Each message that is new, as it is kept; None for one that was known. Binds chats that were not bound.
+
+        Only after this may the platform be told that we have them.
+        """
+        ...
+
+    async def cursor(self, platform: str, account: str) -> str | None: ...
+    async def pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
+        """Accepted and not done, oldest first."""
+        ...
+
+    async def waiting(self) -> Sequence[SessionId]:
+        """Sessions with mail that is not done, oldest mail first."""
+        ...
+
+    async def take(self, id: InboxId) -> SessionId | None:
+        """For what needs no turn, or not yet: the session that it belongs to now, exactly once; else None."""
+        ...
+
+    async def finish(self, session: SessionId, ids: Sequence[InboxId], replies: Sequence[Outgoing] = ()) -> None:
+        """What was taken is done, and these are the replies: one transaction."""
+        ...
+
+    async def prune(self, before: float) -> int:
+        """Forget what was done and received before; how many."""
+        ...
+
+
+OutboxState = Literal["pending", "started", "sent", "failed", "expired"]
+
+
+class OutboxRow(msgspec.Struct, frozen=True):
+    id: OutboxId
+    session: SessionId
+    target: str
+    body: str
+    key: str
+    created_at: float
+    expires_at: float
+    state: OutboxState
+    attempts: int
+    started_at: float | None
+    """When the wire was first touched for it."""
+    sent_id: str | None
+    """Set and not `sent`: what was sent is to be edited."""
+    error: str
+
+
+class Outbox(Protocol):
+    async def targets(self) -> Sequence[str]:
+        """Those to which something is pending or started, the longest waiting first."""
+        ...
+
+    async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
+        """Pending and started rows for it, in the order in which they were written."""
+        ...
+
+    async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
+        """Beside a turn; those of a turn come with `Journal.record`."""
+        ...
+
+    async def begin(self, session: SessionId, draft: Outgoing) -> OutboxRow | None:
+        """A new row that is started already: the first words of an answer that is being written.
+
+        None: a row with this key is there.
+        """
+        ...
+
+    async def start(self, row: OutboxId) -> OutboxRow | None:
+        """Committed before the wire is touched: send what this answers. None: somebody else has finished it."""
+        ...
+
+    async def sent(self, row: OutboxId, sent_id: str) -> None: ...
+    async def defer(self, row: OutboxId, error: str) -> None:
+        """The wire surely did not take it: back to pending."""
+        ...
+
+    async def fail(self, row: OutboxId, error: str) -> None:
+        """It will never be delivered. Pending or started → failed."""
+        ...
+
+    async def expire(self, row: OutboxId) -> None:
+        """Its time is over. Pending or started → expired."""
+        ...
+
+    async def retry(self, row: OutboxId, expires_at: float) -> bool:
+        """Failed or expired → pending, because a person wants it. False: it is neither."""
+        ...
+
+    async def move(self, target: str, to: str) -> None:
+        """The chat has another address: all that is due goes there."""
+        ...
+
+    async def rows(self, session: SessionId) -> Sequence[OutboxRow]: ...
+    async def find(self, key: str) -> OutboxRow | None: ...
+    async def list(self, states: Sequence[OutboxState], limit: int = 100) -> Sequence[OutboxRow]:
+        """Newest first."""
+        ...
+
+    async def prune(self, before: float) -> int:
+        """Forget what was sent before; how many."""
+        ...

@@ -1,0 +1,56 @@
+"""Access in memory."""
+
+from collections.abc import Sequence
+
+from talaria.model.clock import Clock
+from talaria.store.access import LOCKED_S, MAX_FAILURES, Locked, Member, Request
+from talaria.store.memory.tables import Memory, Tables
+
+
+class Access:
+    def __init__(self, memory: Memory, clock: Clock) -> None:
+        self._memory = memory
+        self._clock = clock
+
+    async def request(self, request: Request, max_pending: int) -> bool:
+        with self._memory.transaction() as tables:
+            waiting = [one for one in _living(tables, self._clock.now()) if one.platform == request.platform]
+            if len(waiting) >= max_pending or any(one.user == request.user for one in waiting):
+                return False
+            tables.requests.pop((request.platform, request.user), None)  # one that has expired
+            tables.requests[request.platform, request.user] = request
+        return True
+
+    async def requests(self) -> Sequence[Request]:
+        return _living(self._memory.tables, self._clock.now())
+
+    async def approve(self, platform: str, digest: str) -> Member | Locked | None:
+        with self._memory.transaction() as tables:
+            now = self._clock.now()
+            failures = tables.failures.get(platform, ())
+            if len(failures) >= MAX_FAILURES and now < failures[-1] + LOCKED_S:
+                return Locked(failures[-1] + LOCKED_S)
+            for one in _living(tables, now):
+                if (one.platform, one.digest) == (platform, digest):
+                    return _let_in(tables, one, now)
+            tables.failures[platform] = (*(at for at in failures if at > now - LOCKED_S), now)
+        return None
+
+    async def members(self) -> Sequence[Member]:
+        return list(self._memory.tables.members.values())
+
+    async def revoke(self, platform: str, user: str) -> bool:
+        with self._memory.transaction() as tables:
+            return tables.members.pop((platform, user), None) is not None
+
+
+def _living(tables: Tables, now: float) -> list[Request]:
+    return [one for one in tables.requests.values() if one.expires_at > now]
+
+
+def _let_in(tables: Tables, request: Request, now: float) -> Member:
+    member = Member(request.platform, request.user, request.name, now)
+    tables.failures.pop(request.platform, None)
+    del tables.requests[request.platform, request.user]
+    tables.members[request.platform, request.user] = member
+    return member

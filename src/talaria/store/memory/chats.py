@@ -1,0 +1,44 @@
+"""Chats in memory."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from talaria.model.ids import SessionId
+from talaria.store.base import BrokenRuleError
+from talaria.store.chats import BusyMode, ChatRow
+from talaria.store.memory.tables import Memory
+
+
+class Chats:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    async def get(self, key: str) -> ChatRow | None:
+        return self._memory.tables.chats.get(key)
+
+    async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
+        with self._memory.transaction() as tables:
+            before = tables.chats.pop(key, None)  # and in again, behind all others
+            tables.chats[key] = ChatRow(key, session, address, before.busy_mode if before else None)
+            for place, row in tables.inbox.items():
+                if row.inbound.key == key and row.inbound.state == "new":
+                    tables.inbox[place] = replace(row, inbound=msgspec.structs.replace(row.inbound, session=session))
+        return before.session if before else None
+
+    async def of(self, session: SessionId) -> Sequence[ChatRow]:
+        return [chat for chat in reversed(self._memory.tables.chats.values()) if chat.session == session]
+
+    async def set_busy_mode(self, key: str, mode: BusyMode | None) -> None:
+        with self._memory.transaction() as tables:
+            if key not in tables.chats:
+                raise BrokenRuleError(f"no chat {key}")
+            tables.chats[key] = msgspec.structs.replace(tables.chats[key], busy_mode=mode)
+
+    async def home(self, platform: str) -> str | None:
+        return self._memory.tables.homes.get(platform)
+
+    async def set_home(self, platform: str, address: str) -> None:
+        with self._memory.transaction() as tables:
+            tables.homes[platform] = address

@@ -1,0 +1,113 @@
+"""Access: members, who waits to become one, and the wrong codes that lock a platform."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from talaria.model.clock import Clock
+from talaria.store.access import LOCKED_S, MAX_FAILURES, Locked, Member, Request
+from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.database import Database
+
+# In the order of the fields of `Request` and `Member`.
+_ASKED = "platform, user, name, digest, expires_at"
+_COLUMNS = "platform, user, name, since"
+
+
+class Access:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def request(self, request: Request, max_pending: int) -> bool:
+        def work(db: Connection) -> bool:
+            db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (self._clock.now(),))
+            waiting = _waiting(db, request.platform)
+            if len(waiting) >= max_pending or any(one.user == request.user for one in waiting):
+                return False
+            db.execute(
+                f"INSERT INTO pairing_requests ({_ASKED}) VALUES (?, ?, ?, ?, ?)", msgspec.structs.astuple(request)
+            )
+            return True
+
+        return await self._database.write(work)
+
+    async def requests(self) -> Sequence[Request]:
+        def work(db: Connection) -> list[Request]:
+            rows = db.execute(
+                f"SELECT {_ASKED} FROM pairing_requests WHERE expires_at > ? ORDER BY rowid", (self._clock.now(),)
+            )
+            return [_request(row) for row in rows]
+
+        return await self._database.read(work)
+
+    async def approve(self, platform: str, digest: str) -> Member | Locked | None:
+        def work(db: Connection) -> Member | Locked | None:
+            now = self._clock.now()
+            locked = _lock(db, platform, now)
+            if locked is not None:
+                return locked
+            db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (now,))
+            fitting = [one for one in _waiting(db, platform) if _is_same(one.digest, digest)]
+            if not fitting:
+                _count_failure(db, platform, now)
+                return None
+            return _let_in(db, fitting[0], now)
+
+        return await self._database.write(work)
+
+    async def members(self) -> Sequence[Member]:
+        def work(db: Connection) -> list[Member]:
+            return [_member(row) for row in db.execute(f"SELECT {_COLUMNS} FROM members ORDER BY rowid")]
+
+        return await self._database.read(work)
+
+    async def revoke(self, platform: str, user: str) -> bool:
+        def work(db: Connection) -> bool:
+            db.execute("DELETE FROM members WHERE platform = ? AND user = ?", (platform, user))
+            return db.changes() == 1
+
+        return await self._database.write(work)
+
+
+def _waiting(db: Connection, platform: str) -> list[Request]:
+    rows = db.execute(f"SELECT {_ASKED} FROM pairing_requests WHERE platform = ? ORDER BY rowid", (platform,))
+    return [_request(row) for row in rows]
+
+
+def _is_same(one: str, other: str) -> bool:
+    from hmac import compare_digest  # noqa: PLC0415  (it takes long to load, and pairing is rare)
+
+    return compare_digest(one.encode(), other.encode())
+
+
+def _lock(db: Connection, platform: str, now: float) -> Locked | None:
+    failures = db.execute("SELECT at FROM pairing_failures WHERE platform = ? ORDER BY at", (platform,)).fetchall()
+    until = failures[-1][0] + LOCKED_S if len(failures) >= MAX_FAILURES else 0.0
+    return Locked(until) if now < until else None
+
+
+def _count_failure(db: Connection, platform: str, now: float) -> None:
+    db.execute("DELETE FROM pairing_failures WHERE platform = ? AND at <= ?", (platform, now - LOCKED_S))
+    db.execute("INSERT INTO pairing_failures VALUES (?, ?)", (platform, now))
+
+
+def _let_in(db: Connection, request: Request, now: float) -> Member:
+    member = Member(request.platform, request.user, request.name, now)
+    db.execute("DELETE FROM pairing_failures WHERE platform = ?", (request.platform,))
+    db.execute("DELETE FROM pairing_requests WHERE platform = ? AND user = ?", (request.platform, request.user))
+    db.execute(
+        f"INSERT INTO members ({_COLUMNS}) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET name = excluded.name, since = excluded.since",
+        msgspec.structs.astuple(member),
+    )
+    return member
+
+
+def _request(row: tuple[Any, ...]) -> Request:
+    return Request(*row)
+
+
+def _member(row: tuple[Any, ...]) -> Member:
+    return Member(*row)

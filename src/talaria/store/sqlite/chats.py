@@ -1,0 +1,64 @@
+"""Chats: which session each is about, and the address that a person has chosen per platform."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from talaria.model.ids import SessionId
+from talaria.store.chats import BusyMode, ChatRow
+from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.guarded import step
+
+# In the order of the fields of `ChatRow`.
+_COLUMNS = "key, session, address, busy_mode"
+
+
+class Chats:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, key: str) -> ChatRow | None:
+        return await self._database.read(lambda db: _get(db, key))
+
+    async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
+        def work(db: Connection) -> SessionId | None:
+            before = _get(db, key)
+            db.execute(  # a new row, so that its id is the highest
+                f"INSERT OR REPLACE INTO chats ({_COLUMNS}) VALUES (?, ?, ?, ?)",
+                (key, session, address, before.busy_mode if before else None),
+            )
+            db.execute("UPDATE inbox SET session = ? WHERE key = ? AND state = 'new'", (session, key))
+            return before.session if before else None
+
+        return await self._database.write(work)
+
+    async def of(self, session: SessionId) -> Sequence[ChatRow]:
+        def work(db: Connection) -> list[ChatRow]:
+            rows = db.execute(f"SELECT {_COLUMNS} FROM chats WHERE session = ? ORDER BY id DESC", (session,))
+            return [_chat(row) for row in rows]
+
+        return await self._database.read(work)
+
+    async def set_busy_mode(self, key: str, mode: BusyMode | None) -> None:
+        sql = "UPDATE chats SET busy_mode = ? WHERE key = ?"
+        await self._database.write(lambda db: step(db, f"no chat {key}", sql, (mode, key)))
+
+    async def home(self, platform: str) -> str | None:
+        def work(db: Connection) -> str | None:
+            row = db.execute("SELECT address FROM homes WHERE platform = ?", (platform,)).fetchone()
+            return str(row[0]) if row else None
+
+        return await self._database.read(work)
+
+    async def set_home(self, platform: str, address: str) -> None:
+        sql = "INSERT INTO homes VALUES (?, ?) ON CONFLICT DO UPDATE SET address = excluded.address"
+        await self._database.write(lambda db: db.execute(sql, (platform, address)) and None)
+
+
+def _get(db: Connection, key: str) -> ChatRow | None:
+    row = db.execute(f"SELECT {_COLUMNS} FROM chats WHERE key = ?", (key,)).fetchone()
+    return _chat(row) if row else None
+
+
+def _chat(row: tuple[Any, ...]) -> ChatRow:
+    return ChatRow(*row)

@@ -1,0 +1,149 @@
+"""The inbox: what platforms have brought. A message gets the session of its chat in the transaction that accepts it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from talaria.model.clock import Clock
+from talaria.model.ids import InboxId, SessionId, TurnId
+from talaria.store.mail import Cursor, Inbound, Outgoing
+from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.guarded import step
+from talaria.store.sqlite.outbox import post
+
+# In the order of the fields of `Inbound`.
+_COLUMNS = "platform, account, chat, message_id, session, body, key, id, state, turn"
+
+
+class Inbox:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[Inbound | None]:
+        def work(db: Connection) -> list[Inbound | None]:
+            now = self._clock.now()
+            kept = [_accept(db, inbound, now) for inbound in inbounds]
+            if cursor is not None:
+                db.execute(
+                    "INSERT INTO cursors VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+                    (cursor.platform, cursor.account, cursor.value),
+                )
+            return kept
+
+        return await self._database.write(work)
+
+    async def cursor(self, platform: str, account: str) -> str | None:
+        def work(db: Connection) -> str | None:
+            row = db.execute(
+                "SELECT value FROM cursors WHERE platform = ? AND account = ?", (platform, account)
+            ).fetchone()
+            return str(row[0]) if row else None
+
+        return await self._database.read(work)
+
+    async def pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
+        def work(db: Connection) -> list[Inbound]:
+            rows = db.execute(
+                f"SELECT {_COLUMNS} FROM inbox WHERE session = ? AND state <> 'done' ORDER BY id LIMIT ?",
+                (session, limit),
+            )
+            return [_inbound(row) for row in rows]
+
+        return await self._database.read(work)
+
+    async def waiting(self) -> Sequence[SessionId]:
+        def work(db: Connection) -> list[SessionId]:
+            rows = db.execute("SELECT session FROM inbox WHERE state <> 'done' GROUP BY session ORDER BY min(id)")
+            return [SessionId(str(row[0])) for row in rows]
+
+        return await self._database.read(work)
+
+    async def take(self, id: InboxId) -> SessionId | None:
+        def work(db: Connection) -> SessionId | None:
+            row = db.execute(
+                "UPDATE inbox SET state = 'taken' WHERE id = ? AND state = 'new' RETURNING session", (id,)
+            ).fetchone()
+            return SessionId(str(row[0])) if row else None
+
+        return await self._database.write(work)
+
+    async def finish(self, session: SessionId, ids: Sequence[InboxId], replies: Sequence[Outgoing] = ()) -> None:
+        def work(db: Connection) -> None:
+            finish(db, session, ids)
+            now = self._clock.now()
+            for reply in replies:
+                post(db, session, reply, now)
+
+        await self._database.write(work)
+
+    async def prune(self, before: float) -> int:
+        def work(db: Connection) -> int:
+            db.execute("DELETE FROM inbox WHERE state = 'done' AND received_at < ?", (before,))
+            return db.changes()
+
+        return await self._database.write(work)
+
+
+def is_waiting(db: Connection, session: SessionId) -> bool:
+    rows = db.execute("SELECT 1 FROM inbox WHERE session = ? AND state <> 'done' LIMIT 1", (session,))
+    return rows.fetchone() is not None
+
+
+def take(db: Connection, session: SessionId, turn: TurnId, ids: Sequence[InboxId]) -> None:
+    """Also what was taken without a turn."""
+    for id in ids:
+        step(
+            db,
+            f"inbox row {id} is not new",
+            "UPDATE inbox SET state = 'taken', turn = ?"
+            " WHERE id = ? AND session = ? AND state <> 'done' AND turn IS NULL",
+            (turn, id, session),
+        )
+
+
+def finish(db: Connection, session: SessionId, ids: Sequence[InboxId]) -> None:
+    for id in ids:
+        step(
+            db,
+            f"inbox row {id} is not taken",
+            "UPDATE inbox SET state = 'done' WHERE id = ? AND session = ? AND state = 'taken'",
+            (id, session),
+        )
+
+
+def _accept(db: Connection, inbound: Inbound, now: float) -> Inbound | None:
+    session = _bound(db, inbound.key) or inbound.session
+    row = db.execute(
+        "INSERT INTO inbox (platform, account, chat, message_id, session, body, key, received_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
+        (
+            inbound.platform,
+            inbound.account,
+            inbound.chat,
+            inbound.message_id,
+            session,
+            inbound.body,
+            inbound.key,
+            now,
+        ),
+    ).fetchone()
+    if row is None:
+        return None
+    if inbound.key:
+        db.execute(
+            "INSERT INTO chats (key, session, address) VALUES (?, ?, '') ON CONFLICT DO NOTHING",
+            (inbound.key, session),
+        )
+    return msgspec.structs.replace(inbound, session=session, id=InboxId(row[0]))
+
+
+def _bound(db: Connection, key: str) -> SessionId | None:
+    row = db.execute("SELECT session FROM chats WHERE key = ?", (key,)).fetchone() if key else None
+    return SessionId(str(row[0])) if row else None
+
+
+def _inbound(row: tuple[Any, ...]) -> Inbound:
+    return Inbound(*row)

@@ -1,0 +1,152 @@
+import pytest
+
+from talaria.store.access import LOCKED_S, MAX_FAILURES, Locked, Member, Request
+from talaria.store.base import Store
+from talaria.testing.clock import ManualClock
+
+TTL_S = 600.0
+
+
+@pytest.fixture
+def asked(clock: ManualClock) -> Request:
+    return request(clock, "42")
+
+
+def request(clock: ManualClock, user: str, platform: str = "telegram") -> Request:
+    return Request(platform, user, f"name of {user}", f"digest of {user}", clock.now() + TTL_S)
+
+
+async def fail(store: Store, times: int, platform: str = "telegram") -> None:
+    for _ in range(times):
+        assert await store.access.approve(platform, "wrong") is None
+
+
+async def test_right_code_lets_in_whoever_was_told_it(store: Store, asked: Request, clock: ManualClock) -> None:
+    assert await store.access.request(asked, 3) is True
+    assert await store.access.request(request(clock, "43"), 3) is True
+    clock.advance(5)
+
+    member = await store.access.approve("telegram", asked.digest)
+
+    assert member == Member("telegram", "42", "name of 42", clock.now())
+    assert await store.access.members() == [member]
+    assert [one.user for one in await store.access.requests()] == ["43"]
+    assert await store.access.approve("telegram", asked.digest) is None
+
+
+async def test_code_counts_on_its_own_platform_only(store: Store, asked: Request) -> None:
+    await store.access.request(asked, 3)
+
+    assert await store.access.approve("slack", asked.digest) is None
+    assert await store.access.members() == []
+
+
+async def test_code_counts_until_it_expires(store: Store, asked: Request, clock: ManualClock) -> None:
+    await store.access.request(asked, 3)
+    clock.advance(TTL_S)
+
+    assert await store.access.requests() == []
+    assert await store.access.approve("telegram", asked.digest) is None
+
+
+async def test_person_has_one_living_request(store: Store, asked: Request, clock: ManualClock) -> None:
+    await store.access.request(asked, 3)
+    again = Request("telegram", "42", "another name", "another digest", clock.now() + 2 * TTL_S)
+    assert await store.access.request(again, 3) is False
+    assert await store.access.requests() == [asked]
+
+    clock.advance(TTL_S)
+    assert await store.access.request(again, 3) is True
+    assert await store.access.requests() == [again]
+
+
+async def test_so_many_may_wait_on_each_platform(store: Store, clock: ManualClock) -> None:
+    for user in ("1", "2"):
+        assert await store.access.request(request(clock, user), 2) is True
+    assert await store.access.request(request(clock, "3"), 2) is False
+    assert await store.access.request(request(clock, "3", "slack"), 2) is True
+    assert [(one.platform, one.user) for one in await store.access.requests()] == [
+        ("telegram", "1"),
+        ("telegram", "2"),
+        ("slack", "3"),
+    ]
+
+    clock.advance(TTL_S)
+    assert await store.access.request(request(clock, "3"), 2) is True
+
+
+async def test_member_who_is_let_in_again_has_the_new_name(store: Store, asked: Request, clock: ManualClock) -> None:
+    await store.access.request(asked, 3)
+    await store.access.approve("telegram", asked.digest)
+    clock.advance(7)
+    await store.access.request(Request("telegram", "42", "new name", "digest", clock.now() + TTL_S), 3)
+
+    member = await store.access.approve("telegram", "digest")
+
+    assert await store.access.members() == [member] == [Member("telegram", "42", "new name", clock.now())]
+
+
+async def test_revoked_member_is_none(store: Store, asked: Request, clock: ManualClock) -> None:
+    for one in (asked, request(clock, "42", "slack")):
+        await store.access.request(one, 3)
+        await store.access.approve(one.platform, one.digest)
+
+    assert await store.access.revoke("telegram", "42") is True
+    assert await store.access.revoke("telegram", "42") is False
+    assert [member.platform for member in await store.access.members()] == ["slack"]
+
+
+async def test_too_many_wrong_codes_lock_the_platform_even_for_a_right_one(store: Store, clock: ManualClock) -> None:
+    patient = Request("telegram", "42", "name", "right", clock.now() + 10 * LOCKED_S)
+    await store.access.request(patient, 3)
+    await fail(store, MAX_FAILURES - 1)
+    clock.advance(60)
+    await fail(store, 1)
+    until = clock.now() + LOCKED_S
+
+    clock.advance(LOCKED_S - 1)
+    assert await store.access.approve("telegram", "right") == Locked(until)
+    assert await store.access.approve("telegram", "wrong") == Locked(until)
+    assert await store.access.approve("slack", "wrong") is None
+
+    clock.advance(1)
+    assert isinstance(await store.access.approve("telegram", "right"), Member)
+
+
+async def test_lock_lasts_from_the_last_wrong_code_however_far_apart_they_were(
+    store: Store, clock: ManualClock
+) -> None:
+    await fail(store, 1)
+    clock.advance(LOCKED_S - 1)
+    await fail(store, MAX_FAILURES - 1)
+    until = clock.now() + LOCKED_S
+
+    clock.advance(60)
+    assert await store.access.approve("telegram", "wrong") == Locked(until)
+
+
+async def test_wrong_codes_of_long_ago_are_forgotten(store: Store, clock: ManualClock) -> None:
+    await fail(store, MAX_FAILURES - 1)
+    clock.advance(LOCKED_S)
+    await fail(store, MAX_FAILURES)
+
+    clock.advance(LOCKED_S)
+    await fail(store, MAX_FAILURES)
+    assert isinstance(await store.access.approve("telegram", "wrong"), Locked)
+
+
+async def test_right_code_makes_the_wrong_ones_forgotten(store: Store, asked: Request) -> None:
+    await store.access.request(asked, 3)
+    await fail(store, MAX_FAILURES - 1)
+    await fail(store, MAX_FAILURES - 1, "slack")
+    await store.access.approve("telegram", asked.digest)
+
+    await fail(store, MAX_FAILURES)
+    await fail(store, 1, "slack")
+    assert isinstance(await store.access.approve("slack", "wrong"), Locked)
+
+
+async def test_code_of_any_signs_is_just_wrong(store: Store, asked: Request) -> None:
+    await store.access.request(asked, 3)
+
+    assert await store.access.approve("telegram", "größer 漢字") is None
