@@ -1,0 +1,1 @@
+"""Slack, in Socket Mode: no address of ours needs to be reachable."""

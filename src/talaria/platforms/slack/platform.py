@@ -1,0 +1,224 @@
+"""Slack behind the port of a chat service."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from talaria.platforms.base import (
+    Address,
+    Arrival,
+    Attachment,
+    Batch,
+    Capabilities,
+    Kit,
+    Outbound,
+    PlatformFailure,
+    Press,
+    Rejected,
+    SentId,
+)
+from talaria.platforms.slack import files, incoming, render
+from talaria.platforms.slack.answers import Done, FoundPerson, Identity, Posted
+from talaria.platforms.slack.config import Settings, check
+from talaria.platforms.slack.failures import NotUnderstood
+from talaria.platforms.slack.history import Marks, Missed
+from talaria.platforms.slack.incoming import Us, conversation
+from talaria.platforms.slack.line import Envelope, Line, open_line
+from talaria.platforms.slack.web import Web, open_web
+
+CAPABILITIES = Capabilities(
+    max_chars=3900, can_edit=True, can_delete=True, has_buttons=True, has_threads=True, edit_every_s=1.2, pulse_s=60.0
+)
+MOST_NAMES = 1000
+NAME_S = 2.0
+REACTIONS = {
+    "👀": "eyes", "✅": "white_check_mark", "❌": "x", "👍": "+1", "👎": "-1", "⏳": "hourglass_flowing_sand",
+    "🤔": "thinking_face", "❤": "heart", "🔥": "fire", "🎉": "tada", "🙏": "pray", "👌": "ok_hand", "⚠": "warning",
+}  # fmt: skip
+
+
+class Slack:
+    name = "slack"
+    capabilities = CAPABILITIES
+
+    def __init__(self, settings: Settings, kit: Kit, web: Web, line: Line, *, team: str, user: str) -> None:
+        self.account = f"{team}:{user}"
+        self._settings = settings
+        self._kit = kit
+        self._web = web
+        self._line = line
+        self._user = user
+        self._marks = Marks(None, kit.clock.now())
+        self._names: dict[str, str] = {}
+
+    async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
+        self._marks = Marks(cursor, self._kit.clock.now())
+        missed = Missed(self._web, self._marks, self._kit.clock)
+        while True:
+            if missed.is_due and (batch := await self._missed(missed)).items:
+                yield batch
+            envelopes = await self._line.take(0 if missed.is_due else self._settings.ping_s)
+            if envelopes:
+                items = self._items(envelopes, missed)
+                for key in dict.fromkeys(map(_conversation, items)):
+                    if key in missed and missed.is_due and (batch := await self._missed(missed, key)).items:
+                        yield batch
+                yield await self._batch(items, missed, " ".join(filter(None, (one.envelope_id for one in envelopes))))
+            elif self._line.is_proven_anew():
+                yield Batch()
+
+    def _items(self, envelopes: Iterable[Envelope], missed: Missed) -> list[Arrival | Press]:
+        us = Us(self._user, self._marks)
+        items: list[Arrival | Press] = []
+        for one in envelopes:
+            for item in incoming.items(one.type, one.payload, us):
+                self._follow(item, missed)
+                items.append(item)
+        return items
+
+    async def _missed(self, missed: Missed, key: str | None = None) -> Batch:
+        us = Us(self._user, self._marks)
+        items: list[Arrival] = []
+        for message in await missed.next(key):
+            arrival = incoming.arrival(message, us)
+            if arrival is not None:
+                self._follow(arrival, missed)
+                items.append(arrival)
+        return await self._batch(items, missed, "")
+
+    def _follow(self, item: Arrival | Press, missed: Missed) -> None:
+        """Whoever speaks to us in a thread makes us part of it: what comes next there is for us, too."""
+        key = _conversation(item)
+        if isinstance(item, Arrival) and item.is_addressed and item.where.thread and key not in missed:
+            self._marks.join(key, item.message_id)
+
+    async def _batch(self, items: Sequence[Arrival | Press], missed: Missed, token: str) -> Batch:
+        for item in items:
+            self._mark(item, missed)
+        named = [await self._named(item) if isinstance(item, Arrival) else item for item in items]
+        return Batch(tuple(named), self._marks.cursor(), token)
+
+    def _mark(self, item: Arrival | Press, missed: Missed) -> None:
+        if isinstance(item, Press) or not incoming.is_timestamp(item.message_id):
+            return
+        key = _conversation(item)
+        is_followed = not item.where.thread or item.kind == "dm" or key in self._marks
+        if is_followed and key not in missed:
+            self._marks.advance(key, item.message_id)
+
+    async def _named(self, arrival: Arrival) -> Arrival:
+        """With the sender's name; strangers are not asked about."""
+        sender = arrival.sender
+        if sender.name or not self._kit.is_allowed(sender):
+            return arrival
+        if sender.id not in self._names:
+            if len(self._names) >= MOST_NAMES:
+                self._names.clear()
+            self._names[sender.id] = await self._name_of(sender.id)
+        return msgspec.structs.replace(arrival, sender=msgspec.structs.replace(sender, name=self._names[sender.id]))
+
+    async def _name_of(self, user: str) -> str:
+        try:
+            async with asyncio.timeout(NAME_S):
+                person = (await self._web.read("users_info", FoundPerson, user=user)).user
+        except (PlatformFailure, TimeoutError):
+            return ""  # a label only
+        return person.profile.display_name or person.real_name or person.name
+
+    async def acknowledge(self, batch: Batch) -> None:
+        for envelope_id in batch.token.split():
+            await self._line.acknowledge(envelope_id)
+
+    async def send(self, message: Outbound) -> SentId:
+        if message.file is not None:
+            return SentId(await files.share(self._web, message, message.file))
+        more = {
+            "thread_ts": message.where.thread or None,
+            "unfurl_links": False,
+            "unfurl_media": False,
+            "metadata": {"event_type": "talaria_message", "event_payload": {"key": message.key}},
+        }
+        answer = await self._say("chat_postMessage", message, **more)
+        self._join(message.where, answer.ts)
+        return SentId(answer.ts)
+
+    async def edit(self, sent: SentId, message: Outbound) -> None:
+        if _is_file(sent):
+            raise Rejected("A file on Slack cannot be changed.")
+        await self._say("chat_update", message, ts=sent, parse="none")
+
+    async def _say(self, method: str, message: Outbound, **more: Any) -> Posted:
+        """As rich text or, where that is surely refused, as plain text."""
+        common = {"channel": message.where.chat, "text": render.plain(message.text), **more}
+        try:
+            return await self._web.write(method, Posted, blocks=render.blocks(message.text, message.buttons), **common)
+        except NotUnderstood:
+            return await self._web.write(
+                method, Posted, blocks=render.plain_blocks(message.text, message.buttons), **common
+            )
+
+    def _join(self, where: Address, ts: str) -> None:
+        if where.thread:
+            self._marks.join(conversation(where.chat, where.thread), ts)
+
+    async def delete(self, sent: SentId, where: Address) -> None:
+        if _is_file(sent):
+            await self._web.write("files_delete", Done, file=sent)
+        else:
+            await self._web.write("chat_delete", Done, channel=where.chat, ts=sent)
+
+    async def show_typing(self, where: Address) -> None:
+        """Slack shows that of people only."""
+
+    async def react(self, where: Address, message_id: str, emoji: str) -> None:
+        name = REACTIONS.get(emoji.rstrip("\ufe0f"), emoji.strip(":"))
+        try:
+            await self._web.write("reactions_add", Done, channel=where.chat, timestamp=message_id, name=name)
+        except Rejected as fault:
+            if "already_reacted" not in str(fault):
+                raise
+
+    async def answer(self, press: Press, text: str) -> None:
+        await self._web.write(
+            "chat_postEphemeral",
+            Done,
+            channel=press.where.chat,
+            user=press.sender.id,
+            thread_ts=press.where.thread or None,
+            text=render.plain(text),
+        )
+
+    async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
+        await files.fetch(self._web, self._settings, attachment, to, max_bytes)
+
+    async def create_thread(self, where: Address, name: str) -> Address:
+        """Under a message of ours with that name."""
+        parent = await self._web.write("chat_postMessage", Posted, channel=where.chat, text=render.plain(name))
+        thread = Address(where.platform, where.chat, parent.ts)
+        self._join(thread, thread.thread)
+        return thread
+
+    async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
+        """`/talaria` is declared in the app's manifest; Slack takes no others from us."""
+
+
+@asynccontextmanager
+async def open(settings: Settings, kit: Kit) -> AsyncGenerator[Slack]:  # noqa: A001  (as every platform calls it)
+    """Raises `BadConfig`, `NotTaken`, `Refused`."""
+    check(settings)
+    async with open_web(settings) as web:
+        us = await web.read("auth_test", Identity)
+        async with open_line(settings, web) as line:
+            yield Slack(settings, kit, web, line, team=us.team_id, user=us.user_id)
+
+
+def _conversation(item: Arrival | Press) -> str:
+    return conversation(item.where.chat, item.where.thread)
+
+
+def _is_file(sent: SentId) -> bool:
+    return sent.startswith("F")

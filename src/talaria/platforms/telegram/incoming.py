@@ -1,0 +1,322 @@
+"""What Telegram tells: its updates become arrivals and presses. Pure, and never raises, whatever comes.
+
+Edits, other bots, messages in the name of a channel and notices of the service itself become nothing.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, ChatKind, Press, Quoted, Sender
+
+NAME = "telegram"
+GENERAL = "1"
+"""The first topic of a forum: it is typed in under this id, but written to, and read, without any."""
+SPLIT_UNITS = 4000
+"""A text of this length is likely the first part of a longer one: people's apps split at 4096."""
+_PICTURES = ("image/jpeg", "image/png", "image/webp", "image/gif")
+_UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
+
+
+class Me(msgspec.Struct, frozen=True):
+    """The bot that we are."""
+
+    id: int
+    username: str
+
+
+class _User(msgspec.Struct):
+    id: int
+    is_bot: bool = False
+    first_name: str = ""
+    last_name: str = ""
+    username: str = ""
+
+
+class _Chat(msgspec.Struct):
+    id: int
+    type: str
+    is_forum: bool = False
+
+
+class _Entity(msgspec.Struct):
+    type: str
+    offset: int
+    length: int
+    user: _User | None = None
+
+
+class _File(msgspec.Struct):
+    """A photo, a document, a voice note: all have these fields, or lack them."""
+
+    file_id: str
+    file_name: str = ""
+    mime_type: str = ""
+    file_size: int | None = None
+    width: int = 0
+    height: int = 0
+
+
+class _Sticker(msgspec.Struct):
+    emoji: str = ""
+
+
+class _Location(msgspec.Struct):
+    latitude: float
+    longitude: float
+
+
+class _Venue(msgspec.Struct):
+    title: str = ""
+    address: str = ""
+
+
+class _Contact(msgspec.Struct):
+    phone_number: str
+    first_name: str = ""
+    last_name: str = ""
+
+
+class _Quote(msgspec.Struct):
+    text: str = ""
+
+
+class _Message(msgspec.Struct, rename={"from_": "from"}):
+    message_id: int
+    chat: _Chat
+    date: float = 0.0
+    from_: _User | None = None
+    sender_chat: _Chat | None = None
+    message_thread_id: int | None = None
+    is_topic_message: bool = False
+    media_group_id: str | None = None
+    reply_to_message: "_Message | None" = None
+    forum_topic_created: object = None
+    quote: _Quote | None = None
+    text: str = ""
+    entities: tuple[_Entity, ...] = ()
+    caption: str = ""
+    caption_entities: tuple[_Entity, ...] = ()
+    photo: tuple[_File, ...] = ()
+    animation: _File | None = None
+    document: _File | None = None
+    voice: _File | None = None
+    audio: _File | None = None
+    video: _File | None = None
+    video_note: _File | None = None
+    sticker: _Sticker | None = None
+    location: _Location | None = None
+    venue: _Venue | None = None
+    contact: _Contact | None = None
+
+
+class _Callback(msgspec.Struct, rename={"from_": "from"}):
+    id: str
+    from_: _User
+    message: _Message | None = None
+    data: str = ""
+
+
+class _Content(msgspec.Struct):
+    message: _Message | None = None
+    callback_query: _Callback | None = None
+
+
+class Update(msgspec.Struct, frozen=True):
+    id: int
+    item: Arrival | Press | None
+
+
+class _Number(msgspec.Struct):
+    update_id: int
+
+
+class _Updates(msgspec.Struct):
+    result: list[msgspec.Raw] = []
+
+
+def updates(answer: bytes, me: Me) -> tuple[Update, ...]:
+    """Those in an answer of getUpdates, each by itself: what cannot be read takes nothing else with it."""
+    try:
+        found = msgspec.json.decode(answer, type=_Updates).result
+    except _UNREADABLE:
+        return ()
+    return tuple(known for one in found if (known := update(one, me)) is not None)
+
+
+def update(raw: bytes | msgspec.Raw, me: Me) -> Update | None:
+    """None: this is no update at all."""
+    try:
+        number = msgspec.json.decode(raw, type=_Number).update_id
+    except _UNREADABLE:
+        return None
+    try:
+        content = msgspec.json.decode(raw, type=_Content)
+    except _UNREADABLE:
+        return Update(number, None)
+    if content.callback_query is not None:
+        return Update(number, _press(content.callback_query))
+    return Update(number, None if content.message is None else _arrival(content.message, me))
+
+
+def units(text: str) -> int:
+    """Telegram counts as UTF-16 does."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _press(callback: _Callback) -> Press | None:
+    message = callback.message
+    if message is None or not callback.data or callback.from_.is_bot:
+        return None
+    return Press(
+        id=callback.id,
+        where=_where(message),
+        kind=_kind(message.chat),
+        sender=_sender(callback.from_),
+        data=callback.data,
+        message_id=str(message.message_id),
+    )
+
+
+def _arrival(message: _Message, me: Me) -> Arrival | None:
+    person = message.from_
+    if person is None or person.is_bot or message.sender_chat is not None or message.chat.type == "channel":
+        return None
+    said, entities = _said(message)
+    attachments = tuple(_attachments(message))
+    if not said and not attachments:
+        return None
+    mentions = tuple(_mentions(said, entities, me))
+    answered = _answered(message)
+    is_answer_to_us = answered is not None and _is_from(answered, me)
+    kind = _kind(message.chat)
+    return Arrival(
+        message_id=str(message.message_id),
+        where=_where(message),
+        kind=kind,
+        sender=_sender(person),
+        text=_without(said, mentions),
+        is_addressed=kind == "group" and (bool(mentions) or is_answer_to_us or _is_bare_command(said, entities)),
+        attachments=attachments,
+        reply_to=_quoted(message, answered, is_ours=is_answer_to_us),
+        sent_at=message.date,
+        is_continued=message.media_group_id is not None or units(message.text) >= SPLIT_UNITS,
+    )
+
+
+def _kind(chat: _Chat) -> ChatKind:
+    return "dm" if chat.type == "private" else "group"
+
+
+def _where(message: _Message) -> Address:
+    thread = ""
+    if message.is_topic_message and message.message_thread_id is not None:
+        thread = str(message.message_thread_id)  # without the flag it only says which message began the replies
+    elif message.chat.is_forum and message.chat.type == "supergroup":
+        thread = GENERAL
+    return Address(NAME, str(message.chat.id), thread)
+
+
+def _sender(user: _User) -> Sender:
+    return Sender(str(user.id), f"{user.first_name} {user.last_name}".strip() or user.username)
+
+
+def _said(message: _Message) -> tuple[str, tuple[_Entity, ...]]:
+    if message.text:
+        return message.text, message.entities
+    if message.caption:
+        return message.caption, message.caption_entities
+    return _in_words(message), ()
+
+
+def _in_words(message: _Message) -> str:
+    """What a person says without text."""
+    if message.sticker is not None:
+        return message.sticker.emoji
+    if message.contact is not None:
+        one = message.contact
+        return f"Contact: {' '.join(filter(None, (one.first_name, one.last_name, one.phone_number)))}"
+    if message.location is None:
+        return ""
+    place = message.venue or _Venue()
+    at = f"{message.location.latitude}, {message.location.longitude}"
+    return f"Location: {', '.join(filter(None, (place.title, place.address, at)))}"
+
+
+def _attachments(message: _Message) -> Iterator[Attachment]:
+    if message.photo:
+        largest = max(message.photo, key=lambda size: size.width * size.height)
+        yield _attachment("image", largest, "photo.jpg", "image/jpeg")
+    if message.voice is not None:
+        yield _attachment("voice", message.voice, "voice.ogg", "audio/ogg")
+    if message.audio is not None:
+        yield _attachment("audio", message.audio, "audio.mp3", "audio/mpeg")
+    video = message.video or message.video_note or message.animation
+    if video is not None:
+        yield _attachment("video", video, "video.mp4", "video/mp4")
+    if message.document is not None and message.animation is None:  # an animation comes as both
+        kind = "image" if message.document.mime_type in _PICTURES else "document"
+        yield _attachment(kind, message.document, "document", "")
+
+
+def _attachment(kind: AttachmentKind, file: _File, name: str, mime: str) -> Attachment:
+    return Attachment(kind, file.file_id, file.file_name or name, file.mime_type or mime, file.file_size)
+
+
+def _answered(message: _Message) -> _Message | None:
+    """The message that this replies to. In a topic all that is no reply seems to reply to the topic's beginning."""
+    answered = message.reply_to_message
+    if answered is None or answered.forum_topic_created is not None:
+        return None
+    return None if message.is_topic_message and answered.message_id == message.message_thread_id else answered
+
+
+def _is_from(message: _Message, me: Me) -> bool:
+    return message.from_ is not None and message.from_.id == me.id
+
+
+def _quoted(message: _Message, answered: _Message | None, *, is_ours: bool) -> Quoted | None:
+    if message.quote is not None and message.quote.text:
+        return Quoted(message.quote.text, is_ours)
+    return None if answered is None else Quoted(_said(answered)[0], is_ours)
+
+
+def _mentions(said: str, entities: tuple[_Entity, ...], me: Me) -> Iterator[tuple[int, int]]:
+    """Where we are named, in units; of a command only what comes after its name."""
+    us = f"@{me.username}".lower()
+    for entity in entities:
+        start, end = entity.offset, entity.offset + entity.length
+        named = _cut(said, start, end).lower()
+        if entity.type == "bot_command" and named.endswith(us):
+            yield end - len(us), end
+        elif (entity.type == "mention" and named == us) or (
+            entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id
+        ):
+            yield start, end
+
+
+def _is_bare_command(said: str, entities: tuple[_Entity, ...]) -> bool:
+    """One that names no bot: the apps write it so where there is only one."""
+    return any(
+        entity.type == "bot_command" and entity.offset == 0 and "@" not in _cut(said, 0, entity.length)
+        for entity in entities
+    )
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    return text.encode("utf-16-le")[2 * start : 2 * end].decode("utf-16-le", "ignore")
+
+
+def _without(said: str, spans: tuple[tuple[int, int], ...]) -> str:
+    """The text without these parts, and without the spaces around them."""
+    text, at = "", 0
+    for start, end in sorted(spans):
+        text = _joined(text, _cut(said, at, start))
+        at = max(at, end)
+    return _joined(text, _cut(said, at, units(said))).strip() if spans else said.strip()
+
+
+def _joined(text: str, more: str) -> str:
+    if not text.strip():
+        return more.lstrip(" ,:")
+    return text.rstrip(" ") + more if more.startswith(" ") else text + more

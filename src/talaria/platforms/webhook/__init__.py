@@ -1,0 +1,1 @@
+"""Programs as chat partners: signed POSTs come in, signed POSTs go out."""

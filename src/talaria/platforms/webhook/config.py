@@ -1,0 +1,100 @@
+"""The settings of `gateway.platforms.webhook`, and what is wrong with them."""
+
+import re
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from talaria.model.errors import BadConfig
+from talaria.model.secret import NO_SECRET, Secret
+from talaria.platforms.base import PlatformSettings
+
+MIN_SECRET_CHARS = 16
+_WHERE = "gateway.platforms.webhook"
+_ROUTE = re.compile(r"[\w-]{1,64}", re.ASCII)
+
+
+class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One program that may speak to the agent, under `/webhook/NAME`."""
+
+    reply_url: str
+    """Where answers are posted to. https, except for this machine and `http_hosts`."""
+    secret: Secret = NO_SECRET
+    """In place of the platform's: whoever knows that one can speak as every route that has none of its own."""
+    user: str = ""
+    """What it is called. Its id is the name of the route."""
+    kind: Literal["message", "github"] = "message"
+    """`github`: what comes are GitHub's events, signed as GitHub does."""
+    prompt: str = "This happened on GitHub:"
+    """What the model reads before an event."""
+
+
+class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    secret: Secret = NO_SECRET
+    routes: dict[str, Route] = msgspec.field(default_factory=dict[str, Route])
+    listen_host: str = "127.0.0.1"
+    listen_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8644
+    behind_proxy: bool = False
+    """Somebody with a certificate stands before us, so that we may listen on other addresses than this machine's."""
+    http_hosts: tuple[str, ...] = ()
+    """Hosts that answers may go to without TLS."""
+
+    def __post_init__(self) -> None:
+        """A route is allowed because it is there: its secret proves who speaks."""
+        allowed = dict.fromkeys((*self.allowed_users, *self.routes))
+        msgspec.structs.force_setattr(self, "allowed_users", tuple(allowed))
+
+    def secret_of(self, route: str) -> Secret:
+        return self.routes[route].secret or self.secret
+
+
+def check(settings: Settings) -> None:
+    """Raises `BadConfig`."""
+    for complaint in _complaints(settings):
+        raise BadConfig(complaint)
+
+
+def _complaints(settings: Settings) -> Iterator[str]:
+    if not settings.routes:
+        yield f"{_WHERE}.routes names nobody who may speak."
+    if not settings.behind_proxy and not _is_this_machine(settings.listen_host):
+        yield (
+            f"{_WHERE}.listen_host is {settings.listen_host!r}, which others can reach without TLS. Put a proxy that "
+            "has a certificate before it and set behind_proxy, or listen on 127.0.0.1."
+        )
+    yield from _weak("secret (WEBHOOK_SECRET)", settings.secret)
+    for name, route in settings.routes.items():
+        if not _ROUTE.fullmatch(name):
+            yield f"{_WHERE}.routes has {name!r}: use up to 64 letters, digits, _ or -."
+        if route.secret != NO_SECRET:
+            yield from _weak(f"routes.{name}.secret", route.secret)
+        if not _may_reply_to(route.reply_url, settings.http_hosts):
+            yield f"{_WHERE}.routes.{name}.reply_url must begin with https://, or its host be listed in http_hosts."
+    for who in (*settings.allowed_users, *settings.admin_users, *filter(None, [settings.home_channel])):
+        if who.partition(":")[0].partition("/")[0] not in settings.routes:
+            yield f"{_WHERE} speaks of {who!r}, which is not among its routes."
+
+
+def _weak(name: str, secret: Secret) -> Iterator[str]:
+    if len(secret.reveal().strip()) < MIN_SECRET_CHARS:
+        yield f"{_WHERE}.{name} must have at least {MIN_SECRET_CHARS} characters; `openssl rand -hex 32` makes some."
+
+
+def _may_reply_to(url: str, http_hosts: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    is_plain = parts.scheme == "http" and (_is_this_machine(host) or host in http_hosts)
+    return bool(host) and (parts.scheme == "https" or is_plain)
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

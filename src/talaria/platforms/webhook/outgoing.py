@@ -1,0 +1,68 @@
+"""Answers → signed POSTs. Each is sent once; the receiver knows it by its key, also when it is sent again."""
+
+import msgspec
+
+from talaria.model.clock import Clock
+from talaria.model.errors import BadConfig, ProviderFailure
+from talaria.net.client import HttpClient, Response
+from talaria.net.timeouts import Timeouts
+from talaria.platforms.base import AccessLost, Outbound, Refused, Rejected, SentId
+from talaria.platforms.webhook import failures, signing
+from talaria.platforms.webhook.config import Settings
+
+_TIMEOUTS = Timeouts(connect_s=10.0, first_byte_s=30.0, chunk_s=10.0, total_s=60.0)
+_MAX_ANSWER_BYTES = 64 << 10
+
+
+class _Posted(msgspec.Struct, frozen=True):
+    chat: str
+    """As the route calls it."""
+    thread: str
+    text: str
+    """Markdown."""
+    key: str
+    """Whoever has seen it must not act on it again."""
+    reply_to: str
+
+
+class _Answer(msgspec.Struct):
+    id: str | int = ""
+
+
+class Replies:
+    def __init__(self, settings: Settings, client: HttpClient, clock: Clock) -> None:
+        self._settings = settings
+        self._client = client
+        self._clock = clock
+
+    async def send(self, message: Outbound) -> SentId:
+        name, _, chat = message.where.chat.partition("/")
+        route = self._settings.routes.get(name)
+        if route is None:
+            raise AccessLost(f"There is no webhook route {name} any more.")
+        if message.file is not None:
+            raise Rejected("A webhook does not take files.")
+        posted = _Posted(chat or name, message.where.thread, message.text, message.key, message.reply_to)
+        return await self._post(name, route.reply_url, message.key, msgspec.json.encode(posted))
+
+    async def _post(self, route: str, url: str, key: str, body: bytes) -> SentId:
+        proof = signing.signed(self._settings.secret_of(route), body, self._clock.now())
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key, **proof}
+        try:
+            async with self._client.post(url, body=body, headers=headers, timeouts=_TIMEOUTS) as response:
+                if not 200 <= response.status < 300:
+                    retry_after = response.headers.get("Retry-After", "")
+                    raise failures.refused(route, response.status, retry_after, self._clock.now())
+                return SentId(await _id_in(response) or key)
+        except ProviderFailure as fault:
+            raise failures.unanswered(route, fault) from fault
+        except BadConfig as fault:
+            raise Refused(str(fault)) from fault
+
+
+async def _id_in(response: Response) -> str:
+    """What the receiver calls it, if it says so. It has the message, whatever comes now."""
+    try:
+        return str(msgspec.json.decode(await response.read(_MAX_ANSWER_BYTES), type=_Answer).id)
+    except (ProviderFailure, ValueError, RecursionError):
+        return ""
