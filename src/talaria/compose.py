@@ -1,11 +1,14 @@
 """The composition root: the only place that knows everybody."""
 
+import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from talaria.agent.limits import Cap, Limits
 from talaria.config import paths, routes
@@ -20,17 +23,19 @@ from talaria.context.compactor import BuiltinCompactor
 from talaria.context.keeper import BuiltinKeeper
 from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
-from talaria.model.errors import TalariaError
+from talaria.model.errors import BadInput, TalariaError
 from talaria.model.ids import OwnerId, SessionId, new_session_id
 from talaria.model.redaction import Redactor
+from talaria.model.secret import Secret
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
+from talaria.runtime.host import Purpose
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import Setup, Terms
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.approval import Gate
@@ -51,7 +56,6 @@ log = logging.getLogger(__name__)
 
 PROJECT_SERVERS = ".mcp.json"
 
-Purpose = Literal["title", "summary", "judge"]
 OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
 
 
@@ -64,6 +68,30 @@ class Settings:
     environment: Mapping[str, str]
     redactor: Redactor = field(default_factory=Redactor)
     """Knows the secrets of both; one for all."""
+
+    @property
+    def shape(self) -> str:
+        """A digest of what shapes a conversation, besides its route: another one calls for a new live session."""
+        config = self.config
+        sections = (
+            config.compression,
+            config.auxiliary,
+            config.context,
+            config.memory,
+            config.plugins,
+            config.tools,
+            config.web,
+            config.terminal,
+            config.approvals,
+        )
+        return hashlib.sha256(msgspec.json.encode(sections, enc_hook=_fingerprint)).hexdigest()[:16]
+
+
+def _fingerprint(value: object) -> str:
+    """Of a secret: all of it counts, and nothing of it can be read."""
+    if isinstance(value, Secret):
+        return value.fingerprint()
+    return str(value)
 
 
 def read_settings(home: Path) -> Settings:
@@ -116,37 +144,97 @@ class Application:
 
         `person` can be asked; without one, what would be asked about is refused, unless `is_asking` is False.
         """
-        config = self.settings.config
-        setup = Setup(
-            route=self.route,
+        setup = self.setup(
             cwd=Path(row.cwd) if row else cwd,
+            origin=origin,
+            platform=platform,
+            conversation=conversation,
+            instructions=instructions,
+        )
+        session = row.id if row else id or new_session_id(self.clock.now())
+        return self.live(session, row, setup, person, self.terms(max_rounds), is_asking=is_asking)
+
+    @property
+    def home(self) -> Path:
+        return self.settings.home
+
+    @property
+    def model(self) -> str:
+        return self.route.primary.label
+
+    def sandbox_level(self) -> str:
+        return self.hands.workspaces.sandbox.level if self.hands else ""
+
+    async def check_handoff(self, platform: str) -> None:
+        """Raises `BadInput` if no gateway with these settings could take a conversation there."""
+        given = self.settings.config.gateway.platforms.get(platform)
+        variable = f"{platform.upper()}_HOME_CHANNEL"
+        has_token = any(name.startswith(f"{platform.upper()}_") for name in self.settings.environment)
+        if not platform.isidentifier() or (given is None and not has_token):
+            raise BadInput(f"{platform!r} is not among the platforms of this gateway; see: talaria gateway platforms")
+        named = (given or {}).get("home_channel") or self.settings.environment.get(variable)
+        if not named and not await self.store.chats.home(platform):
+            raise BadInput(f"{platform} has no home channel: send /sethome where it should be, or set {variable}.")
+
+    def setup(
+        self,
+        *,
+        cwd: Path,
+        origin: TurnOrigin,
+        platform: str = "cli",
+        conversation: str = "",
+        person: str = "local",
+        instructions: str = "",
+    ) -> Setup:
+        return Setup(
+            route=self.route,
+            cwd=cwd,
             home=self.settings.home,
             origin=origin,
             platform=platform,
             conversation=conversation,
-            limits=limits(config, max_rounds),
-            max_attempts=config.agent.api_max_retries,
-            effort=config.model.reasoning_effort,
+            person=person,
             instructions=instructions,
+            tools=tuple(self._tools().names),
+            settings=self.settings.shape,
         )
-        session = row.id if row else id or new_session_id(self.clock.now())
-        extensions = self.extensions
+
+    def terms(self, max_rounds: int | None = None) -> Terms:
+        config = self.settings.config
+        return Terms(limits(config, max_rounds), config.agent.api_max_retries, config.model.reasoning_effort)
+
+    def live(
+        self,
+        id: SessionId,
+        row: Session | None,
+        setup: Setup,
+        person: Person | None,
+        terms: Terms,
+        *,
+        is_asking: bool = True,
+        leaves_mail: bool = True,
+    ) -> LiveSession:
         return LiveSession(
-            session,
+            id,
             row=row,
             setup=setup,
             store=self.store,
             owner=self.owner,
             upstream=self.upstream,
-            toolbox=self.toolbox.joined(self.mcp.tools()) if self.mcp else self.toolbox,
-            gate=self._gate(session, setup.person, person, is_asking=is_asking),
+            toolbox=self._tools(),
+            gate=self._gate(id, setup.person, person, is_asking=is_asking),
             clock=self.clock,
-            keeper=self._keeper(session, setup.person),
-            hooks=extensions.hooks() if extensions else None,
+            keeper=self._keeper(id, setup.person),
+            hooks=self.extensions.hooks() if self.extensions else None,
             person=person,
             belongings=self.hands,
             redactor=self.settings.redactor,
+            terms=terms,
+            leaves_mail=leaves_mail,
         )
+
+    def _tools(self) -> Toolbox:
+        return self.toolbox.joined(self.mcp.tools()) if self.mcp else self.toolbox
 
     def _gate(self, session: SessionId, requester: str, person: Person | None, *, is_asking: bool) -> Gate:
         approvals = self.settings.config.approvals
@@ -273,6 +361,18 @@ async def open_application(
         if extensions is not None:
             extensions.services.auxiliary = app.plugin_auxiliary
         yield app
+
+
+def reconfigured(app: Application, settings: Settings) -> Application:
+    """The same application under other settings. What was started with the old ones (plugins, MCP servers, sandboxes)
+    stays as it is until a restart."""
+    choice = choose(settings.config, settings.environment, None)
+    planned = app.route if choice is None else _planned(choice, settings).route
+    own = app.hands.tools if app.hands else app.toolbox.tools
+    toolbox = Toolbox(own, settings.config.tools)
+    if app.extensions is not None:
+        toolbox = toolbox.without(app.extensions.brought.overrides)
+    return replace(app, settings=settings, route=planned, toolbox=toolbox, is_stand_in=choice is None)
 
 
 def _extensions(settings: Settings, clock: Clock, commands: Commands) -> AbstractAsyncContextManager["Extensions"]:

@@ -12,6 +12,7 @@ import msgspec
 
 from talaria.agent.hooks import Hooks, Tell
 from talaria.compat.hermes.bound import Bound, bind, release
+from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
 from talaria.compat.hermes.surroundings import Surroundings
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig, decode_secret
@@ -61,6 +62,7 @@ class Extensions:
     commands: Commands
     clock: Clock
     home: Path
+    environment: Mapping[str, str]
     providers: dict[str, ProviderProfile] = field(default_factory=dict[str, ProviderProfile])
     brought: Contributions = field(default_factory=Contributions)
     shared: dict[str, Lane] = field(default_factory=dict[str, Lane])
@@ -114,6 +116,10 @@ class Extensions:
         if plugin is None or name == BUILTIN_ENGINE:
             return None
         return EngineHost(name, lambda: self._engine(plugin), builtin, self.clock, is_automatic=is_automatic)
+
+    async def platforms(self) -> Mapping[str, PluginPlatform]:
+        """Of plugins; each asked whether it can be used here."""
+        return await plugin_platforms(self.brought.platforms, self.environment, self.clock)
 
     def hooks(self) -> Hooks:
         name = self.config.memory.provider or ""
@@ -186,7 +192,7 @@ async def open_extensions(
     bridge = Bridge()
     services = PluginServices(bridge, config.plugins.entries, _profile(home))
     host = PluginHost(paths.consents_file(home), _wanted(config), services, clock)
-    extensions = Extensions(config, host, services, commands, clock, home)
+    extensions = Extensions(config, host, services, commands, clock, home, environment)
     bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
     where = places(home, cwd, environment, with_project=config.plugins.project)
     found = await in_thread(lambda: discover(where))

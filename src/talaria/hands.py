@@ -85,7 +85,7 @@ class Hands:
             *terminal_tools(self.workspaces),
             *process_tools(self.workspaces),
             *code_tools(self.workspaces),
-            *recall_tools(self._store.journal, self._store.search),
+            *recall_tools(self._store.journal, self._store.search, self._store.sessions),
             *web_tools(Fetch(web, self._clock), self._environment, web),
             *(self._browsing() if _has_browser() else ()),
             todo,

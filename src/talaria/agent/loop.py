@@ -25,8 +25,8 @@ async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int 
         await announce(turn, primary, f"{primary.label} rests after a limit or a failure.", sink)
     is_closing = turn.history.last == _CLOSING  # as a crash may have left it
     for _ in range(rounds_used, turn.max_rounds if not is_closing else 0):
-        for note in turn.take_steering():
-            await sink.record(MessageAdded(note))
+        for writes in turn.take_steering():
+            await sink.record(*writes)
         turn.breaker.begin_round()
         answer = await ask(turn, turn.view(), sink)
         if not answer.calls and turn.conclude():
@@ -35,8 +35,8 @@ async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int 
         await run_calls(answer, turn, tools, sink)
         if turn.breaker.has_tripped:
             break
-    for note in turn.take_steering():
-        await sink.record(MessageAdded(note))
+    for writes in turn.take_steering():
+        await sink.record(*writes)
     turn.conclude()
     if not is_closing:
         await sink.record(MessageAdded(_CLOSING))

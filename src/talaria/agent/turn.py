@@ -13,14 +13,16 @@ from talaria.agent.walk import Walk
 from talaria.context.base import Keeper
 from talaria.context.thrashing import Compactions
 from talaria.model.clock import Clock
+from talaria.model.entries import MessageAdded
 from talaria.model.events import Notice
 from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, User, user
+from talaria.model.messages import Assistant, user
 from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.providers.base import Effort, Endpoint, Request
 from talaria.providers.history import History
 from talaria.providers.size import prompt_tokens
+from talaria.store.base import Write
 
 
 class Turn:
@@ -60,7 +62,7 @@ class Turn:
         self._request = Request(
             system=system, tools=tools, history=history, session=session, effort=effort, is_streaming=is_streaming
         )
-        self._steering: deque[User] = deque()
+        self._steering: deque[tuple[Write, ...]] = deque()
         self._news = news
         self._takes_steering = True
         self._untold: deque[tuple[Endpoint, Assistant, float]] = deque()
@@ -85,21 +87,25 @@ class Turn:
             if self.keeper is not None:
                 await self.keeper.answered(answer.usage)
 
-    def steer(self, text: str) -> bool:
-        """False: the last word is spoken, nobody would read it."""
+    def steer(self, text: str, also: Iterable[Write] = ()) -> bool:
+        """`also` is recorded with it, once the model reads it. False: the last word is spoken, nobody would."""
         if self._takes_steering:
-            self._steering.append(user(text, author="steering"))
+            self._steering.append((MessageAdded(user(text, author="steering")), *also))
         return self._takes_steering
+
+    def forget_steering(self) -> None:
+        """What the model has not read yet is taken back."""
+        self._steering.clear()
 
     def conclude(self) -> bool:
         """Take no more words from the person. False: there is still one that the model has not read."""
         self._takes_steering = bool(self._steering)
         return not self._takes_steering
 
-    def take_steering(self) -> Iterator[User]:
+    def take_steering(self) -> Iterator[tuple[Write, ...]]:
         """What the model should read before its next word: from the person, and of what goes on behind it."""
         for text in self._news():
-            yield user(text, author="host")
+            yield (MessageAdded(user(text, author="host")),)
         while self._steering:
             yield self._steering.popleft()
 

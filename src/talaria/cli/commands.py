@@ -23,6 +23,8 @@ _MODULES = {
     "approvals": "talaria.cli.approvals",
     "plugins": "talaria.cli.plugins",
     "mcp": "talaria.cli.mcp",
+    "gateway": "talaria.cli.gateway",
+    "pairing": "talaria.cli.pairing",
     "doctor": "talaria.cli.doctor",
 }
 _SUMMARIES = {
@@ -37,6 +39,8 @@ _SUMMARIES = {
     "approvals": "List what was allowed beforehand, and take it back.",
     "plugins": "List, install, enable and choose plugins.",
     "mcp": "List, add and try MCP servers.",
+    "gateway": "Talk to the agent in chats: start, stop and look at it.",
+    "pairing": "Let people in who wrote to the agent.",
     "doctor": "Check that everything is in order.",
 }
 

@@ -1,5 +1,8 @@
 """`talaria config`: read and change settings."""
 
+import os
+import signal
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -11,6 +14,7 @@ from talaria.cli.render import print_json
 from talaria.config import paths, selection
 from talaria.config.edit import set_value
 from talaria.config.schema import Config
+from talaria.gateway.claims import gateway_file, holder
 from talaria.model.errors import BadInput
 from talaria.model.secret import Secret
 
@@ -48,6 +52,20 @@ def get(ctx: click.Context, key: str | None) -> None:
 def set_(ctx: click.Context, key: str, value: str) -> None:
     file = set_value(surroundings.home(ctx), key, value)
     say(f"Set {key} in {file}.")
+    _tell_gateway(surroundings.home(ctx))
+
+
+def _tell_gateway(home: Path) -> None:
+    """One that runs takes the settings up at once."""
+    pid = holder(gateway_file(home))
+    if pid is None:
+        return
+    try:
+        os.kill(pid, signal.SIGHUP)
+    except OSError as fault:
+        say(f"The gateway (process {pid}) could not be told: {fault.strerror}. Restart it.")
+    else:
+        say(f"The gateway (process {pid}) was told.")
 
 
 @command.command("check", help="Check config.yaml and .env.")

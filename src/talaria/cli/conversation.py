@@ -3,10 +3,9 @@
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
 
 import msgspec
 
@@ -18,22 +17,16 @@ from talaria.cli.lines import lines
 from talaria.cli.notices import complain, say
 from talaria.cli.pictures import read_image
 from talaria.cli.render import Format, print_failure
-from talaria.cli.rollback import rolled_back
-from talaria.cli.usage import summary
 from talaria.compose import Application, Settings, open_application
-from talaria.model.entries import MessageAdded
-from talaria.model.errors import BadInput, TalariaError, UnknownSession
-from talaria.model.ids import SessionId, new_session_id
-from talaria.model.messages import Image, Message, Text, User, user
-from talaria.runtime.builtin_commands import recalled
+from talaria.model.errors import TalariaError, UnknownSession
+from talaria.model.messages import Image, Text, User, user
 from talaria.runtime.chat import Ask, Leave, Outcome, Say
-from talaria.runtime.commands import help_text, obey
+from talaria.runtime.commands import obey
+from talaria.runtime.handoff import hand_off
+from talaria.runtime.open_chat import OpenChat, Reason
+from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
-from talaria.runtime.titles import title_for
-from talaria.runtime.view import standing
 from talaria.store.base import Session, Sessions
-from talaria.tools.checkpoints import checkpoint_folder
-from talaria.tools.toolsets import toolset_of
 from talaria.waiting import completed, in_thread
 
 MAX_INJECTED = 20
@@ -79,20 +72,14 @@ async def _chosen_row(sessions: Sessions, options: Options) -> Session | None:
     return row
 
 
-def _told(context: dict[str, Any]) -> Iterator[str]:
-    """Of an engine that a plugin has brought."""
-    if "engine" in context:
-        yield f"context engine {context['engine']}"
-    used, limit = context.get("last_prompt_tokens"), context.get("threshold_tokens")
-    if isinstance(used, int) and isinstance(limit, int) and limit > 0:
-        yield f"{max(used, 0):,} of {limit:,} tokens before it compacts"
-
-
-class Conversation:
+class Conversation(OpenChat):
     """Also the `Chat` that slash commands act on."""
+
+    surface = "terminal"
 
     def __init__(self, app: Application, options: Options, runner: asyncio.Runner, row: Session | None) -> None:
         """`row` is that of the conversation to go on with; None begins one."""
+        super().__init__(app)
         self._app = app
         self._options = options
         self._runner = runner
@@ -145,34 +132,6 @@ class Conversation:
             return []
         return [f"/{word} " for word, _ in self._commands.completions(begun)]
 
-    @property
-    def session(self) -> SessionId:
-        return self._live.id
-
-    @property
-    def model(self) -> str:
-        return self._app.route.primary.label
-
-    async def help(self) -> str:
-        return help_text(self._commands, "terminal")
-
-    async def status(self) -> str:
-        facts = [f"Session {self.session}", f"model {self.model}", *_told(await self._live.context_status())]
-        if (hands := self._app.hands) is not None:
-            sandbox = await in_thread(lambda: hands.workspaces.sandbox)
-            facts.append(f"sandbox {sandbox.level}")
-        return " · ".join(facts)
-
-    async def usage(self) -> str:
-        return await summary(self._app.store.spending, self.session, self._app.clock.now())
-
-    async def tools(self) -> str:
-        """By toolset."""
-        grouped: dict[str, list[str]] = {}
-        for tool in self._live.companions.toolbox.tools:
-            grouped.setdefault(toolset_of(tool), []).append(tool.spec.name)
-        return "\n".join(f"{name}: {', '.join(names)}" for name, names in grouped.items()) or "It has no tools."
-
     async def attach(self, path: str) -> str:
         image = await in_thread(lambda: read_image(Path(path).expanduser()))
         self._images.append(image)
@@ -182,58 +141,23 @@ class Conversation:
         images, self._images = tuple(self._images), []
         return User((*images, Text(text)))
 
-    async def begin_anew(self) -> None:
-        await self._switch_to(None, "new")
+    @property
+    def live(self) -> LiveSession:
+        return self._live
 
-    async def resume(self, name: str) -> None:
-        row = await self._app.store.sessions.find(name)
-        if row.id == self.session:
-            raise BadInput("This is that conversation already.")
-        await self._switch_to(row, "resume")
+    def observer(self) -> Observer:
+        return self._foreground.observer()
 
-    async def branch(self, title: str) -> None:
-        row, copy = await self._kept(), new_session_id(self._app.clock.now())
-        await self._switch_to(await self._app.store.sessions.fork(row.id, copy, title or None), "branch")
+    async def hand_off(self, platform: str) -> None:
+        await self._kept()
+        await self._app.check_handoff(platform)
+        say(f"Waiting for the gateway to take this conversation to {platform} ...")
+        await hand_off(self._app.store.handoffs, self._app.clock, self.session, platform)
 
-    async def sessions(self, limit: int) -> Sequence[Session]:
-        return await self._app.store.sessions.list(limit)
-
-    async def recall(self) -> str:
-        return recalled(await self._kept(), await self._messages())
-
-    async def undo(self) -> str | None:
-        return await completed(self._live.undo())  # Ctrl-C must not come between the record and the view of it
-
-    async def rollback(self, number: int | None) -> str:
-        folder = checkpoint_folder(self._app.settings.home, self.session)
-        return await completed(in_thread(lambda: rolled_back(folder, number)))
-
-    async def compress(self, focus: str, keep_last: int | None) -> bool:
-        return await self._live.compact(self._foreground.observer(), focus=focus, keep_last=keep_last)
-
-    async def rename(self, title: str) -> None:
-        row = await self._kept()
-        await self._app.store.sessions.rename(row.id, title)
-
-    async def proposed_title(self) -> str:
-        """By the model that is set for titles."""
-        return await title_for(self.session, await self._messages(), self._app.auxiliary("title"))
-
-    async def _switch_to(self, row: Session | None, reason: Literal["new", "resume", "branch"]) -> None:
-        """The only way to another conversation. What was allowed once for all is asked again there."""
+    async def switch_to(self, row: Session | None, reason: Reason) -> None:
         live = self._session(row)
         await completed(self._live.hand_over(live, carry_over=reason == "branch"))
         self._row, self._live = row, live
-
-    async def _kept(self) -> Session:
-        row = await self._app.store.sessions.get(self.session)
-        if row is None:
-            raise BadInput("Say something first: a conversation without a message is not kept.")
-        return row
-
-    async def _messages(self) -> list[Message]:
-        entries = standing(await self._app.store.journal.entries(self.session))
-        return [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
 
     def _session(self, row: Session | None) -> LiveSession:
         return self._app.session(
@@ -268,7 +192,9 @@ class Conversation:
             case Ask(text):
                 message = self._with_images(text)
                 return self._attempt(lambda: self._ask(message))
-            case Leave():
+            case Leave(text):
+                if text:
+                    say(text)
                 return None
             case Say(text):
                 say(text)

@@ -64,6 +64,14 @@ def _examine(home: Path) -> Iterator[Finding]:
         yield from _plugins(settings)
     if settings is not None and settings.config.all_mcp_servers:
         yield from _mcp(settings)
+    if settings is not None:
+        yield from _gateway(settings)
+
+
+def _gateway(settings: Settings) -> Iterator[Finding]:
+    from talaria.cli.gateway_findings import examine  # noqa: PLC0415
+
+    yield from examine(settings)
 
 
 def _sandbox(settings: Settings) -> Finding:

@@ -12,12 +12,12 @@ from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable
 from talaria.cli.survey import Default, KnownModel, Models, ProviderState
 from talaria.cli.trial import Trial
-from talaria.cli.usage import dollars
 from talaria.compose import Settings
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.selection import DEMO, Choice, as_default, choose, endpoint
 from talaria.model.errors import MissingCredential, ProviderFailure
+from talaria.runtime.accounts import dollars
 
 _GAP = "  "
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -1,10 +1,8 @@
-"""`talaria rollback` and `/rollback`: files as they were before a turn changed them."""
+"""`talaria rollback`: files as they were before a turn changed them."""
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
@@ -12,17 +10,15 @@ from talaria.cli import exits, surroundings
 from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable
 from talaria.compose import open_store
-from talaria.model.errors import BadInput, StoreUnavailable, UnknownSession
+from talaria.model.errors import BadInput, UnknownSession
 from talaria.model.ids import SessionId
+from talaria.runtime.rollback import listing, on_disk
+from talaria.runtime.rollback import told as told_of
 from talaria.tools.checkpoints import Checkpoints, Outcome, Restored, checkpoint_folder
 from talaria.tools.diffs import visible
 from talaria.tools.shelf import Checkpoint
 
-T = TypeVar("T")
-LISTED = 20
-_NAMED = 3
 _MAX_DIGITS = 9
-_CHANGED = "; somebody had changed it since"
 
 
 @click.command("rollback")
@@ -46,24 +42,12 @@ def command(
         id = asyncio.run(_session(home, name))
         kept = Checkpoints(checkpoint_folder(home, id))
         if is_listing or wanted is None:
-            _print_list(id, _on_disk(kept.list), as_json=as_json)
+            _print_list(id, on_disk(kept.list), as_json=as_json)
         elif is_comparing:
-            _print_diff(id, _on_disk(lambda: kept.diff(wanted)), as_json=as_json)
+            _print_diff(id, on_disk(lambda: kept.diff(wanted)), as_json=as_json)
         else:
-            return _print_restored(id, _on_disk(lambda: kept.restore(wanted)), as_json=as_json)
+            return _print_restored(id, on_disk(lambda: kept.restore(wanted)), as_json=as_json)
     return exits.DONE
-
-
-def rolled_back(folder: Path, number: int | None) -> str:
-    """What `/rollback` says. Blocks."""
-    kept = Checkpoints(folder)
-    if number is not None:
-        restored = _on_disk(lambda: kept.restore(number))
-        return "\n".join(_told(restored, "/rollback"))
-    found = _on_disk(kept.list)
-    if not found:
-        return "No file was changed in this conversation yet."
-    return "\n".join([*_listing(found), "/rollback N puts files back as they were before N."])
 
 
 def _meant(session: str | None, number: str | None) -> tuple[str | None, int | None]:
@@ -87,18 +71,11 @@ async def _session(home: Path, name: str | None) -> SessionId:
     return row.id
 
 
-def _on_disk(work: Callable[[], T]) -> T:
-    try:
-        return work()
-    except OSError as fault:
-        raise StoreUnavailable(f"The checkpoints cannot be used: {fault.strerror or fault}.") from fault
-
-
 def _print_list(session: SessionId, found: Sequence[Checkpoint], *, as_json: bool) -> None:
     if as_json:
         print_json({"session": session, "checkpoints": [_document(one) for one in found]})
         return
-    lines = [*_listing(found)] or [f"No file was changed in {session}."]
+    lines = [*listing(found)] or [f"No file was changed in {session}."]
     click.echo(printable("\n".join(lines)))
 
 
@@ -115,42 +92,9 @@ def _print_restored(session: SessionId, restored: Restored, *, as_json: bool) ->
         files = [{**_fields(one), "path": visible(str(one.path))} for one in restored.outcomes]
         print_json({"session": session, "number": restored.number, "kept_as": restored.kept_as, "files": files})
     else:
-        click.echo(printable("\n".join(_told(restored, f"talaria rollback {session}"))))
+        click.echo(printable("\n".join(told_of(restored, f"talaria rollback {session}"))))
     has_failed = any(one.what == "failed" for one in restored.outcomes)
     return exits.STORE_FAILED if has_failed else exits.DONE
-
-
-def _listing(found: Sequence[Checkpoint]) -> Iterator[str]:
-    for one in found[:LISTED]:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
-        names = ", ".join(visible(kept.path) for kept in one.files[:_NAMED])
-        more = f" and {len(one.files) - _NAMED} more" if len(one.files) > _NAMED else ""
-        yield f"{one.number:>4}  {when}  {names}{more}{f'  ({one.why})' if one.why else ''}"
-    if len(found) > LISTED:
-        yield f"[{len(found) - LISTED} older ones are there, too]"
-    if found and found[-1].number > 1:
-        yield f"[those before {found[-1].number} were dropped to make room]"
-
-
-def _told(restored: Restored, again: str) -> Iterator[str]:
-    yield f"Back to before checkpoint {restored.number}:"
-    yield from (f"  {_sentence(one)}" for one in restored.outcomes)
-    if restored.kept_as is not None:
-        yield f"What was replaced is kept: {again} {restored.kept_as} undoes this."
-
-
-def _sentence(one: Outcome) -> str:
-    path = visible(str(one.path))
-    changed = _CHANGED if one.was_changed else ""
-    match one.what:
-        case "restored":
-            return f"{path} restored{changed}"
-        case "removed":
-            return f"{path} removed: it was not there{changed}"
-        case "same":
-            return f"{path} is as it was"
-        case "failed":
-            return f"{path} NOT restored: {one.reason}{changed}"
 
 
 def _fields(one: Outcome) -> dict[str, object]:

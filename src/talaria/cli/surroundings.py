@@ -32,10 +32,10 @@ def _log_to_file(home: Path) -> None:
 def _keep_from_log(redactor: Redactor) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _LazyFile):
-            handler.setFormatter(_RedactedLines(redactor))
+            handler.setFormatter(RedactedLines(redactor))
 
 
-class _RedactedLines(logging.Formatter):
+class RedactedLines(logging.Formatter):
     """Without known secrets, whether they come with the message, its arguments or an exception."""
 
     def __init__(self, redactor: Redactor) -> None:

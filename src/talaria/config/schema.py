@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 
 from talaria.context.threshold import SHARE
+from talaria.gateway.settings import GatewaySettings
 from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
 from talaria.net.web import WebSettings
@@ -185,6 +186,10 @@ class TerminalConfig(TerminalSettings, frozen=True, forbid_unknown_fields=True, 
     pass
 
 
+class GatewayConfig(GatewaySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
 class ApprovalsConfig(ApprovalSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
 
@@ -206,6 +211,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     web: WebConfig = WebConfig()
     terminal: TerminalConfig = TerminalConfig()
     approvals: ApprovalsConfig = ApprovalsConfig()
+    gateway: GatewayConfig = GatewayConfig()
+    """Chats on platforms."""
     mcp_servers: dict[str, ServerEntry] = {}
     """MCP servers by name; also under `mcp.servers` and `mcpServers`, where other programs keep them."""
     mcp: McpConfig = McpConfig()

@@ -1,7 +1,7 @@
 """What a plugin's `register(ctx)` is given. It collects; nothing takes effect before `register` has returned."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -9,6 +9,7 @@ from talaria.context.engine import ContextEngine
 from talaria.foreign import as_text
 from talaria.memory.provider import MemoryProvider
 from talaria.plugins.manifest import Manifest
+from talaria.plugins.platforms import PlatformEntry, flaw
 from talaria.plugins.registered import PluginCli, PluginCommand, PluginSkill, PluginTool, Registered
 from talaria.tools.schema_tool import BadSchema, spec_of
 
@@ -16,7 +17,6 @@ _SKILL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _COMMAND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _TASK_KEY = re.compile(r"[a-z][a-z0-9_]*")
 NOT_YET = (
-    "register_platform",
     "register_slack_action_handler",
     "register_image_gen_provider",
     "register_video_gen_provider",
@@ -150,6 +150,34 @@ class PluginContext:
             self._refuse("it has more than one memory provider; the first counts")
         else:
             self.registered.memory = cast("MemoryProvider", provider)
+
+    def register_platform(
+        self,
+        name: str,
+        label: str,
+        adapter_factory: Callable[[Any], Any],
+        check_fn: Callable[[], object],
+        validate_config: Callable[[Any], object] | None = None,
+        required_env: Sequence[str] | None = None,
+        install_hint: str = "",
+        **entry_kwargs: Any,
+    ) -> None:
+        """Raises `TypeError` for a keyword that `PlatformEntry` does not have."""
+        entry = PlatformEntry(
+            name=name.strip().lower() if isinstance(name, str) else name,  # pyright: ignore[reportUnnecessaryIsInstance]
+            label=label,
+            adapter_factory=adapter_factory,
+            check_fn=check_fn,
+            validate_config=validate_config,
+            required_env=[as_text(need) for need in required_env or ()],
+            install_hint=install_hint or "",
+            **cast("dict[str, Any]", {"plugin_name": self.manifest.name, **entry_kwargs}),
+        )
+        problem = flaw(entry)
+        if problem:
+            self._refuse(problem)
+        else:
+            self.registered.platforms.append(entry)
 
     def register_auxiliary_task(
         self, key: str, *, display_name: str = "", description: str = "", defaults: Mapping[str, Any] | None = None

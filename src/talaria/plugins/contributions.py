@@ -13,6 +13,7 @@ from talaria.model.clock import Clock
 from talaria.model.errors import OperatorError, UserFacing
 from talaria.plugins.discovery import ENGINES
 from talaria.plugins.host import PluginHost
+from talaria.plugins.platforms import OWN_PLATFORMS, PlatformEntry
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.problems import Problems
 from talaria.plugins.registered import PluginCommand, PluginSkill, PluginTool, engine_name, memory_name
@@ -45,6 +46,13 @@ class OfferedTool:
     problems: Problems
 
 
+@dataclass(frozen=True, slots=True)
+class OfferedPlatform:
+    entry: PlatformEntry
+    plugin: Plugin
+    problems: Problems
+
+
 @dataclass(slots=True)
 class Contributions:
     tools: list[OfferedTool] = field(default_factory=list[OfferedTool])
@@ -52,6 +60,7 @@ class Contributions:
     """Tools of ours that give way."""
     engines: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
     memory: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
+    platforms: dict[str, OfferedPlatform] = field(default_factory=dict[str, OfferedPlatform])
     skills: dict[str, PluginSkill] = field(default_factory=dict[str, PluginSkill])
     cli: dict[str, str] = field(default_factory=dict[str, str])
     """Whose each command of `talaria` is; ours are nobody's to take."""
@@ -68,6 +77,8 @@ def gather(host: PluginHost, taken: AbstractSet[str], commands: Commands, clock:
             _add_tool(offered, plugin, host, names, brought)
         for command in plugin.registered.commands:
             _add_command(command, plugin, commands, clock)
+        for entry in plugin.registered.platforms:
+            _add_platform(entry, plugin, host, brought.platforms)
         for one in plugin.registered.cli:
             _add_unique(one.name, "command talaria", plugin, brought.cli)
         for key in plugin.registered.tasks:
@@ -89,6 +100,18 @@ def _add_tool(offered: PluginTool, plugin: Plugin, host: PluginHost, names: set[
     toolset = as_text(offered.toolset or plugin.key)
     tool = SchemaTool(offered.spec, _handler(offered, plugin, host.faults), toolset=toolset)
     brought.tools.append(OfferedTool(tool, offered.check, plugin, host.faults))
+
+
+def _add_platform(
+    entry: PlatformEntry, plugin: Plugin, host: PluginHost, platforms: dict[str, OfferedPlatform]
+) -> None:
+    """Of two of the same plugin the last one counts."""
+    known = platforms.get(entry.name)
+    owner = known.plugin.key if known is not None else "Talaria" if entry.name in OWN_PLATFORMS else plugin.key
+    if owner != plugin.key and not host.may_override(plugin):
+        plugin.problems.append(f"its platform {entry.name} is left out: {owner} has one of that name")
+        return
+    platforms[entry.name] = OfferedPlatform(entry, plugin, host.faults)
 
 
 def _add_unique(name: str, what: str, plugin: Plugin, table: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from talaria.context.engine import ContextEngine
 from talaria.foreign import Broke, as_text, contained
 from talaria.memory.provider import MemoryProvider
 from talaria.model.tools import ToolSpec
+from talaria.plugins.platforms import PlatformEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Registered:
     commands: list[PluginCommand] = field(default_factory=list[PluginCommand])
     cli: list[PluginCli] = field(default_factory=list[PluginCli])
     skills: list[PluginSkill] = field(default_factory=list[PluginSkill])
+    platforms: list[PlatformEntry] = field(default_factory=list[PlatformEntry])
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Kinds of small model calls of its own."""
     engine: ContextEngine | None = None

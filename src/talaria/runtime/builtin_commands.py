@@ -75,6 +75,14 @@ async def _branch(chat: Chat, title: str) -> Outcome:
     return Say(f"Going on with a copy, {chat.session}. The one until here stays as it was: /resume {left}")
 
 
+async def _handoff(chat: Chat, platform: str) -> Outcome:
+    if not platform:
+        raise BadInput("/handoff needs a platform, such as telegram.")
+    session = chat.session
+    await chat.hand_off(platform.lower())
+    return Leave(f"The conversation goes on in {platform.lower()}. Come back with: talaria -r {session}")
+
+
 async def _image(chat: Chat, path: str) -> Outcome:
     if not path:
         raise BadInput("/image needs the path of an image.")
@@ -165,6 +173,15 @@ BUILTIN = (
         _branch,
         ("fork",),
         "[TITLE]",
+    ),
+    Command(
+        "handoff",
+        "go on with this conversation in a chat, such as telegram",
+        "conversation",
+        _handoff,
+        (),
+        "PLATFORM",
+        cli_only=True,
     ),
     Command("image", "add an image to your next message", "conversation", _image, (), "PATH", cli_only=True),
     Command("model", "which model answers", "model", _model),

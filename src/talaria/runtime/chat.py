@@ -24,6 +24,9 @@ class Ask(msgspec.Struct, frozen=True):
 class Leave(msgspec.Struct, frozen=True):
     """Close the chat."""
 
+    text: str = ""
+    """Last words."""
+
 
 Outcome = Say | Ask | Leave | None
 """What the surface does about a line. None: nothing more."""
@@ -83,4 +86,8 @@ class Chat(Protocol):
         ...
 
     async def rename(self, title: str) -> None: ...
+    async def hand_off(self, platform: str) -> None:
+        """Returns when the conversation goes on over there."""
+        ...
+
     async def proposed_title(self) -> str: ...

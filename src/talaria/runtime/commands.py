@@ -52,6 +52,8 @@ class Command(msgspec.Struct, frozen=True):
     args_hint: str = ""
     cli_only: bool = False
     gateway_only: bool = False
+    is_for_admins: bool = False
+    """In a chat on a platform: only for those who may do all that the person at the terminal may."""
     owner: str = ""
     """`plugin:NAME`, `context-engine:NAME`; empty for those that are built in."""
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from talaria.model.clock import Clock
 from talaria.model.entries import Entry
-from talaria.model.errors import StoreUnavailable
+from talaria.model.errors import Fenced, StoreUnavailable
 from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta
 from talaria.model.ids import Epoch, SessionId
 from talaria.model.redaction import Redactor
@@ -46,16 +46,24 @@ class Recorder:
         self._redactor = redactor or Redactor()
         self._shown: list[str] = []
         self._hurried = asyncio.Event()
+        self._is_closed = False
         self._settle: Callable[[Sequence[Write]], None] = lambda _: None
 
     async def record(self, *writes: Write) -> None:
         """Durable when it returns, also when it returns by cancellation. Raises `Fenced`, `StoreUnavailable`."""
+        if self._is_closed:
+            raise Fenced(f"Session {self._session} is left as it is.")
         redacted = self._redactor.value(writes)
         await completed(self.patiently(lambda: self._write(redacted)))
 
     def when_durable(self, settle: Callable[[Sequence[Write]], None]) -> None:
         """Call this with the writes of each record, once they survive a crash, also if the record was cancelled."""
         self._settle = settle
+
+    def close(self) -> None:
+        """Write nothing more: the turn goes on elsewhere, or later, from what is on the disk."""
+        self._is_closed = True
+        self.hurry()
 
     def hurry(self) -> None:
         """Do not wait for the store to heal any more: somebody wants to stop."""

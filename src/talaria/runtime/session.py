@@ -22,7 +22,7 @@ from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, TurnStarted, Undone
 from talaria.model.errors import ModelCorrectable, SessionBusy
 from talaria.model.events import Event, Notice, TurnBegan
-from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId, new_turn_id
+from talaria.model.ids import Epoch, InboxId, OwnerId, SessionId, TurnId, new_turn_id
 from talaria.model.messages import Assistant, Context, ToolCall, User
 from talaria.model.redaction import Redactor
 from talaria.providers.size import prompt_tokens
@@ -31,13 +31,15 @@ from talaria.runtime import current, prompt
 from talaria.runtime.belongings import Belongings
 from talaria.runtime.closing import closing
 from talaria.runtime.companions import Companions
+from talaria.runtime.letter import Letter
 from talaria.runtime.recorder import Observer, Recorder
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import Setup, Terms
 from talaria.runtime.spending import PatientSpending
 from talaria.runtime.tenure import Tenure
 from talaria.runtime.turn import Report, TurnRunner
 from talaria.runtime.view import View, takes_back
 from talaria.store.base import NewSession, Session, Store, Write
+from talaria.store.mail import InboxDone, InboxTaken
 from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash
 from talaria.tools.executor import Executor
@@ -62,6 +64,10 @@ class _Running:
 
     def stop(self) -> bool:
         self.recorder.hurry()
+        return self.task.cancel()
+
+    def abandon(self) -> bool:
+        self.recorder.close()
         return self.task.cancel()
 
 
@@ -93,14 +99,18 @@ class LiveSession:
         person: Person | None = None,
         belongings: Belongings | None = None,
         redactor: Redactor | None = None,
+        terms: Terms | None = None,
+        leaves_mail: bool = True,
     ) -> None:
         """`row` is None for a conversation that has not begun: it is written with the first message."""
         self.id = id
-        self._tenure = Tenure(id, store, owner, row)
+        self.terms = terms or Terms()
+        """Of the next turn."""
+        self._tenure = Tenure(id, store, owner, row, leaves_mail=leaves_mail)
         self._setup = setup
         self._store = store
         self._owner = owner
-        self._upstream = upstream
+        self._upstream: Upstream | None = upstream
         self._clock = clock
         self._redactor = redactor or Redactor()
         self.companions = Companions(
@@ -118,7 +128,7 @@ class LiveSession:
         self._is_busy = False
         self._running: _Running | None = None
 
-    async def ask(self, message: User, observer: Observer = ignore) -> Report:
+    async def ask(self, message: User, observer: Observer = ignore, letter: Letter | None = None) -> Report:
         """Take a message as a turn and run it to its end. A turn that a crash left open is closed first.
 
         Raises `SessionBusy` when another turn or another process has the session; the message is then not taken.
@@ -131,13 +141,14 @@ class LiveSession:
             added = await turn.hooks.before_turn(turn.facts, message.text, tuple(self._view.history), _teller(recorder))
             news = self.companions.take_news(self._view.history)
             in_context = self._in_context(message, (*added, *news))
-            opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(in_context))
-            report = await self._run(turn, recorder, self._answer, opening)
+            mail = letter.opening(turn.id) if letter else ()
+            opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(in_context), *mail)
+            report = await self._run(turn, recorder, self._answer, letter, opening)
             await self._told_of(turn, message.text, report)
             return report
 
-    async def resume(self, observer: Observer = ignore) -> Report | None:
-        """Finish the turn that a crash left open; None if there is none."""
+    async def resume(self, observer: Observer = ignore, letter: Letter | None = None) -> Report | None:
+        """Finish the turn that a crash left open; None if there is none. `letter` is what that turn had taken."""
         if self._tenure.row is None:
             return None
         async with self._seized() as epoch:
@@ -146,7 +157,7 @@ class LiveSession:
             recorder = self._recorder(epoch, observer)
             turn = self._new_turn(self._view.open_turn, recorder)
             turn.budget.carry(self._view.usage, self._setup.route.primary)
-            report = await self._run(turn, recorder, self._go_on)
+            report = await self._run(turn, recorder, self._go_on, letter)
             await self._told_of(turn, self._last_asked(), report)
             return report
 
@@ -206,6 +217,40 @@ class LiveSession:
         with self._left():
             await self.companions.hand_over(successor.companions, tuple(self._view.history), carry_over=carry_over)
 
+    def abandon(self) -> bool:
+        """Leave the running turn as it is on the disk: `resume` goes on with it. False if none is running."""
+        return self._running is not None and self._running.abandon()
+
+    def release(self) -> None:
+        """Let go of what costs memory or a connection; the shell, processes and browser stay. Not used again after."""
+        if self._is_busy:
+            raise SessionBusy(f"Session {self.id} is still working on the last message.")
+        self._upstream = None
+        self._view = View()
+
+    @property
+    def setup(self) -> Setup:
+        return self._setup
+
+    @property
+    def is_busy(self) -> bool:
+        """In the middle of a turn, or of another change of the conversation."""
+        return self._is_busy
+
+    @property
+    def is_released(self) -> bool:
+        return self._upstream is None
+
+    @property
+    def turn(self) -> TurnId | None:
+        """The one that runs."""
+        return self._running.turn.id if self._running else None
+
+    async def let_go(self) -> None:
+        """Another process may run the conversation now."""
+        if not self._is_busy:
+            await completed(self._tenure.let_go())
+
     async def close(self) -> None:
         """The conversation is left; it can be opened again."""
         with self._left():
@@ -223,9 +268,19 @@ class LiveSession:
         """What is known of how full the model's window is."""
         return await self.companions.status()
 
-    def steer(self, text: str) -> bool:
-        """Put a note before the model at the next round of the running turn; False if none is running."""
-        return self._running is not None and self._running.turn.steer(text)
+    def steer(self, text: str, mail: InboxId | None = None) -> bool:
+        """Put a note before the model at the next round of the running turn; False if none is running.
+
+        `mail` is the message that it is: done when the model reads it, and still to be answered if it never does.
+        """
+        if self._running is None:
+            return False
+        turn = self._running.turn
+        return turn.steer(text, () if mail is None else (InboxTaken(turn.id, (mail,)), InboxDone((mail,))))
+
+    def forget_steering(self) -> None:
+        if self._running is not None:
+            self._running.turn.forget_steering()
 
     def interrupt(self) -> bool:
         """Stop the running turn; its report says so. False if none is running."""
@@ -261,9 +316,11 @@ class LiveSession:
             )
         )
 
-    async def _run(self, turn: Turn, recorder: Recorder, work: Work, opening: Sequence[Write] = ()) -> Report:
+    async def _run(
+        self, turn: Turn, recorder: Recorder, work: Work, letter: Letter | None, opening: Sequence[Write] = ()
+    ) -> Report:
         """The turn in a task of its own, so that it can be stopped without stopping whoever asked."""
-        runner = TurnRunner(turn, self.id, self._view, self._store.journal, recorder)
+        runner = TurnRunner(turn, self.id, self._view, self._store.journal, recorder, letter)
         try:
             if opening:
                 await recorder.record(*opening)
@@ -337,6 +394,7 @@ class LiveSession:
             source=self._setup.origin,
             model=self._setup.route.primary.label,
             cwd=str(self._setup.cwd),
+            person=self._setup.person,
             system_prompt=prompt.build(self._setup, self.companions.prompt),
             tools=self.companions.kept_specs(),
         )
@@ -345,9 +403,11 @@ class LiveSession:
     def _new_turn(self, id: TurnId, recorder: Recorder) -> Turn:
         row = self._tenure.row
         assert row is not None  # noqa: S101  (made before any turn)
-        setup = self._setup
+        upstream, setup, terms = self._upstream, self._setup, self.terms
+        if upstream is None:
+            raise RuntimeError(f"session {self.id} was released")
         spending = PatientSpending(self._store.spending, recorder)
-        budget = Budget(setup.limits, Account(spending, self.id, self._owner, setup.person), self._clock)
+        budget = Budget(terms.limits, Account(spending, self.id, self._owner, setup.person), self._clock)
         recorder.when_durable(budget.settle)
         self.companions.begin_turn(self._view.history, _teller(recorder))
         return Turn(
@@ -356,16 +416,16 @@ class LiveSession:
             system=row.system_prompt,
             tools=self.companions.specs(row.tools),
             history=self._view.history,
-            walk=Walk(setup.route, self._upstream, setup.max_attempts),
+            walk=Walk(setup.route, upstream, terms.max_attempts),
             budget=budget,
             clock=self._clock,
             keeper=self.companions.keeper,
             hooks=self.companions.hooks,
             facts=self.companions.facts(id),
             compactions=self._view.compactions,
-            max_rounds=setup.limits.max_rounds,
-            effort=setup.effort,
-            is_streaming=setup.is_streaming,
+            max_rounds=terms.limits.max_rounds,
+            effort=terms.effort,
+            is_streaming=terms.is_streaming,
             redactor=self._redactor,
             news=lambda: self.companions.take_news(self._view.history),
         )

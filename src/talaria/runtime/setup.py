@@ -1,4 +1,4 @@
-"""What a live session is made from, besides the things it works with."""
+"""What a live session is made from, besides the things it works with; and what may differ from turn to turn."""
 
 from pathlib import Path
 
@@ -18,6 +18,8 @@ def spill_folder(home: Path, session: SessionId) -> Path:
 
 
 class Setup(msgspec.Struct, frozen=True):
+    """A live session is used again for as long as this is the same."""
+
     route: Route
     cwd: Path
     home: Path
@@ -28,10 +30,19 @@ class Setup(msgspec.Struct, frozen=True):
     """The key under which a chat finds its conversation; empty: the session's id is that."""
     person: str = "local"
     """Who asks, and whose spending is counted together."""
+    instructions: str = ""
+    """Of the embedding program, in place of the person's SOUL.md."""
+    tools: tuple[str, ...] = ()
+    """The names of those that the model may use."""
+    settings: str = ""
+    """A digest of all other settings that shape a conversation."""
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What may differ from turn to turn of one live session."""
+
     limits: Limits = Limits()
     max_attempts: int = 3
     """At one endpoint, before another is asked."""
     effort: Effort | None = None
     is_streaming: bool = True
-    instructions: str = ""
-    """Of the embedding program, in place of the person's SOUL.md."""

@@ -12,10 +12,14 @@ log = logging.getLogger(__name__)
 
 
 class Tenure:
-    def __init__(self, session: SessionId, store: Store, owner: OwnerId, row: Session | None) -> None:
+    def __init__(
+        self, session: SessionId, store: Store, owner: OwnerId, row: Session | None, *, leaves_mail: bool = True
+    ) -> None:
+        """`leaves_mail`: the session is let go of although mail has come; another process sees to that."""
         self._session = session
         self._store = store
         self._owner = owner
+        self._leaves_mail = leaves_mail
         self._epoch: Epoch | None = None
         self.row = row
         """None: the session has not begun."""
@@ -53,7 +57,7 @@ class Tenure:
         if self._epoch is None:
             return
         try:
-            if await self._store.journal.release(self._session, self._epoch):
+            if await self._store.journal.release(self._session, self._epoch, leaves_mail=self._leaves_mail):
                 self._epoch = None
         except Fenced:
             self._epoch = None

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -16,9 +16,10 @@ from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, Text
 from talaria.model.usage import Usage
 from talaria.runtime.closing import closing
+from talaria.runtime.letter import Ending, Letter
 from talaria.runtime.recorder import Recorder
 from talaria.runtime.view import View
-from talaria.store.base import Journal
+from talaria.store.base import Journal, Write
 from talaria.waiting import completed
 
 log = logging.getLogger(__name__)
@@ -40,12 +41,21 @@ class Report(msgspec.Struct, frozen=True):
 class TurnRunner:
     """One turn of one session under one epoch."""
 
-    def __init__(self, turn: Turn, session: SessionId, view: View, journal: Journal, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        session: SessionId,
+        view: View,
+        journal: Journal,
+        recorder: Recorder,
+        letter: Letter | None = None,
+    ) -> None:
         self._turn = turn
         self._session = session
         self._view = view
         self._journal = journal
         self._recorder = recorder
+        self._letter = letter
         self._fault: TalariaError | None = None
 
     async def run(self, work: Callable[[], Awaitable[Assistant]]) -> Report:
@@ -53,7 +63,8 @@ class TurnRunner:
         try:
             answer = await self._revised(await work())
             ended = TurnEnded(self._turn.id, "completed", self._turn.budget.usage)
-            await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.writes)
+            mail = self._answered("completed", answer.text)
+            await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.writes, *mail)
         except asyncio.CancelledError:
             return await self.interrupted()
         except (Fenced, StoreUnavailable) as fault:
@@ -101,7 +112,13 @@ class TurnRunner:
         await self._recorder.record(
             *closing(self._turn.id, outcome, history=history, rows=rows, usage=budget.usage, shown=shown, error=error),
             *budget.writes,
+            *self._answered(outcome, shown, error),
         )
+
+    def _answered(self, outcome: TurnOutcome, text: str, error: str = "") -> Sequence[Write]:
+        if self._letter is None:
+            return ()
+        return self._letter.closing(Ending(self._turn.id, outcome, text, error))
 
     def _last_text(self) -> str:
         last = self._view.history.last

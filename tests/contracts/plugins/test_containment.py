@@ -83,7 +83,7 @@ async def test_a_package_that_is_not_there_is_named_as_what_is_missing(world: Op
 
 
 @pytest.mark.parametrize(
-    "line", ["from .missing import x", "from gateway.platforms.base import BasePlatformAdapter", "import agent.teapot"]
+    "line", ["from .missing import x", "from gateway.delivery import DeliveryRouter", "import agent.teapot"]
 )
 async def test_nobody_is_told_to_install_a_package_that_has_our_name_by_chance(
     world: OpenWorld, install: Install, line: str
@@ -256,7 +256,7 @@ ODD = {
     "a memory that is none": "ctx.register_memory_provider(ctx)",
     "a skill that is not there": "ctx.register_skill('x', '/nonexistent')",
     "a skill of a bad name": "ctx.register_skill('../x', __file__)",
-    "what is not there yet": "ctx.register_platform('x', label='X', adapter_factory=print, check_fn=print)",
+    "what is not there yet": "ctx.register_web_search_provider(object())",
     "middleware": "ctx.register_middleware('tool_request', print)",
     "a hook that nobody fires": "ctx.register_hook('on_teapot', print)",
 }

@@ -14,7 +14,7 @@ from talaria.model.messages import Message
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import Setup, Terms
 from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
@@ -53,9 +53,8 @@ class Scene:
         return LiveSession(
             SESSION,
             row=await self.store.sessions.get(SESSION),
-            setup=Setup(
-                route=Route(self.provider.endpoint), cwd=self._folder, home=self._folder, limits=limits or Limits()
-            ),
+            setup=Setup(route=Route(self.provider.endpoint), cwd=self._folder, home=self._folder),
+            terms=Terms(limits or Limits()),
             store=StoreProxy(self.store, journal or self.store.journal),
             owner=owner,
             upstream=Upstream(lambda _: self.provider, clock or self.clock),

@@ -199,7 +199,7 @@ async def opened(
             wired,
             store=StoreProxy(wired.store, journal),
             upstream=Upstream(lambda _: model, clock),
-            toolbox=Toolbox([look, *recall_tools(wired.store.journal, wired.store.search)]),
+            toolbox=Toolbox([look, *recall_tools(wired.store.journal, wired.store.search, wired.store.sessions)]),
         )
         row = await app.store.sessions.get(id)
         live = app.session(row, id=id, cwd=home, origin="terminal", instructions=instructions)

@@ -181,17 +181,41 @@ CALLABLE = {
     "agent.context_engine": ("sanitize_memory_context",),
     "agent.redact": ("redact_sensitive_text",),
     "agent.usage_pricing": ("CanonicalUsage", "normalize_usage", "estimate_usage_cost"),
+    "gateway.config": ("HomeChannel", "Platform", "PlatformConfig"),
+    "gateway.platform_registry": ("PlatformEntry", "PlatformRegistry"),
+    "gateway.platforms.base": (
+        *("BasePlatformAdapter", "MessageEvent", "MessageType", "SendResult", "ProcessingOutcome", "SessionSource"),
+        *("cache_image_from_bytes", "cache_audio_from_bytes", "cache_video_from_bytes", "cache_document_from_bytes"),
+        *("cache_image_from_url", "cache_audio_from_url", "get_image_cache_dir", "get_document_cache_dir"),
+        *("classify_send_error", "resolve_channel_prompt", "build_session_key", "utf16_len"),
+    ),
+    "gateway.platforms.helpers": ("MessageDeduplicator", "redact_phone", "strip_markdown"),
+    "gateway.run": ("_gateway_runner_ref",),
+    "gateway.session": ("SessionSource", "build_session_key", "canonical_whatsapp_identifier"),
     "gateway.session_context": ("get_session_env",),
+    "gateway.status": ("acquire_scoped_lock", "release_scoped_lock", "write_runtime_status"),
+    "gateway.whatsapp_identity": (
+        *("canonical_whatsapp_identifier", "expand_whatsapp_aliases", "normalize_whatsapp_identifier"),
+        "to_whatsapp_jid",
+    ),
     "hermes_cli.commands": ("is_gateway_known_command", "resolve_command"),
     "hermes_cli.config": (
         *("get_hermes_home", "get_config_path", "get_env_path", "load_config", "save_config", "cfg_get"),
         *("get_env_value", "save_env_value", "set_config_value"),
+    ),
+    "hermes_cli.middleware": (
+        *("apply_llm_request_middleware", "apply_tool_request_middleware", "run_llm_execution_middleware"),
+        *("run_tool_execution_middleware", "RequestMiddlewareResult"),
     ),
     "hermes_cli.plugins": (
         *("discover_plugins", "get_plugin_manager", "invoke_hook", "has_hook", "invoke_middleware", "has_middleware"),
         *("get_plugin_context_engine", "get_plugin_commands", "get_plugin_command_handler"),
         *("resolve_plugin_command_result", "get_plugin_auxiliary_tasks", "get_plugin_toolsets"),
         *("get_pre_tool_call_directive", "PluginContext", "PluginManager", "PluginManifest", "LoadedPlugin"),
+    ),
+    "hermes_cli.setup": (
+        *("prompt", "prompt_yes_no", "prompt_choice", "print_header", "print_info", "print_success", "print_warning"),
+        *("print_error", "save_env_value", "get_env_value"),
     ),
     "hermes_constants": (
         *("get_hermes_home", "get_config_path", "get_env_path", "get_hermes_dir", "display_hermes_home"),

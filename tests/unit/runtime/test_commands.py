@@ -34,7 +34,7 @@ async def nothing(_: Chat, __: str) -> Outcome:
 def command(
     name: str, *aliases: str, owner: str = "plugin:one", cli_only: bool = False, gateway_only: bool = False
 ) -> Command:
-    return Command(name, f"what {name} does", "plugins", nothing, aliases, "", cli_only, gateway_only, owner)
+    return Command(name, f"what {name} does", "plugins", nothing, aliases, "", cli_only, gateway_only, owner=owner)
 
 
 BUILTIN_WORDS = [word for one in BUILTIN for word in one.words]

@@ -37,16 +37,18 @@ def store(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def tools(store: MemoryStore) -> dict[str, Tool]:
-    return {tool.spec.name: tool for tool in recall_tools(store.journal, store.search)}
+    return {tool.spec.name: tool for tool in recall_tools(store.journal, store.search, store.sessions)}
 
 
 @pytest.fixture
 def say(store: MemoryStore, scope: Scope) -> Say:
     """`await say(user("hello"), Noted("x"), session=OTHER)`: into this conversation, unless told otherwise."""
 
-    async def record(*said: Message | Entry, session: SessionId = scope.session, title: str | None = None) -> None:
+    async def record(
+        *said: Message | Entry, session: SessionId = scope.session, title: str | None = None, person: str = "local"
+    ) -> None:
         if await store.sessions.get(session) is None:
-            await store.sessions.create(NewSession(session, "test", title=title))
+            await store.sessions.create(NewSession(session, "test", title=title, person=person))
         epoch = await store.journal.seize(session, await store.owners.join("test"))
         assert isinstance(epoch, int)
         entries = [MessageAdded(one) if isinstance(one, User | Assistant | ToolResult) else one for one in said]
@@ -301,7 +303,34 @@ async def test_other_conversations_are_searched_and_this_one_is_not(say: Say, lo
     )
 
 
+async def test_person_finds_only_their_own_conversations(say: Say, look: Look) -> None:
+    await say(user("my hen"), person="telegram:42")
+    await say(user("my fox"), session=SessionId("mine"), person="telegram:42")
+    await say(user("a secret fox"), session=SessionId("another's"), person="telegram:43")
+    await say(user("a fox at the terminal"), session=SessionId("local's"))
+
+    found = await look("session_search", query="fox", limit=1)
+
+    assert "my fox" in found
+    assert "there are more" not in found
+    assert "secret" not in await look("session_search", query="fox")
+
+
+async def test_person_at_the_machine_finds_the_conversations_of_all(say: Say, look: Look) -> None:
+    await say(user("hen"))
+    await say(user("a fox from afar"), session=OTHER, person="telegram:43")
+
+    assert "a fox from afar" in await look("session_search", query="fox")
+
+
+async def test_conversation_that_is_not_on_the_disk_finds_nothing(say: Say, look: Look) -> None:
+    await say(user("fox"), session=OTHER)
+
+    assert await look("session_search", query="fox") == "[no other conversation has a message with all these words]"
+
+
 async def test_more_hits_than_wanted_are_told(say: Say, look: Look) -> None:
+    await say()
     await say(*(user(f"fox {number}") for number in range(3)), session=OTHER)
 
     two, three = await look("session_search", query="fox", limit=2), await look("session_search", query="fox", limit=3)
@@ -319,6 +348,7 @@ async def test_no_hit_in_other_conversations_is_told(say: Say, look: Look) -> No
 
 @pytest.mark.parametrize("name", ["recall", "session_search"])
 async def test_lists_stay_well_below_the_cap_of_tool_output(say: Say, look: Look, scope: Scope, name: str) -> None:
+    await say()
     session = scope.session if name == "recall" else OTHER
     long = ToolResult(CallId("c"), "🦊" * 1_000, "fox " + "🦊" * 1_000)
     await say(*[long] * 30, session=session, title="🦊" * 1_000)

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _ALIASES = "talaria.compat.hermes.aliases"
-PACKAGES = ("agent", "gateway", "hermes_cli", "plugins", "providers", "tools")
+PACKAGES = ("agent", "gateway", "gateway.platforms", "hermes_cli", "plugins", "providers", "tools")
 """Empty but for their modules, unless they are one, too."""
 MODULES = {
     "agent.auxiliary_client": "agent_auxiliary_client",
@@ -20,10 +20,20 @@ MODULES = {
     "agent.memory_provider": "agent_memory_provider",
     "agent.redact": "agent_redact",
     "agent.usage_pricing": "agent_usage_pricing",
+    "gateway.config": "gateway_config",
+    "gateway.platform_registry": "gateway_platform_registry",
+    "gateway.platforms.base": "gateway_platforms_base",
+    "gateway.platforms.helpers": "gateway_platforms_helpers",
+    "gateway.run": "gateway_run",
+    "gateway.session": "gateway_session",
     "gateway.session_context": "gateway_session_context",
+    "gateway.status": "gateway_status",
+    "gateway.whatsapp_identity": "gateway_whatsapp_identity",
     "hermes_cli.commands": "hermes_cli_commands",
     "hermes_cli.config": "hermes_cli_config",
+    "hermes_cli.middleware": "hermes_cli_middleware",
     "hermes_cli.plugins": "hermes_cli_plugins",
+    "hermes_cli.setup": "hermes_cli_setup",
     "hermes_constants": "hermes_constants",
     "plugins.context_engine": "plugins_context_engine",
     "providers": "providers",

@@ -11,7 +11,7 @@ from talaria.model.entries import MessageAdded, Recorded, TurnStarted, Undone
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User
-from talaria.store.base import Hit, Journal, Search
+from talaria.store.base import Hit, Journal, Search, Sessions
 from talaria.store.excerpts import wanted
 from talaria.tools.base import READS, Claim, Run, Tool
 from talaria.tools.function import tool
@@ -26,10 +26,12 @@ MAX_TITLE_CHARS = 80
 
 _RECALL = "recall"
 NAMES = (_RECALL, "session_search")
+_SEES_ALL = "local"
+"""The person at the machine itself: whatever is on its disk is theirs."""
 _LIMIT = f"How many at most; never more than {MAX_LIMIT}."
 
 
-def recall_tools(journal: Journal, search: Search) -> tuple[Tool, ...]:
+def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[Tool, ...]:
     @tool(name=_RECALL, after_crash="repeat", effect=READS, claim=Claim(is_untrusted=True))
     async def recall(
         run: Run,
@@ -58,7 +60,8 @@ def recall_tools(journal: Journal, search: Search) -> tuple[Tool, ...]:
         if not wanted(query):
             raise BadArguments("The query of session_search has no words.")
         most = _bounded(limit)
-        hits = await _elsewhere(search, query, most + 1, run.scope.session)
+        here = run.scope.session
+        hits = await _elsewhere(search, query, most + 1, here, await _seen_by(sessions, here))
         if not hits:
             return "[no other conversation has a message with all these words]"
         more = "[there are more; narrow the search]\n" if len(hits) > most else ""
@@ -205,11 +208,18 @@ def _part(part: object) -> str:
             return ""
 
 
-async def _elsewhere(search: Search, query: str, count: int, here: SessionId) -> list[Hit]:
+async def _seen_by(sessions: Sessions, here: SessionId) -> str | None:
+    """Whose conversations may be shown here; None: everybody's."""
+    session = await sessions.get(here)
+    person = session.person if session else ""
+    return None if person == _SEES_ALL else person
+
+
+async def _elsewhere(search: Search, query: str, count: int, here: SessionId, person: str | None) -> list[Hit]:
     """Asks for more until enough are left without this conversation's own."""
     asked = count
     while True:
-        hits = await search.search(query, asked)
+        hits = await search.search(query, asked, person)
         others = [hit for hit in hits if hit.session != here]
         if len(others) >= count or len(hits) < asked:
             return others[:count]

@@ -1,0 +1,303 @@
+"""A third-party adapter as a `Platform`.
+
+It pushes, we pull: what it hands over waits here until the gateway has it on the disk, and only then its
+`handle_message` returns. So an adapter that tells its service "received" afterwards loses nothing; of one that does it
+before, whatever waits here is lost with the process.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
+from talaria.compat.hermes.platforms.calling import called
+from talaria.compat.hermes.platforms.incoming import arrival
+from talaria.compat.hermes.platforms.outcomes import sent_id, shown
+from talaria.compat.hermes.platforms.processing import Processing
+from talaria.files import read_bytes
+from talaria.foreign import Broke, as_text, contained, fitting
+from talaria.model.clock import Clock
+from talaria.platforms.base import (
+    Address,
+    Arrival,
+    Attachment,
+    Batch,
+    Capabilities,
+    File,
+    NotTaken,
+    Outbound,
+    Press,
+    Refused,
+    Rejected,
+    SentId,
+    Unsure,
+)
+from talaria.plugins.platforms import PlatformEntry
+from talaria.waiting import in_thread
+
+CALL_S = 60.0
+CLOSE_S = 10.0
+PULSE_S = 60.0
+USUAL_MAX_CHARS = 4_000
+BATCH = 100
+
+Tell = Callable[[str, Broke], None]
+"""What of the plugin failed, and how."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    event: object
+    arrival: Arrival
+    is_taken: "asyncio.Future[bool]"
+
+
+class AdaptedPlatform:
+    def __init__(
+        self,
+        entry: PlatformEntry,
+        adapter: BasePlatformAdapter,
+        account: str,
+        clock: Clock,
+        tell: Tell,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        """`secrets` are not to be seen in what failures say."""
+        self._entry = entry
+        self._adapter = adapter
+        self._account = account
+        self._clock = clock
+        self._tell = tell
+        self._secrets = secrets
+        self._waiting: deque[Handed] = deque()
+        self._given: dict[str, list[Handed]] = {}
+        """Not acknowledged yet, by the token of their batch."""
+        self._tokens = count(1)
+        self._news = asyncio.Event()
+        self._processing = Processing(adapter, clock, tell)
+        self._telling: asyncio.Future[None] | None = None
+        self._state: Literal["connecting", "open", "closed"] = "connecting"
+        self._tells_its_state = False
+
+    @property
+    def name(self) -> str:
+        return self._entry.name
+
+    @property
+    def account(self) -> str:
+        return self._account
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            max_chars=self._entry.max_message_length or USUAL_MAX_CHARS,
+            can_edit=self._can("edit_message") and not self._adapter.REQUIRES_EDIT_FINALIZE,
+            can_delete=self._can("delete_message"),
+            can_type=self._can("send_typing"),
+            has_threads=self._can("create_handoff_thread"),
+            pulse_s=PULSE_S,
+        )
+
+    def _can(self, method: str) -> bool:
+        return getattr(type(self._adapter), method) is not getattr(BasePlatformAdapter, method)
+
+    # Opening and closing.
+
+    async def connect(self) -> None:
+        """As after an outage: what waits at the service is wanted. Raises `NotTaken`, `Refused`."""
+        try:
+            is_connected = await called(self._begin, CALL_S, self._clock)
+        except Broke as fault:
+            said = self._told("connect", fault)
+            raise NotTaken(f"{self._entry.label} cannot be reached: its adapter {said}.") from fault
+        self._look_at_line()
+        if not is_connected:
+            raise NotTaken(f"{self._entry.label} cannot be reached: its adapter does not say why.")
+        self._tells_its_state = self._says_connected()
+        self._telling = asyncio.ensure_future(self._processing.run())
+        self._state = "open"
+
+    async def _begin(self) -> object:
+        adapter = self._adapter
+        adapter.set_message_handler(self._take)
+        adapter.set_fatal_error_handler(lambda _: self._news.set())
+        return await adapter.connect(**fitting(adapter.connect, {"is_reconnect": True}))
+
+    def _said(self, words: object) -> str:
+        return shown(as_text(words), self._secrets)
+
+    def _told(self, method: str, fault: Broke) -> str:
+        said = self._said(fault)
+        self._tell(method, Broke(said))
+        return said
+
+    async def close(self) -> None:
+        self._state = "closed"
+        for handed in (*self._waiting, *(one for given in self._given.values() for one in given)):
+            _settle(handed, is_taken=False)
+        if self._telling is not None:
+            self._telling.cancel()
+        try:
+            await called(self._adapter.disconnect, CLOSE_S, self._clock)
+        except Broke as fault:
+            self._told("disconnect", fault)
+
+    # What comes in.
+
+    async def _take(self, event: object) -> None:
+        if self._state == "closed":
+            raise RuntimeError(f"Nobody listens to {self.name} any more; hand this over again when it is connected.")
+        came = arrival(event, self.name, self._clock.now())
+        if came is None:
+            log.info("%s handed over a message from nowhere, or of a bot", self.name)
+            return
+        handed = Handed(event, came, asyncio.get_running_loop().create_future())
+        self._waiting.append(handed)
+        self._news.set()
+        if self._state == "open" and not await handed.is_taken:  # while it connects nobody listens yet
+            raise RuntimeError(f"The message did not reach our disk before {self.name} was closed; hand it over again.")
+
+    async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:  # noqa: ARG002  (adapters know none)
+        self._waiting.extendleft(reversed([one for given in self._given.values() for one in given]))
+        self._given.clear()
+        while True:
+            if self._waiting:
+                yield self._next()
+                continue
+            self._look_at_line()
+            if await self._is_quiet() and self._is_alive():
+                yield Batch()
+
+    def _next(self) -> Batch:
+        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
+        token = str(next(self._tokens))
+        self._given[token] = taken
+        return Batch(tuple(one.arrival for one in taken), token=token)
+
+    async def _is_quiet(self) -> bool:
+        """Whether nothing came for a whole pulse."""
+        self._news.clear()
+        waits = [asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self._clock.expire(PULSE_S))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return not self._news.is_set()
+
+    def _look_at_line(self) -> None:
+        """Raises `NotTaken`, `Refused` if the adapter has given up."""
+        adapter = self._adapter
+        try:
+            why = contained(lambda: self._said(adapter.fatal_error_message) if adapter.has_fatal_error else None)
+            is_passing = contained(lambda: bool(adapter.fatal_error_retryable))
+        except Broke as fault:
+            why, is_passing = f"its adapter {self._said(fault)}", False
+        if why is not None:
+            sentence = f"{self._entry.label} is not usable: {why}."
+            raise NotTaken(sentence) if is_passing else Refused(sentence)
+
+    def _is_alive(self) -> bool:
+        return self._says_connected() or not self._tells_its_state
+
+    def _says_connected(self) -> bool:
+        try:
+            return contained(lambda: bool(self._adapter.is_connected))
+        except Broke:
+            return False
+
+    async def acknowledge(self, batch: Batch) -> None:
+        for handed in self._given.pop(batch.token, ()):
+            _settle(handed, is_taken=True)
+            self._processing.accepted(handed.event, handed.arrival.where, handed.arrival.message_id)
+
+    async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
+        """The adapter has fetched it already: its file is copied."""
+        try:
+            await in_thread(lambda: _copy(Path(attachment.ref), to, max_bytes))
+        except OSError as fault:
+            raise Rejected(f"{attachment.name or 'The file'} is gone: {fault.strerror}.") from fault
+
+    # What goes out.
+
+    async def send(self, message: Outbound) -> SentId:
+        facts = _facts(message.where, reply_to=message.reply_to or None)
+        if message.file is None:
+            send = self._adapter.send
+            result = await self._called("send", lambda: send(message.where.chat, message.text, **fitting(send, facts)))
+        else:
+            result = await self._send_file(message, message.file, facts)
+        sent = self._sent(result, message.key)
+        self._processing.answered(message.where, message.reply_to)
+        return sent
+
+    def _sent(self, result: object, key: str) -> SentId:
+        return sent_id(result, key, self._entry.label, self._secrets)
+
+    async def _send_file(self, message: Outbound, file: File, facts: dict[str, Any]) -> object:
+        kind = file.mime.partition("/")[0]
+        ways = {"image": "send_image_file", "video": "send_video"}
+        method = next((name for name in (ways.get(kind, ""), "send_document") if name and self._can(name)), "")
+        if not method:
+            raise Rejected(f"{self._entry.label} cannot send files like {file.name}.")
+        send = getattr(self._adapter, method)
+        more = fitting(send, {**facts, "caption": message.text or None, "file_name": file.name})
+        return await self._called(method, lambda: send(message.where.chat, str(file.path), **more))
+
+    async def edit(self, sent: SentId, message: Outbound) -> None:
+        edit = self._adapter.edit_message
+        facts = fitting(edit, _facts(message.where))
+        result = await self._called("edit_message", lambda: edit(message.where.chat, sent, message.text, **facts))
+        self._sent(result, message.key)
+
+    async def delete(self, sent: SentId, where: Address) -> None:
+        if not await self._called("delete_message", lambda: self._adapter.delete_message(where.chat, sent)):
+            raise Rejected(f"{self._entry.label} did not delete the message.")
+
+    async def show_typing(self, where: Address) -> None:
+        typing = self._adapter.send_typing
+        await self._called("send_typing", lambda: typing(where.chat, **fitting(typing, _facts(where))))
+
+    async def create_thread(self, where: Address, name: str) -> Address | None:
+        thread = await self._called(
+            "create_handoff_thread", lambda: self._adapter.create_handoff_thread(where.chat, name)
+        )
+        return Address(where.platform, where.chat, as_text(thread)) if thread else None
+
+    async def react(self, where: Address, message_id: str, emoji: str) -> None:
+        """Adapters have no way to."""
+
+    async def answer(self, press: Press, text: str) -> None:
+        """There are no buttons."""
+
+    async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
+        """Adapters have no way to."""
+
+    async def _called(self, method: str, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Raises `Unsure`: whoever raises, or does not return, may have done it."""
+        try:
+            return await called(work, CALL_S, self._clock)
+        except Broke as fault:
+            raise Unsure(f"{method} of {self._entry.label} {self._told(method, fault)}.") from fault
+
+
+def _facts(where: Address, **more: Any) -> dict[str, Any]:
+    return {**more, "metadata": {"thread_id": where.thread} if where.thread else None}
+
+
+def _settle(handed: Handed, *, is_taken: bool) -> None:
+    if not handed.is_taken.done():
+        handed.is_taken.set_result(is_taken)
+
+
+def _copy(source: Path, to: Path, max_bytes: int) -> None:
+    content = read_bytes(source, max_bytes + 1)
+    if len(content) > max_bytes:
+        raise Rejected(f"{source.name} is larger than {max_bytes} bytes.")
+    to.write_bytes(content)

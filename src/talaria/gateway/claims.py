@@ -1,0 +1,68 @@
+"""Claims that the kernel gives up when the process dies: one gateway per home, and one per bot on this machine."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+from talaria.model.errors import OperatorError
+from talaria.platforms.base import Refused
+
+
+class AlreadyClaimed(OperatorError):
+    """Another process has it."""
+
+
+def gateway_file(home: Path) -> Path:
+    """Locked while a gateway runs; holds its process number."""
+    return home / "run" / "gateway.lock"
+
+
+@contextlib.contextmanager
+def claimed(file: Path, sentence: str) -> Generator[None]:
+    """Raises `AlreadyClaimed` with the sentence."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as fault:
+            raise AlreadyClaimed(sentence) from fault
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def holder(file: Path) -> int | None:
+    """The process that has it; None: nobody."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        return int(text) if text.isdecimal() else None
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.asynccontextmanager
+async def bot_claimed(platform: str, account: str) -> AsyncGenerator[None]:
+    """Of this person on this machine, whatever the home. Raises `Refused`."""
+    name = hashlib.sha256(f"{platform} {account}".encode()).hexdigest()[:24]
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"talaria-{os.getuid()}"
+    sentence = f"Another gateway on this machine uses this {platform} account; stop that one."
+    try:
+        with claimed(folder / f"bot-{name}.lock", sentence):
+            yield
+    except AlreadyClaimed as fault:
+        raise Refused(str(fault)) from fault

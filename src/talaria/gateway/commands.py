@@ -1,0 +1,119 @@
+"""The slash commands that only a chat on a platform has."""
+
+from typing import Protocol
+
+from talaria.gateway.chat import PlatformChat
+from talaria.model.errors import BadInput
+from talaria.runtime.chat import Ask, Chat, Outcome, Say
+from talaria.runtime.commands import Command, Commands, Given, Message
+from talaria.store.chats import BusyMode
+from talaria.tools.person import Answer
+
+URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help"})
+"""Done at once, also while a turn runs."""
+_MODES: dict[str, BusyMode] = {"queue": "queue", "steer": "steer", "interrupt": "interrupt"}
+_ANSWERS: dict[str, Answer] = {"": "once", "once": "once", "session": "session", "always": "always"}
+
+
+class Control(Protocol):
+    """What the gateway can do about a chat."""
+
+    async def stop(self, chat: PlatformChat) -> str:
+        """What was stopped."""
+        ...
+
+    async def steer(self, chat: PlatformChat, text: str) -> bool:
+        """False: no turn runs there."""
+        ...
+
+    async def decide(self, chat: PlatformChat, answer: Answer) -> bool:
+        """False: nothing of theirs waits for this answer."""
+        ...
+
+    async def set_busy_mode(self, chat: PlatformChat, mode: BusyMode) -> None: ...
+    async def set_home(self, chat: PlatformChat) -> None: ...
+
+
+def is_command(commands: Commands, text: str) -> bool:
+    """Or something that was meant as one."""
+    return not isinstance(commands.parse(text, "platform"), Message)
+
+
+def is_urgent(commands: Commands, text: str) -> bool:
+    given = commands.parse(text, "platform")
+    return isinstance(given, Given) and given.command.name in URGENT
+
+
+def _here(chat: Chat) -> PlatformChat:
+    if not isinstance(chat, PlatformChat):
+        raise BadInput("This is for chats on platforms.")
+    return chat
+
+
+class GatewayCommands:
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def all(self) -> tuple[Command, ...]:
+        def made(name: str, does: str, args: str = "", *also: str, is_for_admins: bool = False) -> Command:
+            run = getattr(self, f"_{name}")
+            category = "info" if name in ("sethome", "whoami") else "conversation"
+            return Command(name, does, category, run, also, args, gateway_only=True, is_for_admins=is_for_admins)
+
+        return (
+            made("stop", "end the turn that runs; what waits is dropped"),
+            made("queue", "say something when this turn has ended", "TEXT", "q"),
+            made("steer", "tell the model something while it works", "TEXT", "tell"),
+            made("busy", "what a message does while a turn runs", "queue|steer|interrupt"),
+            made("approve", "allow what is asked", "[once|session|always]"),
+            made("deny", "do not allow it"),
+            made("sethome", "send here what nobody has asked for", is_for_admins=True),
+            made("whoami", "who you are here"),
+        )
+
+    async def _stop(self, chat: Chat, _: str) -> Outcome:
+        return Say(await self._control.stop(_here(chat)))
+
+    async def _queue(self, chat: Chat, text: str) -> Outcome:
+        if text in _MODES:
+            return await self._busy(chat, text)
+        if not text:
+            raise BadInput("/queue needs words, or one of queue, steer, interrupt.")
+        return Ask(text)
+
+    async def _steer(self, chat: Chat, text: str) -> Outcome:
+        if not text:
+            raise BadInput("/steer needs words.")
+        return Say("Told.") if await self._control.steer(_here(chat), text) else Ask(text)
+
+    async def _busy(self, chat: Chat, mode: str) -> Outcome:
+        if mode not in _MODES:
+            raise BadInput("/busy needs one of queue, steer, interrupt.")
+        await self._control.set_busy_mode(_here(chat), _MODES[mode])
+        return Say(f"A message that comes while a turn runs will {_DOES[mode]}.")
+
+    async def _approve(self, chat: Chat, how_long: str) -> Outcome:
+        answer = _ANSWERS.get(how_long.lower())
+        if answer is None:
+            raise BadInput("/approve needs one of once, session, always, or nothing.")
+        return await self._decided(chat, answer)
+
+    async def _deny(self, chat: Chat, _: str) -> Outcome:
+        return await self._decided(chat, "no")
+
+    async def _decided(self, chat: Chat, answer: Answer) -> Outcome:
+        if await self._control.decide(_here(chat), answer):
+            return None
+        return Say("No question of yours waits for that answer here.")
+
+    async def _sethome(self, chat: Chat, _: str) -> Outcome:
+        await self._control.set_home(_here(chat))
+        return Say("What nobody has asked for comes here from now on.")
+
+    async def _whoami(self, chat: Chat, _: str) -> Outcome:
+        principal = _here(chat).received.principal
+        tier = "admin" if principal.is_admin else "user"
+        return Say(f"{principal.name or 'You'} · {principal.person} · {tier}")
+
+
+_DOES = {"queue": "wait for its turn", "steer": "be told to the model at once", "interrupt": "end that turn"}

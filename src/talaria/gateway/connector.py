@@ -1,0 +1,161 @@
+"""Keeps one platform connected: opened anew whenever its line breaks or falls silent, more and more rarely if that does
+not help. Alive means that something was heard, be it a heartbeat; being connected proves nothing."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Literal
+
+import msgspec
+
+from talaria.gateway.ingress import Ingress
+from talaria.gateway.links import Links
+from talaria.model.clock import Clock
+from talaria.model.errors import TalariaError
+from talaria.platforms.base import Batch, NotTaken, Platform, PlatformFailure, Refused
+from talaria.store.mail import Inbox
+
+OPEN_S = 60.0
+SILENT_PULSES = 3
+"""After so many heartbeats that did not come the line is taken for dead."""
+WAITS_S = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
+REFUSED_WAIT_S = 60.0
+MENU = 90
+
+log = logging.getLogger(__name__)
+
+State = Literal["connecting", "connected", "waiting", "refused"]
+Menu = Callable[[int], list[tuple[str, str]]]
+Claim = Callable[[str, str], AbstractAsyncContextManager[None]]
+"""Of an account (platform, account), so that no other gateway uses it. Raises `Refused`."""
+
+
+class Health(msgspec.Struct):
+    """Of one platform, for people."""
+
+    name: str
+    state: State = "connecting"
+    account: str = ""
+    heard_at: float | None = None
+    """When the line was last proven alive."""
+    message_at: float | None = None
+    """When something arrived."""
+    opened: int = 0
+    failures: int = 0
+    """Since something was last heard."""
+    error: str = ""
+
+
+class Connector:
+    def __init__(
+        self,
+        name: str,
+        open_platform: Callable[[], AbstractAsyncContextManager[Platform]],
+        *,
+        ingress: Ingress,
+        links: Links,
+        inbox: Inbox,
+        clock: Clock,
+        menu: Menu,
+        claim: Claim,
+    ) -> None:
+        self.health = Health(name)
+        self._open = open_platform
+        self._ingress = ingress
+        self._links = links
+        self._inbox = inbox
+        self._clock = clock
+        self._menu = menu
+        self._claim = claim
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            wait_s = await self._until_it_breaks()
+            await self._clock.sleep(wait_s)
+
+    async def _until_it_breaks(self) -> float:
+        """How long to wait before it is opened again."""
+        health = self.health
+        health.state = "connecting"
+        try:
+            await self._connect()
+        except Refused as fault:
+            log.error("%s: %s", health.name, fault)  # noqa: TRY400  (somebody must act; the trace says nothing)
+            self._failed("refused", str(fault))
+            return max(REFUSED_WAIT_S, self._wait_s())
+        except PlatformFailure as fault:
+            log.warning("%s: %s", health.name, fault)
+            self._failed("waiting", str(fault))
+            return max(getattr(fault, "retry_after_s", None) or 0.0, self._wait_s())
+        except (TalariaError, TimeoutError) as fault:
+            log.warning("%s: %s", health.name, fault or "it took too long")
+            self._failed("waiting", str(fault) or "it took too long")
+        except Exception as fault:  # one platform must not take the others down
+            log.exception("%s broke", health.name)
+            self._failed("waiting", f"a bug: {fault!r}")
+        return self._wait_s()
+
+    def _failed(self, state: State, error: str) -> None:
+        self.health.state = state
+        self.health.error = error
+        self.health.failures += 1
+
+    def _wait_s(self) -> float:
+        return WAITS_S[min(self.health.failures, len(WAITS_S)) - 1]
+
+    async def _connect(self) -> None:
+        stack = self._open()
+        async with asyncio.timeout(OPEN_S):
+            platform = await stack.__aenter__()
+        try:
+            async with self._claim(platform.name, platform.account):
+                await self._serve(platform)
+        finally:
+            await self._links.gone(platform)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(OPEN_S):
+                    await stack.__aexit__(None, None, None)
+
+    async def _serve(self, platform: Platform) -> None:
+        health = self.health
+        health.account = platform.account
+        health.opened += 1
+        cursor = await self._inbox.cursor(platform.name, platform.account)
+        await self._links.connected(platform)
+        health.state = "connected"
+        await self._offer_commands(platform)
+        batches = platform.receive(cursor)
+        try:
+            while True:
+                batch = await self._next(platform, batches)
+                self._heard(batch)
+                await self._ingress.take(platform, batch)
+        finally:
+            await batches.aclose()
+
+    async def _next(self, platform: Platform, batches: AsyncGenerator[Batch]) -> Batch:
+        silence_s = platform.capabilities.pulse_s * SILENT_PULSES
+        try:
+            async with asyncio.timeout(silence_s):
+                return await anext(batches)
+        except TimeoutError as fault:
+            raise NotTaken(f"Nothing was heard for {silence_s:.0f} s.") from fault
+        except StopAsyncIteration as fault:
+            raise NotTaken("The line was closed.") from fault
+
+    def _heard(self, batch: Batch) -> None:
+        now = self._clock.now()
+        self.health.heard_at = now
+        self.health.failures = 0
+        self.health.error = ""
+        if batch.items:
+            self.health.message_at = now
+
+    async def _offer_commands(self, platform: Platform) -> None:
+        try:
+            async with asyncio.timeout(OPEN_S):
+                await platform.offer_commands(self._menu(MENU))
+        except (PlatformFailure, TimeoutError) as fault:
+            log.warning("%s: no menu of commands: %s", platform.name, fault)

@@ -1,0 +1,75 @@
+"""What can be done about a chat while its turn runs."""
+
+from talaria.gateway.chat import PlatformChat
+from talaria.gateway.desk import Desk
+from talaria.gateway.envelope import Received, read_received
+from talaria.gateway.person import Questions
+from talaria.model.ids import SessionId
+from talaria.runtime.pool import Pool
+from talaria.store.chats import BusyMode
+from talaria.store.mail import Inbound
+from talaria.tools.person import Answer
+
+
+class Control:
+    def __init__(self, desk: Desk, pool: Pool, questions: Questions) -> None:
+        self._desk = desk
+        self._store = desk.host.store
+        self._pool = pool
+        self._questions = questions
+
+    def is_running(self, session: SessionId) -> bool:
+        live = self._pool.find(session)
+        return live is not None and live.turn is not None
+
+    async def told_meanwhile(self, row: Inbound, received: Received) -> bool:
+        """A message for a turn that runs. False: it waits for its own turn."""
+        arrival = received.arrival
+        if self._questions.is_waiting_for_words(arrival.where, received.principal):
+            if (session := await self._store.inbox.take(row.id)) is not None:
+                self._questions.reply(arrival.text, arrival.where, received.principal)
+                await self._store.inbox.finish(session, (row.id,))
+            return True
+        live = self._pool.find(row.session)
+        if live is None or live.setup.conversation != received.key:
+            return False
+        match await self._mode(received.key):
+            case "steer" if not arrival.attachments:
+                live.steer(arrival.text, row.id)
+            case "interrupt":
+                live.interrupt()
+            case _:
+                pass
+        return False
+
+    async def _mode(self, key: str) -> BusyMode:
+        chat = await self._store.chats.get(key)
+        return (chat.busy_mode if chat else None) or self._desk.settings.busy_mode
+
+    async def stop(self, chat: PlatformChat) -> str:
+        session, dropped = chat.session, 0
+        live = self._pool.find(session)
+        if live is not None:
+            live.forget_steering()
+        for row in await self._store.inbox.pending(session):
+            is_waiting = row.state == "new" and read_received(row.body).key == chat.received.key
+            if is_waiting and (its := await self._store.inbox.take(row.id)) is not None:
+                await self._store.inbox.finish(its, (row.id,))
+                dropped += 1
+        has_stopped = live is not None and live.interrupt()
+        waited = f" {dropped} waiting message(s) dropped." if dropped else ""
+        return f"{'Stopped.' if has_stopped else 'Nothing runs here.'}{waited}"
+
+    async def steer(self, chat: PlatformChat, text: str) -> bool:
+        live = self._pool.find(chat.session)
+        return live is not None and live.steer(text)
+
+    async def decide(self, chat: PlatformChat, answer: Answer) -> bool:
+        return self._questions.decide(answer, chat.received.arrival.where, chat.received.principal)
+
+    async def set_busy_mode(self, chat: PlatformChat, mode: BusyMode) -> None:
+        await self._store.chats.set_busy_mode(chat.received.key, mode)
+
+    async def set_home(self, chat: PlatformChat) -> None:
+        where = chat.received.arrival.where
+        await self._store.chats.set_home(where.platform, str(where))

@@ -1,0 +1,339 @@
+"""Replies on their way out: one line per chat, on which everything is sent in order. A row is `started` on the disk
+before the wire is touched; what became of a send that was cut off is unknown, and it is never repeated silently."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from talaria.gateway.counts import Counts
+from talaria.gateway.envelope import Parcel, read_parcel, written
+from talaria.gateway.links import Links
+from talaria.model.clock import Clock
+from talaria.model.errors import StoreUnavailable
+from talaria.model.ids import SessionId
+from talaria.platforms.base import (
+    AccessLost,
+    Address,
+    Moved,
+    NotTaken,
+    Platform,
+    PlatformFailure,
+    Refused,
+    Rejected,
+    SentId,
+    Unsure,
+)
+from talaria.store.mail import Outbox, OutboxRow, Outgoing
+
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+STORE_WAIT_S = 5.0
+
+log = logging.getLogger(__name__)
+
+Undelivered = Callable[[OutboxRow, str], Awaitable[None]]
+"""Called with a row that is given up, and why."""
+ChatMoved = Callable[[Address, Address], Awaitable[None]]
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An answer as far as it is written."""
+
+    session: SessionId
+    key: str
+    text: str
+    reply_to: str
+    expires_at: float
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    key: str
+    sent: SentId
+    text: str
+
+
+class Line:
+    """To one chat."""
+
+    def __init__(
+        self,
+        where: Address,
+        outbox: Outbox,
+        links: Links,
+        clock: Clock,
+        undelivered: Undelivered,
+        moved: ChatMoved,
+        counts: Counts,
+    ) -> None:
+        self._where = where
+        self._outbox = outbox
+        self._links = links
+        self._clock = clock
+        self._undelivered = undelivered
+        self._moved = moved
+        self._counts = counts
+        self._draft: Draft | None = None
+        self._shown: _Shown | None = None
+        self._is_woken = True
+
+    def wake(self) -> None:
+        self._is_woken = True
+
+    def show(self, draft: Draft | None) -> None:
+        """The answer that is being written there; None: it is complete."""
+        self._draft = draft
+        if draft is None:
+            self._shown = None
+        self._is_woken = True
+
+    @property
+    def is_needed(self) -> bool:
+        """It knows something that another one would not: what is shown of an answer that is being written."""
+        return self._is_woken or self._shown is not None
+
+    async def serve(self) -> None:
+        """Until nothing is left to do."""
+        while self._is_woken:
+            self._is_woken = False
+            await self._send_due()
+            if (draft := self._draft) is not None:
+                self._draft = None
+                await self._show(draft)
+
+    async def _send_due(self) -> None:
+        while rows := await self._outbox.due(str(self._where)):
+            parcels = [(row, read_parcel(row.body)) for row in rows]
+            ready = [(row, parcel) for row, parcel in parcels if not parcel.is_draft]
+            if not ready:
+                return
+            for row, parcel in ready:
+                if not await self._delivered(row, parcel):
+                    break
+
+    async def _delivered(self, row: OutboxRow, parcel: Parcel) -> bool:
+        """False: look again what is due; perhaps after a while, which has passed by now."""
+        if row.expires_at <= self._clock.now():
+            await self._outbox.expire(row.id)
+            await self._undelivered(row, "It could not be delivered in time.")
+            return True
+        platform = await self._ready()
+        is_unknown = row.state == "started" and row.sent_id is None
+        if is_unknown and not await self._may_be_sent_again(row, parcel, platform):
+            return True
+        started = await self._outbox.start(row.id)
+        if started is None:
+            return True
+        return await self._attempt(started, read_parcel(started.body), platform)
+
+    async def _ready(self) -> Platform:
+        while True:
+            platform = await self._links.wait(self._where.platform)
+            if (quiet_s := self._links.quiet_s(self._where.platform)) <= 0:
+                return platform
+            await self._clock.sleep(quiet_s)
+
+    async def _may_be_sent_again(self, row: OutboxRow, parcel: Parcel, platform: Platform) -> bool:
+        """What may be there already: as it was where the platform would notice, elsewhere once more and marked.
+
+        False: that was done, and nobody knows what became of it.
+        """
+        age_s = self._clock.now() - (row.started_at or row.created_at)
+        if age_s < platform.capabilities.dedup_s:
+            return True
+        if parcel.is_marked:
+            await self._outbox.fail(row.id, "it is not known whether this arrived")
+            await self._undelivered(row, "It is not known whether it arrived.")
+            return False
+        marked = msgspec.structs.replace(parcel, is_marked=True)
+        await self._outbox.add(row.session, [Outgoing(row.target, written(marked), row.key, row.expires_at)])
+        return True
+
+    async def _attempt(self, row: OutboxRow, parcel: Parcel, platform: Platform) -> bool:
+        try:
+            sent = await self._wire(row, parcel, platform)
+        except NotTaken as fault:
+            await self._outbox.defer(row.id, str(fault))
+            await self._rest(row, fault)
+            return False
+        except Unsure as fault:
+            log.info("line %s: %s", self._where, fault)
+            await self._rest(row, fault)
+            return False
+        except Refused as fault:
+            await self._outbox.defer(row.id, str(fault))
+            await self._rest(row, fault)
+            return False
+        except Moved as fault:
+            await self._outbox.defer(row.id, str(fault))
+            await self._moved(self._where, fault.to)
+            return False
+        except Rejected as fault:
+            await self._rejected(row, parcel, str(fault))
+            return True
+        except AccessLost as fault:
+            await self._outbox.fail(row.id, str(fault))
+            await self._undelivered(row, str(fault))
+            return True
+        await self._outbox.sent(row.id, sent)
+        self._counts.delivered("sent")
+        return True
+
+    async def _wire(self, row: OutboxRow, parcel: Parcel, platform: Platform) -> SentId:
+        message = parcel.outbound(self._where, row.key)
+        if row.sent_id is None:
+            return SentId("") if parcel.is_empty else await platform.send(message)
+        sent = SentId(row.sent_id)
+        if not sent:
+            return sent
+        if not parcel.is_empty:
+            await platform.edit(sent, message)
+        elif platform.capabilities.can_delete:
+            await platform.delete(sent, self._where)
+        return sent
+
+    async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> None:
+        """What cannot be edited is sent anew: the draft may be gone, the answer must not be."""
+        is_edit = row.sent_id is not None
+        if is_edit and not parcel.is_empty:
+            anew = Outgoing(row.target, row.body, f"{row.key}:anew", row.expires_at)
+            await self._outbox.add(row.session, [anew])
+        await self._outbox.fail(row.id, why)
+        if not is_edit:
+            await self._undelivered(row, why)
+
+    async def _rest(self, row: OutboxRow, fault: PlatformFailure) -> None:
+        self._counts.delivered("unsure" if isinstance(fault, Unsure) else "deferred")
+        retry_after_s: float | None = getattr(fault, "retry_after_s", None)
+        if retry_after_s is not None:
+            self._links.quieten(self._where.platform, retry_after_s)
+        await self._clock.sleep(retry_after_s or min(FIRST_WAIT_S * 2 ** max(0, row.attempts - 1), LONGEST_WAIT_S))
+
+    async def _show(self, draft: Draft) -> None:
+        """Whatever goes wrong here, the answer itself comes later."""
+        platform = self._links.find(self._where.platform)
+        if platform is None or self._links.quiet_s(self._where.platform) > 0:
+            return
+        parcel = Parcel(draft.text, draft.reply_to, is_draft=True)
+        try:
+            if self._shown is None or self._shown.key != draft.key:
+                await self._show_first(draft, parcel, platform)
+            elif self._shown.text != draft.text:
+                await platform.edit(self._shown.sent, parcel.outbound(self._where, draft.key))
+                self._shown = msgspec.structs.replace(self._shown, text=draft.text)
+        except NotTaken as fault:
+            if fault.retry_after_s is not None:
+                self._links.quieten(self._where.platform, fault.retry_after_s)
+        except PlatformFailure as fault:
+            log.debug("line %s: no draft: %s", self._where, fault)
+
+    async def _show_first(self, draft: Draft, parcel: Parcel, platform: Platform) -> None:
+        target = str(self._where)
+        row = await self._outbox.begin(draft.session, Outgoing(target, written(parcel), draft.key, draft.expires_at))
+        if row is None:  # as a crash left it
+            row = await self._outbox.find(draft.key)
+            if row is not None and row.state == "sent" and row.sent_id:
+                self._shown = _Shown(draft.key, SentId(row.sent_id), "")
+            return
+        try:
+            sent = await platform.send(parcel.outbound(self._where, draft.key))
+        except Unsure:
+            return
+        except PlatformFailure as fault:
+            await self._outbox.defer(row.id, str(fault))
+            raise
+        await self._outbox.sent(row.id, sent)
+        self._shown = _Shown(draft.key, sent, draft.text)
+
+
+class Delivery:
+    def __init__(
+        self,
+        outbox: Outbox,
+        links: Links,
+        clock: Clock,
+        undelivered: Undelivered,
+        moved: ChatMoved | None = None,
+        counts: Counts | None = None,
+    ) -> None:
+        self._outbox = outbox
+        self._links = links
+        self._clock = clock
+        self._undelivered = undelivered
+        self._moved = moved or self._move
+        self._counts = counts or Counts()
+        self._lines: dict[str, Line] = {}
+        self._serving: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Serve every chat to which something is due, and all that are woken later; until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                await self.look()
+                for target in tuple(self._lines):
+                    self.wake(target)
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
+
+    async def look(self) -> None:
+        """What another process, or a person, has added."""
+        for target in await self._outbox.targets():
+            self.wake(target)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._serving
+
+    def wake(self, target: str) -> None:
+        line = self._line(target)
+        line.wake()
+        self._serve(target, line)
+
+    def show(self, where: Address, draft: Draft | None) -> None:
+        line = self._line(str(where))
+        line.show(draft)
+        self._serve(str(where), line)
+
+    def _line(self, target: str) -> Line:
+        line = self._lines.get(target)
+        if line is None:
+            where = Address.parse(target)
+            line = Line(where, self._outbox, self._links, self._clock, self._undelivered, self._moved, self._counts)
+            self._lines[target] = line
+        return line
+
+    def _serve(self, target: str, line: Line) -> None:
+        if self._group is None or target in self._serving:
+            return
+        task = self._group.create_task(self._served(target, line), name=f"line {target}")
+        self._serving[target] = task
+
+    async def _served(self, target: str, line: Line) -> None:
+        try:
+            while not await self._has_ended(line, target):
+                line.wake()
+        finally:
+            del self._serving[target]
+            if not line.is_needed:
+                self._lines.pop(target, None)
+
+    async def _has_ended(self, line: Line, target: str) -> bool:
+        try:
+            await line.serve()
+        except StoreUnavailable as fault:
+            log.warning("line %s waits for the store: %s", target, fault)
+            await self._clock.sleep(STORE_WAIT_S)
+            return False
+        except Exception:  # one chat must not silence the others
+            log.exception("line %s broke", target)
+            await self._clock.sleep(LONGEST_WAIT_S)
+            return False
+        return True
+
+    async def _move(self, where: Address, to: Address) -> None:
+        await self._outbox.move(str(where), str(to))
+        self.wake(str(to))

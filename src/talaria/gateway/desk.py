@@ -1,0 +1,25 @@
+"""What the gateway works with and may be changed while it runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from talaria.gateway.counts import Counts
+from talaria.gateway.keys import MAIN, KeyRules
+from talaria.gateway.settings import GatewaySettings
+from talaria.platforms.base import Address
+from talaria.runtime.host import Host
+
+
+@dataclass(slots=True)
+class Desk:
+    host: Host
+    settings: GatewaySettings
+    homes: Mapping[str, Address] = field(default_factory=dict[str, Address])
+    """Home channels that the settings name, by platform."""
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def key_rules(self) -> KeyRules:
+        home = self.host.home
+        profile = home.name if home.parent.name == "profiles" else MAIN
+        return KeyRules(profile, self.settings.group_sessions_per_user, self.settings.thread_sessions_per_user)

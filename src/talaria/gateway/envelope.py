@@ -1,0 +1,74 @@
+"""What inbox and outbox rows carry, as JSON: a message with who may say it, and a reply with how it looks."""
+
+from pathlib import Path
+
+import msgspec
+
+from talaria.platforms.base import Address, Arrival, Button, File, Outbound
+
+MARK = "(Sent again after an interruption; you may have this already.)"
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Whoever speaks, once it is known that they may."""
+
+    platform: str
+    user: str
+    name: str = ""
+    is_admin: bool = False
+
+    @property
+    def person(self) -> str:
+        """As the rest of the program calls them."""
+        return f"{self.platform}:{self.user}"
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A message that was let in."""
+
+    arrival: Arrival
+    principal: Principal
+    key: str
+    """Of the chat."""
+
+
+class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reply, or a part of one. Without text and file: what was shown is taken back."""
+
+    text: str = ""
+    reply_to: str = ""
+    buttons: tuple[Button, ...] = ()
+    file: str = ""
+    """The path of a file; `text` is its caption."""
+    file_name: str = ""
+    mime: str = ""
+    is_marked: bool = False
+    """It may be there already, and says so."""
+    is_draft: bool = False
+    """The first words of an answer that is still being written: never sent again for their own sake."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.text and not self.file
+
+    def outbound(self, where: Address, key: str) -> Outbound:
+        text = f"{MARK}\n\n{self.text}".strip() if self.is_marked else self.text
+        file = File(Path(self.file), self.file_name or Path(self.file).name, self.mime) if self.file else None
+        return Outbound(where, text, key, self.reply_to, self.buttons, file)
+
+
+encode = msgspec.json.Encoder().encode
+_received = msgspec.json.Decoder(Received)
+_parcels = msgspec.json.Decoder(Parcel)
+
+
+def written(content: Received | Parcel) -> str:
+    return encode(content).decode()
+
+
+def read_received(body: str) -> Received:
+    return _received.decode(body)
+
+
+def read_parcel(body: str) -> Parcel:
+    return _parcels.decode(body)

@@ -1,0 +1,179 @@
+"""The way in: let in → one commit → acknowledged → on to its conversation. A stranger's words go nowhere."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+from talaria.gateway.access import Gatekeeper
+from talaria.gateway.commands import is_command, is_urgent
+from talaria.gateway.control import Control
+from talaria.gateway.desk import Desk
+from talaria.gateway.envelope import Parcel, Principal, Received, read_parcel, written
+from talaria.gateway.keys import session_key
+from talaria.gateway.mailroom import Mailroom
+from talaria.gateway.pairing import LIVES_S as CODE_LIVES_S
+from talaria.gateway.pairing import Pairing
+from talaria.gateway.person import CLOSED, Questions, pressed
+from talaria.model.errors import StoreUnavailable, TalariaError
+from talaria.model.ids import SessionId, new_session_id
+from talaria.platforms.base import Arrival, Batch, Platform, PlatformFailure, Press
+from talaria.runtime.placement import Placement
+from talaria.store.mail import Cursor, Inbound, Outgoing
+
+STORE_WAIT_S = 2.0
+NO_OFFERS_S = 30.0
+"""After too many strangers at once."""
+BESIDE = SessionId("gateway")
+"""Whose replies are in no conversation."""
+MAX_QUESTION_PARTS = 8
+
+log = logging.getLogger(__name__)
+
+Spawn = Callable[[Coroutine[None, None, None]], object]
+
+
+class Ingress:
+    def __init__(
+        self,
+        desk: Desk,
+        gatekeeper: Gatekeeper,
+        mailroom: Mailroom,
+        placement: Placement,
+        questions: Questions,
+        control: Control,
+        deliver: Callable[[str], None],
+        spawn: Spawn,
+    ) -> None:
+        """`deliver` sees to what is due to an address; `spawn` runs what must not hold up the stream."""
+        self._desk = desk
+        self._store = desk.host.store
+        self._clock = desk.host.clock
+        self._gatekeeper = gatekeeper
+        self._pairing = Pairing(self._store.access, self._clock)
+        self._mailroom = mailroom
+        self._placement = placement
+        self._questions = questions
+        self._control = control
+        self._deliver = deliver
+        self._spawn = spawn
+        self._cursors: dict[tuple[str, str], str] = {}
+        self._no_offers_until: dict[str, float] = {}
+
+    async def take(self, platform: Platform, batch: Batch) -> None:
+        """Durable and acknowledged when it returns."""
+        let_in: list[Received] = []
+        strangers: list[Arrival] = []
+        presses: list[tuple[Press, Principal]] = []
+        for item in batch.items:
+            match self._gatekeeper.judge(item):
+                case Principal() as principal:
+                    if isinstance(item, Press):
+                        presses.append((item, principal))
+                    else:
+                        let_in.append(self._received(item, principal))
+                case "stranger" if isinstance(item, Arrival):
+                    strangers.append(item)
+                case _:
+                    pass
+        kept = await self._accepted(platform, let_in, batch.cursor)
+        await platform.acknowledge(batch)
+        self._desk.counts.accepted(platform.name, sum(row is not None for row in kept))
+        for received, row in zip(let_in, kept, strict=True):
+            if row is not None:
+                await self._pass_on(row, received)
+        for press, principal in presses:
+            await self._pressed(platform, press, principal)
+        for arrival in strangers:
+            await self._offer(arrival)
+
+    def _received(self, arrival: Arrival, principal: Principal) -> Received:
+        key = session_key(arrival.where, arrival.kind, principal.user, self._desk.key_rules)
+        return Received(arrival, principal, key)
+
+    async def _accepted(self, platform: Platform, let_in: list[Received], value: str | None) -> "list[Inbound | None]":
+        """One commit. A store that is not well is waited for: nothing is acknowledged meanwhile."""
+        place = (platform.name, platform.account)
+        is_news = value is not None and self._cursors.get(place) != value
+        if not let_in and not is_news:
+            return []
+        inbounds = [self._inbound(platform, one) for one in let_in]
+        cursor = Cursor(*place, value) if value is not None else None
+        while True:
+            try:
+                kept = await self._store.inbox.accept(inbounds, cursor)
+            except StoreUnavailable as fault:
+                log.warning("%s waits for the store: %s", platform.name, fault)
+                await self._clock.sleep(STORE_WAIT_S)
+            else:
+                if value is not None:
+                    self._cursors[place] = value
+                return list(kept)
+
+    def _inbound(self, platform: Platform, received: Received) -> Inbound:
+        arrival = received.arrival
+        return Inbound(
+            platform.name,
+            platform.account,
+            arrival.where.chat,
+            arrival.message_id,
+            new_session_id(self._clock.now()),
+            written(received),
+            received.key,
+        )
+
+    async def _pass_on(self, row: Inbound, received: Received) -> None:
+        """To its conversation; what is urgent, or an answer, does not wait for the turn that runs."""
+        text, commands = received.arrival.text, self._desk.host.commands
+        self._mailroom.note_arrival(row.session)
+        log.info("message for session %s", row.session, extra={"session": row.session})
+        if is_urgent(commands, text):
+            self._spawn(self._mailroom.obey(row.session, row, received))
+            return
+        is_meanwhile = not is_command(commands, text) and self._control.is_running(row.session)
+        if not is_meanwhile or not await self._control.told_meanwhile(row, received):
+            self._placement.wake(row.session)
+
+    async def _pressed(self, platform: Platform, press: Press, principal: Principal) -> None:
+        found = pressed(press.data)
+        is_answered = found is not None and self._questions.answer(found.question, found.choice, principal)
+        try:
+            async with asyncio.timeout(10):
+                await platform.answer(press, "" if is_answered else CLOSED)
+        except (PlatformFailure, TimeoutError) as fault:
+            log.debug("press not answered: %s", fault)
+        if found is not None and not is_answered and not self._questions.is_open(found.question):
+            await self._close_question(found.question)
+
+    async def _close_question(self, question: str) -> None:
+        """Its buttons are dead: a restart, or time, was quicker. The message says so."""
+        for number in reversed(range(MAX_QUESTION_PARTS)):
+            row = await self._store.outbox.find(f"question:{question}:{number}")
+            if row is None or not (parcel := read_parcel(row.body)).buttons:
+                continue
+            closed = Parcel(f"{parcel.text}\n\n{CLOSED}")
+            await self._store.outbox.add(row.session, [Outgoing(row.target, written(closed), row.key, row.expires_at)])
+            self._deliver(row.target)
+            return
+
+    async def _offer(self, arrival: Arrival) -> None:
+        """A stranger is told a code, and nothing else."""
+        platform, now = arrival.where.platform, self._clock.monotonic()
+        if not self._desk.settings.pairing or now < self._no_offers_until.get(platform, 0.0):
+            return
+        try:
+            code = await self._pairing.offer(platform, arrival.sender)
+        except TalariaError as fault:
+            log.warning("no pairing code for a stranger on %s: %s", platform, fault)
+            return
+        if code is None:
+            self._no_offers_until[platform] = now + NO_OFFERS_S
+            return
+        text = (
+            f"I do not know you. If this agent is yours, run this where it is installed:\n\n"
+            f"`talaria pairing approve {platform} {code}`\n\nThe code holds for {CODE_LIVES_S / 60:.0f} minutes."
+        )
+        target = str(arrival.where)
+        key = f"pairing:{target}:{arrival.message_id}"
+        row = Outgoing(target, written(Parcel(text)), key, self._clock.now() + CODE_LIVES_S)
+        await self._store.outbox.add(BESIDE, [row])
+        self._deliver(target)

@@ -1,0 +1,35 @@
+"""The key under which a chat finds its conversation: `agent:<profile>:<platform>:<kind>[:chat][:thread][:person]`."""
+
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+
+from talaria.platforms.base import Address, ChatKind
+
+MAIN = "main"
+"""How the default profile is called in keys."""
+
+KeyKind = Literal["dm", "group", "thread"]
+
+
+class KeyRules(msgspec.Struct, frozen=True):
+    profile: str = MAIN
+    is_group_per_person: bool = True
+    """In a group everybody has a conversation of their own."""
+    is_thread_per_person: bool = False
+    """In a thread, too."""
+
+
+def session_key(where: Address, kind: ChatKind, person: str, rules: KeyRules) -> str:
+    """`person` is the id of whoever speaks, on that platform."""
+    if kind == "dm":
+        return _joined(rules.profile, where.platform, "dm", where.chat or person, where.thread)
+    is_per_person = rules.is_thread_per_person if where.thread else rules.is_group_per_person
+    named: KeyKind = "thread" if where.thread else "group"
+    return _joined(rules.profile, where.platform, named, where.chat, where.thread, person if is_per_person else "")
+
+
+def _joined(*parts: str) -> str:
+    """A colon inside of a part must not make it two: no chat may pass for another."""
+    return ":".join(["agent", *(quote(part, safe="!#@$+=,/ -") for part in parts if part)])

@@ -1,0 +1,317 @@
+"""What is done about a session's mail: in order, each once. Called for a session by one task at a time."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from talaria.gateway.attachments import Attachments
+from talaria.gateway.burst import Mail, quiet_s, together
+from talaria.gateway.chat import PlatformChat
+from talaria.gateway.commands import is_command
+from talaria.gateway.delivery import Delivery
+from talaria.gateway.desk import Desk
+from talaria.gateway.envelope import Principal, Received, read_received
+from talaria.gateway.links import Links
+from talaria.gateway.person import ChatPerson, Questions
+from talaria.gateway.presenter import Presenter, Showing
+from talaria.gateway.replies import Replies
+from talaria.model.errors import SessionBusy, StoreUnavailable, TalariaError
+from talaria.model.ids import InboxId, SessionId
+from talaria.model.messages import User, user
+from talaria.platforms.base import Capabilities
+from talaria.runtime.chat import Ask, Say
+from talaria.runtime.commands import Given, obey
+from talaria.runtime.letter import Letter
+from talaria.runtime.placement import parked
+from talaria.runtime.pool import Pool
+from talaria.runtime.session import LiveSession
+from talaria.store.base import Session
+from talaria.store.mail import Inbound
+
+USUAL = Capabilities(max_chars=2000)
+"""Of a platform that is not connected: every one takes that much."""
+STORE_WAIT_S = 5.0
+AT_ONCE = 30
+"""How many messages are looked at; no more of them become one turn."""
+ELSEWHERE = "(This was interrupted by work at the terminal. Say it again if it still matters.)"
+CUT_OFF = "(This command was cut off by a restart: look whether it took effect, and give it again if not.)"
+BROKE = "⚠ This could not be handled, because of a bug; the log has the details."
+
+log = logging.getLogger(__name__)
+
+
+class Mailroom:
+    def __init__(
+        self,
+        desk: Desk,
+        pool: Pool,
+        links: Links,
+        delivery: Delivery,
+        presenter: Presenter,
+        questions: Questions,
+        wake: Callable[[SessionId], None],
+    ) -> None:
+        """`wake`: that session has mail, too."""
+        self._desk = desk
+        self._store = desk.host.store
+        self._clock = desk.host.clock
+        self._pool = pool
+        self._links = links
+        self._delivery = delivery
+        self._presenter = presenter
+        self._questions = questions
+        self._wake = wake
+        self._attachments = Attachments(links)
+        self._in_hand: set[InboxId] = set()
+        """Mail that somebody in this process is seeing to."""
+        self._arrived_at: dict[SessionId, float] = {}
+        self._is_closed = False
+        self.held: set[SessionId] = set()
+        """Sessions with mail that another process runs at this moment."""
+
+    def close(self) -> None:
+        """What runs is left as it is on the disk, and nothing more is begun: the next start goes on."""
+        self._is_closed = True
+        for session in self._pool:
+            if (live := self._pool.find(session)) is not None:
+                live.abandon()
+
+    def note_arrival(self, session: SessionId) -> None:
+        self._arrived_at[session] = self._clock.monotonic()
+
+    async def activate(self, session: SessionId) -> None:
+        """See to its mail until there is none."""
+        self.held.discard(session)
+        try:
+            while not self._is_closed and (mail := await self._mail(session)):
+                await self._see_to(session, mail)
+            if (live := self._pool.find(session)) is not None:
+                await live.let_go()
+            self._arrived_at.pop(session, None)
+        except SessionBusy as fault:
+            log.info("mail of session %s waits: %s", session, fault)
+            self.held.add(session)
+        except StoreUnavailable as fault:
+            log.warning("mail of session %s waits for the store: %s", session, fault)
+            await self._clock.sleep(STORE_WAIT_S)
+            self.held.add(session)
+
+    async def _mail(self, session: SessionId) -> Sequence[Mail]:
+        rows = await self._store.inbox.pending(session, AT_ONCE)
+        return [(row, read_received(row.body)) for row in rows if row.id not in self._in_hand]
+
+    async def _see_to(self, session: SessionId, mail: Sequence[Mail]) -> None:
+        first, received = mail[0]
+        taken = [one for one in mail if one[0].state == "taken" and one[0].turn == first.turn]
+        try:
+            if first.state == "taken":
+                await self._go_on(session, taken)
+            elif is_command(self._desk.host.commands, received.arrival.text):
+                await self.obey(session, first, received)
+            else:
+                await self._answer(session, await self._all_of_it(session, mail))
+        except TalariaError:
+            raise
+        except Exception:
+            log.exception("mail %s of session %s broke", first.id, session)
+            await self._give_up(session, first, received)
+
+    async def _all_of_it(self, session: SessionId, mail: Sequence[Mail]) -> Sequence[Mail]:
+        """With what belongs to it and is still on its way."""
+        while True:
+            wait_s = self._arrived_at.get(session, 0.0) + quiet_s(mail) - self._clock.monotonic()
+            if wait_s <= 0:
+                commands = [is_command(self._desk.host.commands, one.arrival.text) for _, one in mail]
+                return together(mail, commands)
+            await self._clock.sleep(wait_s)
+            mail = await self._mail(session)
+
+    async def _answer(self, session: SessionId, mail: Sequence[Mail]) -> None:
+        said = [received for _, received in mail]
+        live = await self.open(session, said[0])
+        message = await self._attachments.message(said, live.setup.cwd)
+        await self._ask(live, message, said[-1], tuple(row.id for row, _ in mail))
+
+    async def _ask(self, live: LiveSession, message: User, received: Received, ids: tuple[InboxId, ...]) -> None:
+        with self._shown(live, received) as showing:
+            report = await live.ask(message, showing, self.letter(ids, received))
+        self._desk.counts.turn_ended(report.outcome)
+
+    @contextmanager
+    def _shown(self, live: LiveSession, received: Received) -> Generator[Showing]:
+        where = received.arrival.where
+        showing = self._presenter.begin(where, live.id, _reply_to(received))
+        live.terms = self._desk.host.terms()
+        try:
+            yield showing
+        finally:
+            self._pool.touch(live.id)
+            self._presenter.end(showing)
+            self._delivery.wake(str(where))
+
+    def letter(self, ids: tuple[InboxId, ...], received: Received) -> Letter:
+        """What a platform can show is asked when there is something to show: it may not be connected yet."""
+        return Letter(ids, lambda ending: self.replies(received).of_turn(ending))
+
+    async def _go_on(self, session: SessionId, mail: Sequence[Mail]) -> None:
+        """With what a crash has left."""
+        ids = tuple(row.id for row, _ in mail)
+        received = mail[-1][1]
+        replies = self.replies(received)
+        if mail[0][0].turn is None:
+            await self._finish(session, ids, replies, CUT_OFF)
+            return
+        row = await self._store.sessions.get(session)
+        if row is None or row.open_turn != mail[0][0].turn:
+            await self._finish(session, ids, replies, ELSEWHERE)
+            return
+        live = await self.open(session, received)
+        with self._shown(live, received) as showing:
+            report = await live.resume(showing, self.letter(ids, received))
+        if report is not None:
+            self._desk.counts.turn_ended(report.outcome)
+
+    async def obey(self, session: SessionId, row: Inbound, received: Received) -> None:
+        """A command. Taken first, so that a crash cannot do it twice."""
+        self._in_hand.add(row.id)
+        try:
+            if await self._store.inbox.take(row.id) is None:
+                return
+            outcome = await self._obeyed(session, received)
+            bound = await self._switched(session, received)
+            match outcome:
+                case Ask(text):
+                    live = await self.open(bound, received)
+                    await self._ask(live, user(text), received, (row.id,))
+                case Say(text):
+                    await self._finish(session, (row.id,), self.replies(received), text)
+                case _:
+                    await self._finish(session, (row.id,), self.replies(received), "")
+        finally:
+            self._in_hand.discard(row.id)
+
+    async def _obeyed(self, session: SessionId, received: Received) -> Say | Ask | None:
+        text = received.arrival.text
+        given = self._desk.host.commands.parse(text, "platform")
+        if isinstance(given, Given) and given.command.is_for_admins and not received.principal.is_admin:
+            return Say(f"/{given.command.name} is for admins.")
+        live = await self.open(session, received)
+        chat = PlatformChat(self._desk.host, received, live, self.open)
+        try:
+            with live.serving():
+                outcome = await obey(text, chat, self._desk.host.commands, "platform")
+        except TalariaError as fault:
+            return Say(str(fault))
+        return outcome if isinstance(outcome, Say | Ask) else None
+
+    async def _switched(self, session: SessionId, received: Received) -> SessionId:
+        """The conversation of the chat now: a command may have changed it, and then what waits has gone there."""
+        bound = await self._bound(received, session)
+        if bound != session:
+            self._pool.release(session)
+            self._wake(bound)
+        return bound
+
+    async def _bound(self, received: Received, session: SessionId) -> SessionId:
+        bound = await self._store.chats.get(received.key)
+        return bound.session if bound else session
+
+    async def _finish(self, session: SessionId, ids: tuple[InboxId, ...], replies: Replies, text: str) -> None:
+        rows = replies.parts(f"mail:{ids[0]}", text) if text else ()
+        await self._store.inbox.finish(session, ids, rows)
+        if rows:
+            self._delivery.wake(str(replies.where))
+
+    async def _give_up(self, session: SessionId, row: Inbound, received: Received) -> None:
+        """So that one message cannot hold up all others."""
+        left = [one for one in await self._store.inbox.pending(session) if one.id == row.id]
+        if not left:
+            return
+        if left[0].state == "new":
+            await self._store.inbox.take(row.id)
+        await self._finish(session, (row.id,), self.replies(received), BROKE)
+
+    def replies(self, received: Received) -> Replies:
+        arrival = received.arrival
+        platform = self._links.find(arrival.where.platform)
+        return Replies(
+            arrival.where,
+            platform.capabilities if platform else USUAL,
+            self._clock,
+            _reply_to(received),
+            lambda path: _is_inside(path, self._folder(received)),
+        )
+
+    async def _replies_once_connected(self, received: Received) -> Replies:
+        await self._links.wait(received.arrival.where.platform)
+        return msgspec.structs.replace(self.replies(received), reply_to="")
+
+    async def open(self, session: SessionId, received: Received) -> LiveSession:
+        """The conversation for whoever speaks, as it is kept or anew."""
+        principal, arrival = received.principal, received.arrival
+        known = self._pool.find(session)
+        row = None if known else await self._store.sessions.get(session)
+        setup = self._desk.host.setup(
+            cwd=self._cwd(known, row, received),
+            origin="platform",
+            platform=principal.platform,
+            conversation=received.key,
+            person=principal.person,
+        )
+        if known is not None and known.setup != setup:
+            row = await self._store.sessions.get(session)
+        person = ChatPerson(
+            principal,
+            session,
+            arrival.where,
+            replies=lambda: self._replies_once_connected(received),
+            questions=self._questions,
+            outbox=self._store.outbox,
+            wake=self._delivery.wake,
+            parked=parked,
+        )
+        log.debug("session %s is open for %s", session, arrival.where.platform)
+        return self._pool.get(
+            session,
+            setup,
+            lambda: self._desk.host.live(session, row, setup, person, self._desk.host.terms(), leaves_mail=False),
+        )
+
+    def _cwd(self, known: LiveSession | None, row: Session | None, received: Received) -> Path:
+        if known is not None:
+            return known.setup.cwd
+        if row is not None and Path(row.cwd).is_dir():
+            return Path(row.cwd)
+        folder = self._folder(received)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    def _folder(self, received: Received) -> Path:
+        settings = self._desk.settings
+        if settings.cwd is not None:
+            return Path(settings.cwd).expanduser()
+        return Path(settings.workspace).expanduser() / _folder_name(received.principal)
+
+
+def _folder_name(principal: Principal) -> str:
+    """No two people share one, whatever signs their ids have."""
+    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in principal.user)[:60]
+    told_apart = "" if safe == principal.user else f"-{hashlib.sha256(principal.user.encode()).hexdigest()[:8]}"
+    return f"{principal.platform}-{safe}{told_apart}"
+
+
+def _reply_to(received: Received) -> str:
+    """In a group it is told which message is answered."""
+    return received.arrival.message_id if received.arrival.kind == "group" else ""
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    try:
+        real = path.resolve(strict=True)
+    except OSError:
+        return False
+    return real.is_file() and real.is_relative_to(folder.resolve())

@@ -1,0 +1,125 @@
+"""Numbers for whoever watches over the gateway, told on this machine only: `/metrics` as Prometheus reads it, and
+`/health`."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+from talaria.gateway.counts import Counts
+from talaria.gateway.status import Status, due_and_failed, is_up
+from talaria.model.clock import Clock
+from talaria.model.errors import OperatorError, TalariaError
+from talaria.net import tls
+from talaria.store.mail import Outbox
+
+with tls.certificates_unread():
+    from aiohttp import web
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+HOST = "127.0.0.1"
+SAMPLE_S = 0.25
+SAMPLES = 120
+"""Half a minute of them."""
+_CLOSING_S = 1.0
+
+log = logging.getLogger(__name__)
+
+Values = Mapping[str, float]
+"""By the value of the label; under the empty one: there is no label."""
+
+
+class Lag:
+    """How late the event loop comes back to whoever waits: the worst of the last half minute."""
+
+    def __init__(self) -> None:
+        self._late_s: deque[float] = deque(maxlen=SAMPLES)
+
+    @property
+    def worst_s(self) -> float:
+        return max(self._late_s, default=0.0)
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + SAMPLE_S
+            await asyncio.sleep(SAMPLE_S)
+            self._late_s.append(max(0.0, loop.time() - due))
+
+
+class Numbers:
+    def __init__(self, look: Callable[[], Status], counts: Counts, outbox: Outbox, clock: Clock) -> None:
+        self._look = look
+        self._counts = counts
+        self._outbox = outbox
+        self._clock = clock
+        self._lag = Lag()
+        self.port: int | None = None
+        """Where they are told."""
+
+    async def tell(self, port: int) -> None:
+        """Until cancelled; at any port if it is 0. Raises `OperatorError`."""
+        server = web.Server(self._answer, access_log=None, lingering_time=_CLOSING_S)
+        try:
+            sockets = await asyncio.get_running_loop().create_server(server, HOST, port)
+        except OSError as fault:
+            raise OperatorError(
+                f"Cannot listen on {HOST}, port {port}: {fault.strerror}. Set gateway.metrics_port to another."
+            ) from fault
+        try:
+            self.port = sockets.sockets[0].getsockname()[1]
+            await self._lag.watch()
+        finally:
+            sockets.close()
+            await server.shutdown(_CLOSING_S)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        match request.method, request.path:
+            case "GET", "/metrics":
+                return web.Response(text=await self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+            case "GET", "/health":
+                complaints = list(self._look().complaints(self._clock.now()))
+                return web.json_response(
+                    {"ok": not complaints, "complaints": complaints}, status=503 if complaints else 200
+                )
+            case _:
+                return web.Response(status=404)
+
+    async def _metrics(self) -> str:
+        status, now = self._look(), self._clock.now()
+        heard = {one.name: now - one.heard_at for one in status.platforms if one.heard_at is not None}
+        return "".join(
+            (
+                *_metric("info", "gauge", "version", {status.version: 1}),
+                *_metric("start_time_seconds", "gauge", "", {"": status.since}),
+                *_metric("platform_up", "gauge", "platform", {one.name: is_up(one) for one in status.platforms}),
+                *_metric("platform_silent_seconds", "gauge", "platform", heard),
+                *_metric("messages_accepted_total", "counter", "platform", self._counts.messages),
+                *_metric("turns_running", "gauge", "", {"": status.running}),
+                *_metric("turns_total", "counter", "outcome", self._counts.turns),
+                *_metric("sessions_live", "gauge", "", {"": status.live}),
+                *_metric("outbox_rows", "gauge", "state", await self._outbox_rows()),
+                *_metric("deliveries_total", "counter", "result", self._counts.deliveries),
+                *_metric("event_loop_lag_seconds", "gauge", "", {"": self._lag.worst_s}),
+            )
+        )
+
+    async def _outbox_rows(self) -> Values:
+        try:
+            due, failed = await due_and_failed(self._outbox)
+        except TalariaError as fault:  # the rest is known all the same
+            log.warning("the outbox is not counted: %s", fault)
+            return {}
+        return {"due": due, "failed": failed}
+
+
+def _metric(name: str, type: str, label: str, values: Values) -> Iterator[str]:
+    yield f"# TYPE talaria_{name} {type}\n"
+    for value, number in values.items():
+        labelled = f'{{{label}="{_escaped(value)}"}}' if label else ""
+        yield f"talaria_{name}{labelled} {float(number)!r}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

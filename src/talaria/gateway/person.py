@@ -1,0 +1,188 @@
+"""The person behind a chat: questions go there with buttons, and wait for a press, a command or words."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from talaria.gateway.envelope import Parcel, Principal, read_parcel
+from talaria.gateway.replies import Replies
+from talaria.model.ids import SessionId
+from talaria.platforms.base import Address, Button
+from talaria.store.mail import Outbox, Outgoing
+from talaria.tools.person import Answer, Question
+from talaria.waiting import completed
+
+_LABELS: dict[Answer, str] = {"once": "Allow once", "session": "This session", "always": "Always", "no": "Deny"}
+_TOLD: dict[str, str] = {
+    "once": "Allowed, once.",
+    "session": "Allowed for this session.",
+    "always": "Allowed for 30 days.",
+    "no": "Denied.",
+}
+_ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
+OPEN_FENCE = "```"
+CLOSED = "This question is no longer open."
+
+
+class Pressed(msgspec.Struct, frozen=True):
+    """What a button of ours carries."""
+
+    question: str
+    choice: str
+
+
+def pressed(data: str) -> Pressed | None:
+    kind, _, rest = data.partition(":")
+    question, _, choice = rest.partition(":")
+    return Pressed(question, choice) if kind == "q" and question and choice else None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A question that waits."""
+
+    id: str
+    principal: Principal
+    where: Address
+    answers: dict[str, str]
+    """By what a button carries: what it means."""
+    takes_words: bool = False
+    answer: "asyncio.Future[str]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Questions:
+    """All that wait for people. They die with the process: what is asked anew has another id."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Open] = {}
+
+    def answer(self, question: str, choice: str, principal: Principal) -> bool:
+        """By a button. False: it is no longer open, or not theirs to answer."""
+        found = self._open.get(question)
+        if found is None or found.principal.person != principal.person or choice not in found.answers:
+            return False
+        return self._settle(found, found.answers[choice])
+
+    def decide(self, answer: Answer, where: Address, principal: Principal) -> bool:
+        """By a command: the oldest question of theirs there, as long as it offers at most. False: there is none."""
+        waiting = [one for one in self._of(where, principal) if not one.takes_words]
+        if not waiting:
+            return False
+        offered = [one for one in _ORDER[: _ORDER.index(answer) + 1] if one in waiting[0].answers]
+        return self._settle(waiting[0], offered[-1])
+
+    def reply(self, text: str, where: Address, principal: Principal) -> bool:
+        """By a message. False: no question of theirs waits for words."""
+        for found in self._of(where, principal):
+            if found.takes_words:
+                chosen = found.answers.get(str(int(text) - 1)) if text.isascii() and text.isdecimal() else None
+                return self._settle(found, chosen or text)
+        return False
+
+    def is_open(self, question: str) -> bool:
+        return question in self._open
+
+    def is_waiting_for_words(self, where: Address, principal: Principal) -> bool:
+        return any(one.takes_words for one in self._of(where, principal))
+
+    def _of(self, where: Address, principal: Principal) -> list[_Open]:
+        mine = [one for one in self._open.values() if one.where == where and one.principal.person == principal.person]
+        return [one for one in mine if not one.answer.done()]
+
+    def _settle(self, found: _Open, answer: str) -> bool:
+        if found.answer.done():
+            return False
+        found.answer.set_result(answer)
+        return True
+
+    @asynccontextmanager
+    async def asked(self, question: _Open) -> AsyncGenerator["asyncio.Future[str]"]:
+        self._open[question.id] = question
+        try:
+            yield question.answer
+        finally:
+            del self._open[question.id]
+
+
+class ChatPerson:
+    def __init__(
+        self,
+        principal: Principal,
+        session: SessionId,
+        where: Address,
+        *,
+        replies: Callable[[], Awaitable[Replies]],
+        questions: Questions,
+        outbox: Outbox,
+        wake: Callable[[str], None],
+        parked: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
+        """`replies` waits until something can be said there; while it waits for an answer the turn leaves its slot to
+        others, `parked`."""
+        self._principal = principal
+        self._session = session
+        self._where = where
+        self._replies = replies
+        self._questions = questions
+        self._outbox = outbox
+        self._wake = wake
+        self._parked = parked
+
+    async def allow(self, question: Question) -> Answer:
+        offered = _ORDER[: _ORDER.index(question.longest) + 1]
+        reason = f"\n(Asked because {question.reason}.)" if question.reason else ""
+        ways = " or ".join(f"/approve {answer}" for answer in offered if answer != "no")
+        text = f"May this run?\n{fenced(question.text)}{reason}\nAnswer with {ways}, or /deny."
+        buttons = tuple(
+            Button(_LABELS[answer], f"q:{question.id}:{answer}", "bad" if answer == "no" else "good")
+            for answer in (*offered[1:], "no")
+        )
+        asked = _Open(question.id, self._principal, self._where, {one: one for one in offered})
+        answer = await self._ask(asked, text, buttons, lambda answer: _TOLD.get(answer, CLOSED))
+        for one in offered:
+            if one == answer:
+                return one
+        return "no"
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        id = secrets.token_hex(8)
+        numbered = "\n".join(f"{number}. {choice}" for number, choice in enumerate(choices, 1))
+        text = f"{question}\n\n{numbered}".strip()
+        buttons = tuple(Button(choice[:40], f"q:{id}:{number}") for number, choice in enumerate(choices))
+        answers = {str(number): choice for number, choice in enumerate(choices)}
+        asked = _Open(id, self._principal, self._where, answers, takes_words=True)
+        return await self._ask(asked, text, buttons, lambda answer: f"→ {answer}" if answer else CLOSED)
+
+    async def _ask(self, asked: _Open, text: str, buttons: tuple[Button, ...], told: Callable[[str], str]) -> str:
+        """In the end the message says what became of it, and its buttons are gone."""
+        replies = await self._replies()
+        rows = replies.parts(f"question:{asked.id}", text)
+        *before, last = [read_parcel(row.body).text for row in rows]
+        key = rows[-1].key
+        given = ""
+        try:
+            async with self._questions.asked(asked) as answer, self._parked():
+                has_buttons = replies.capabilities.has_buttons
+                asking = replies.row(key, Parcel(last, buttons=buttons if has_buttons else ()))
+                await self._say([*rows[: len(before)], asking])
+                given = await answer
+        finally:
+            await completed(self._say([replies.row(key, Parcel(f"{last}\n\n{told(given)}"))]))
+        return given
+
+    async def _say(self, rows: Sequence[Outgoing]) -> None:
+        await self._outbox.add(self._session, rows)
+        self._wake(str(self._where))
+
+
+def fenced(text: str) -> str:
+    """As it is, whatever signs it has: no part of it can pass for our own words."""
+    shown = "".join(sign if sign.isprintable() or sign == "\n" else f"\\u{ord(sign):04x}" for sign in text)
+    fence = OPEN_FENCE
+    while fence in shown:
+        fence += "`"
+    return f"{fence}\n{shown}\n{fence}"

@@ -1,0 +1,131 @@
+"""What people see of a turn while it runs: that somebody types, what is being done, and the answer as it grows."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from talaria.gateway.delivery import Delivery, Draft
+from talaria.gateway.links import Links
+from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent
+from talaria.model.clock import Clock
+from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ToolBegan, ToolEnded, TurnBegan
+from talaria.model.ids import SessionId, TurnId
+from talaria.platforms.base import Address, Platform, PlatformFailure
+from talaria.platforms.splitting import split
+
+log = logging.getLogger(__name__)
+
+SHOWN_AFTER_S = 1.0
+"""A quick answer is simply there."""
+TICK_S = 0.5
+TYPING_S = 4.0
+WORDS_CHARS = 60
+
+
+class Showing:
+    """One turn in one chat. It is the observer of that turn."""
+
+    def __init__(self, where: Address, session: SessionId, reply_to: str, began_at: float) -> None:
+        self.where = where
+        self._session = session
+        self._reply_to = reply_to
+        self._began_at = began_at
+        self._turn: TurnId | None = None
+        self._text: list[str] = []
+        self._tools = 0
+        self._doing = ""
+        self._next_at = began_at + SHOWN_AFTER_S
+        self._typing_at = began_at + SHOWN_AFTER_S
+        self.is_waiting = False
+        """For an answer of the person: nobody types."""
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TurnBegan(_, turn):
+                self._turn = turn
+            case TextDelta(text):
+                self._text.append(text)
+            case AnswerRestarted() | RoundEnded():
+                self._text.clear()
+            case ToolBegan(_, name, arguments):
+                self._tools += 1
+                self._doing = f"{name} {' '.join(arguments.split())}"[:WORDS_CHARS]
+            case ToolEnded():
+                self._doing = ""
+            case Notice(text):
+                log.info("session %s: notice of %d characters", self._session, len(text))
+            case _:
+                pass
+
+    def draft(self, now: float, wall: float, platform: Platform) -> Draft | None:
+        """What is to be shown now; None: nothing new, or not yet."""
+        if now < self._next_at or self._turn is None or not platform.capabilities.can_edit:
+            return None
+        text = self._words(now, platform)
+        if not text:
+            return None
+        self._next_at = now + platform.capabilities.edit_every_s
+        return Draft(self._session, f"{self._turn}:0", text, self._reply_to, wall + LIVES_S)
+
+    def is_typing_due(self, now: float) -> bool:
+        if now < self._typing_at or self.is_waiting:
+            return False
+        self._typing_at = now + TYPING_S
+        return True
+
+    def _words(self, now: float, platform: Platform) -> str:
+        text = "".join(self._text).strip()
+        if text and not may_be_silent(text):
+            limit = platform.capabilities.max_chars - MARK_CHARS
+            parts = split(text, limit, platform.capabilities.length)
+            return parts[0] if len(parts) == 1 else f"{parts[0]} …"
+        if not self._tools:
+            return ""
+        doing = f": {self._doing}" if self._doing else ""
+        calls = "1 step" if self._tools == 1 else f"{self._tools} steps"
+        return f"⚙ {calls}, {now - self._began_at:.0f} s{doing}"
+
+
+class Presenter:
+    """All turns that run, looked at twice a second."""
+
+    def __init__(self, delivery: Delivery, links: Links, clock: Clock) -> None:
+        self._delivery = delivery
+        self._links = links
+        self._clock = clock
+        self._showing: set[Showing] = set()
+
+    def begin(self, where: Address, session: SessionId, reply_to: str) -> Showing:
+        showing = Showing(where, session, reply_to, self._clock.monotonic())
+        self._showing.add(showing)
+        return showing
+
+    def end(self, showing: Showing) -> None:
+        """The answer is on the disk, and what was shown of it makes way."""
+        self._showing.discard(showing)
+        self._delivery.show(showing.where, None)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._clock.sleep(TICK_S)
+                self._tick(lambda platform, where: group.create_task(_type(platform, where)))
+
+    def _tick(self, type_: Callable[[Platform, Address], object]) -> None:
+        now, wall = self._clock.monotonic(), self._clock.now()
+        for showing in tuple(self._showing):
+            platform = self._links.find(showing.where.platform)
+            if platform is None or self._links.quiet_s(platform.name) > 0:
+                continue
+            if (draft := showing.draft(now, wall, platform)) is not None:
+                self._delivery.show(showing.where, draft)
+            if platform.capabilities.can_type and showing.is_typing_due(now):
+                type_(platform, showing.where)
+
+
+async def _type(platform: Platform, where: Address) -> None:
+    try:
+        async with asyncio.timeout(TYPING_S):
+            await platform.show_typing(where)
+    except (PlatformFailure, TimeoutError) as fault:
+        log.debug("no typing at %s: %s", where, fault)

@@ -1,0 +1,258 @@
+"""The gateway: all of it, wired together and watched over."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
+
+from talaria.gateway.access import Gatekeeper, Rules
+from talaria.gateway.claims import bot_claimed
+from talaria.gateway.commands import GatewayCommands
+from talaria.gateway.connector import Connector, Health
+from talaria.gateway.control import Control
+from talaria.gateway.delivery import Delivery
+from talaria.gateway.desk import Desk
+from talaria.gateway.envelope import Parcel, written
+from talaria.gateway.handoff import HandoffWatcher
+from talaria.gateway.ingress import BESIDE, Ingress
+from talaria.gateway.links import Links
+from talaria.gateway.mailroom import Mailroom
+from talaria.gateway.person import Questions
+from talaria.gateway.presenter import Presenter
+from talaria.gateway.replies import LIVES_S
+from talaria.gateway.settings import GatewaySettings
+from talaria.model.errors import TalariaError
+from talaria.platforms.base import Address, Platform, PlatformSettings, Sender
+from talaria.runtime.host import Host
+from talaria.runtime.placement import LocalPlacement
+from talaria.runtime.pool import Pool
+from talaria.store.mail import OutboxRow, Outgoing
+
+LOOK_S = 0.15
+"""How often other processes' writes are looked for."""
+HELD_S = 5.0
+FIRST_SWEEP_S = 60.0
+SWEEP_S = 300.0
+ABANDON_S = 10.0
+DAY_S = 24 * 3600.0
+
+log = logging.getLogger(__name__)
+
+
+class Door(msgspec.Struct, frozen=True):
+    """A platform that is to be connected."""
+
+    name: str
+    settings: PlatformSettings
+    open: Callable[[Callable[[Sender], bool]], AbstractAsyncContextManager[Platform]]
+    """With who may invite us."""
+
+
+class Gateway:
+    def __init__(self, host: Host, settings: GatewaySettings, doors: Sequence[Door]) -> None:
+        self._desk = Desk(host, settings, _homes(doors))
+        self._store, self._clock = host.store, host.clock
+        self._doors = {door.name: door for door in doors}
+        self._links = Links(host.clock)
+        self.pool = Pool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
+        self._placement = LocalPlacement(settings.max_running)
+        self._questions = Questions()
+        self._gatekeeper = Gatekeeper(self._store.access, self._rules())
+        self.counts = self._desk.counts
+        self._delivery = Delivery(
+            self._store.outbox, self._links, host.clock, self._undelivered, self._moved, self.counts
+        )
+        self._presenter = Presenter(self._delivery, self._links, host.clock)
+        self._mailroom = Mailroom(
+            self._desk,
+            self.pool,
+            self._links,
+            self._delivery,
+            self._presenter,
+            self._questions,
+            self._placement.wake,
+        )
+        self._control = Control(self._desk, self.pool, self._questions)
+        self._handoffs = HandoffWatcher(self._desk, self._links, self._mailroom, self.pool, self._delivery)
+        self._ingress = Ingress(
+            self._desk,
+            self._gatekeeper,
+            self._mailroom,
+            self._placement,
+            self._questions,
+            self._control,
+            self._delivery.wake,
+            self._spawn,
+        )
+        self._connectors: dict[str, Connector] = {}
+        self._connecting: dict[str, asyncio.Task[None]] = {}
+        self._beside: asyncio.TaskGroup | None = None
+        self._stopping = asyncio.Event()
+        for command in GatewayCommands(self._control).all():
+            host.commands.add(command)
+
+    async def run(self) -> None:
+        """Until `stop`. What a crash has left is taken up before anything new arrives."""
+        await self._gatekeeper.refresh()
+        for session in await self._store.inbox.waiting():
+            self._placement.wake(session)
+        async with asyncio.TaskGroup() as group:
+            self._beside = group
+            tasks = [
+                group.create_task(self._placement.serve(self._mailroom.activate), name="placement"),
+                group.create_task(self._delivery.run(), name="delivery"),
+                group.create_task(self._presenter.run(), name="presenter"),
+                group.create_task(self._handoffs.run(), name="handoffs"),
+                group.create_task(self._watch(), name="watch"),
+                group.create_task(self._sweep(), name="sweep"),
+            ]
+            for door in self._doors.values():
+                self._connect(door, group)
+            await self._stopping.wait()
+            await self._drain()
+            for task in tasks:
+                task.cancel()
+            self._beside = None
+
+    def stop(self) -> None:
+        """Take nothing more, let what runs come to its end, within a deadline."""
+        self._stopping.set()
+
+    @property
+    def health(self) -> Sequence[Health]:
+        return [connector.health for connector in self._connectors.values()]
+
+    @property
+    def platforms(self) -> Sequence[str]:
+        """Those that are to be connected."""
+        return tuple(self._doors)
+
+    @property
+    def running(self) -> int:
+        return self._placement.running
+
+    async def reload(self, host: Host, settings: GatewaySettings, doors: Sequence[Door]) -> None:
+        """New settings: platforms whose own changed are opened anew, conversations follow at their next message."""
+        before, self._doors = self._doors, {door.name: door for door in doors}
+        self._desk.host, self._desk.settings, self._desk.homes = host, settings, _homes(doors)
+        self._gatekeeper.set_rules(self._rules())
+        for name in {*before, *self._doors}:
+            old, new = before.get(name), self._doors.get(name)
+            if old is not None and new is not None and old.settings == new.settings:
+                continue
+            if name in self._connecting:
+                self._connecting.pop(name).cancel()
+                self._connectors.pop(name, None)
+            if new is not None and self._beside is not None:
+                self._connect(new, self._beside)
+
+    def _rules(self) -> Mapping[str, Rules]:
+        return {name: Rules.of(door.settings) for name, door in self._doors.items()}
+
+    def _connect(self, door: Door, group: asyncio.TaskGroup) -> None:
+        connector = Connector(
+            door.name,
+            lambda: door.open(lambda sender: self._gatekeeper.knows(door.name, sender)),
+            ingress=self._ingress,
+            links=self._links,
+            inbox=self._store.inbox,
+            clock=self._clock,
+            menu=self._desk.host.commands.menu,
+            claim=bot_claimed,
+        )
+        self._connectors[door.name] = connector
+        self._connecting[door.name] = group.create_task(connector.run(), name=f"platform {door.name}")
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        if self._beside is None:
+            work.close()
+            return
+        self._beside.create_task(_logged(work))
+
+    async def _drain(self) -> None:
+        """Turns may end, and their answers be sent, while there is time; what arrives now waits for the next start."""
+        deadline = self._clock.monotonic() + self._desk.settings.drain_s
+        if not await self._placement.drain(self._desk.settings.drain_s):
+            log.warning("%d turns go on at the next start", self._placement.running)
+            self._mailroom.close()
+            await self._placement.ended(ABANDON_S)
+        while not self._delivery.is_idle and self._clock.monotonic() < deadline:
+            await self._clock.sleep(LOOK_S)
+        for task in self._connecting.values():
+            task.cancel()
+
+    async def _watch(self) -> None:
+        """What other processes have written: people who were let in, conversations that are free again, replies."""
+        version, looked_at = await self._store.version(), self._clock.monotonic()
+        while True:
+            await self._clock.sleep(LOOK_S)
+            try:
+                seen, now = await self._store.version(), self._clock.monotonic()
+                if seen == version and now - looked_at < HELD_S:
+                    continue
+                if seen != version:
+                    await self._gatekeeper.refresh()
+                    await self._delivery.look()
+                version, looked_at = seen, now
+            except TalariaError as fault:
+                log.warning("other processes cannot be watched: %s", fault)
+                continue
+            for session in tuple(self._mailroom.held):
+                self._placement.wake(session)
+
+    async def _sweep(self) -> None:
+        await self._clock.sleep(FIRST_SWEEP_S)
+        while True:
+            if released := self.pool.sweep():
+                log.info("%d idle live sessions released", released)
+            try:
+                before = self._clock.now() - self._desk.settings.keep_days * DAY_S
+                await self._store.outbox.prune(before)
+                await self._store.inbox.prune(before)
+                await self._delivery.look()
+            except TalariaError as fault:
+                log.warning("old mail is not cleared away: %s", fault)
+            await self._clock.sleep(SWEEP_S)
+
+    async def _undelivered(self, row: OutboxRow, why: str) -> None:
+        """Told elsewhere: in the home channel of another platform, if there is one."""
+        self.counts.delivered("failed")
+        log.warning("reply %s to %s not delivered: %s", row.id, row.target, why, extra={"session": row.session})
+        if row.key.startswith("undelivered:"):
+            return
+        for name in self._links.names:
+            home = await self._handoffs.home_channel(name)
+            if home is None or str(home) == row.target:
+                continue
+            text = f"A reply in {row.target} was not delivered: {why} It is kept: `talaria gateway outbox`."
+            told = Outgoing(str(home), written(Parcel(text)), f"undelivered:{row.id}", self._clock.now() + LIVES_S)
+            await self._store.outbox.add(BESIDE, [told])
+            self._delivery.wake(str(home))
+            return
+
+    async def _moved(self, where: Address, to: Address) -> None:
+        """A chat has another address: what waits goes there, and its conversations are found there."""
+        await self._store.outbox.move(str(where), str(to))
+        self._delivery.wake(str(to))
+
+
+def _homes(doors: Sequence[Door]) -> Mapping[str, Address]:
+    named = {door.name: door.settings.home_channel for door in doors if door.settings.home_channel}
+    return {name: _home(name, given) for name, given in named.items()}
+
+
+def _home(platform: str, given: str) -> Address:
+    """`CHAT` or `CHAT:THREAD`; a room of Matrix may have a colon of its own."""
+    chat, colon, thread = (given, "", "") if given.startswith("!") else given.partition(":")
+    return Address(platform, chat, thread if colon else "")
+
+
+async def _logged(work: Coroutine[None, None, None]) -> None:
+    try:
+        await work
+    except TalariaError as fault:
+        log.warning("a command waits: %s", fault)
+    except Exception:
+        log.exception("a command broke")

@@ -1,0 +1,126 @@
+"""What a running gateway says of itself, for other processes: `run/gateway.json`. Who died without a word is told by
+the lock, not by this file."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from talaria.files import read_bytes, replace_file
+from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.connector import Health
+from talaria.model.clock import Clock
+from talaria.store.mail import Outbox
+from talaria.waiting import in_thread
+
+EVERY_S = 2.0
+LOOK_S = 0.2
+SILENT_S = 15.0
+"""Whoever has not written for so long does nothing else either."""
+MAX_BYTES = 1 << 20
+MOST_COUNTED = 10_000
+
+log = logging.getLogger(__name__)
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    version: str
+    since: float
+    platforms: tuple[Health, ...] = ()
+    problems: Mapping[str, str] = {}
+    """Why platforms that are wanted cannot be used."""
+    running: int = 0
+    """Turns."""
+    live: int = 0
+    """Sessions that are kept between messages."""
+    metrics_port: int | None = None
+    is_stopping: bool = False
+    written_at: float | None = None
+    """As the file's time tells it; None: this very moment."""
+
+    def complaints(self, now: float) -> Sequence[str]:
+        """Why all is not well, each in a sentence; none: it is."""
+        found = [f"{name} is left out: {problem}" for name, problem in self.problems.items()]
+        found += [complaint for one in self.platforms if (complaint := _complaint(one))]
+        if not self.platforms and not self.problems:
+            found.append("No platform is set up any more.")
+        if self.is_stopping:
+            found.append("The gateway is being stopped.")
+        silent_s = now - (self.written_at or now)
+        if silent_s > SILENT_S:
+            found.append(f"The gateway has not moved for {silent_s:.0f} s.")
+        return found
+
+
+def is_up(health: Health) -> bool:
+    """Connected, and nothing broke since something was last heard."""
+    return health.state == "connected" and health.failures == 0
+
+
+def _complaint(health: Health) -> str:
+    if is_up(health):
+        return ""
+    error = f": {health.error}" if health.error else "."
+    return f"{health.name} is {health.state}{error}"
+
+
+def status_file(home: Path) -> Path:
+    return home / "run" / "gateway.json"
+
+
+def read_status(home: Path) -> Status | None:
+    """Of the gateway that runs on this home; None: none does, or it has not come so far."""
+    file, pid = status_file(home), holder(gateway_file(home))
+    try:
+        written_at = file.stat().st_mtime
+        status = msgspec.json.decode(read_bytes(file, MAX_BYTES), type=Status)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return msgspec.structs.replace(status, written_at=written_at) if pid == status.pid else None
+
+
+async def keep_status(home: Path, look: Callable[[], Status], clock: Clock) -> None:
+    """Until cancelled: the file follows at once when a platform comes or goes, otherwise every two seconds."""
+    file, known, written, written_at = status_file(home), b"", b"", 0.0
+    try:
+        while True:
+            status, now = look(), clock.monotonic()
+            essence = _essence(status)
+            if essence != known or now - written_at >= EVERY_S:
+                content = msgspec.json.encode(status)
+                await in_thread(_written(file, content, is_same=content == written))
+                known, written, written_at = essence, content, now
+            await clock.sleep(LOOK_S)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _essence(status: Status) -> bytes:
+    platforms = [(one.name, one.state, one.error) for one in status.platforms]
+    return msgspec.json.encode((platforms, status.problems, status.metrics_port, status.is_stopping))
+
+
+def _written(file: Path, content: bytes, *, is_same: bool) -> Callable[[], None]:
+    """Nobody waits for this file: a disk that cannot take it is not our end."""
+
+    def write() -> None:
+        try:
+            if is_same:  # spares the disk
+                os.utime(file)
+            else:
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_file(file, content, mode=0o600)
+        except OSError as fault:
+            log.debug("no status: %s", fault)
+
+    return write
+
+
+async def due_and_failed(outbox: Outbox) -> tuple[int, int]:
+    """How many replies wait, and how many will not be delivered."""
+    due = await outbox.list(("pending", "started"), MOST_COUNTED)
+    failed = await outbox.list(("failed", "expired"), MOST_COUNTED)
+    return len(due), len(failed)

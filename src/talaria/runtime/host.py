@@ -1,0 +1,64 @@
+"""What a chat, wherever it is, asks of the application around it."""
+
+from pathlib import Path
+from typing import Literal, Protocol
+
+from talaria.model.clock import Clock
+from talaria.model.entries import TurnOrigin
+from talaria.model.ids import OwnerId, SessionId
+from talaria.runtime.auxiliary import Auxiliary
+from talaria.runtime.commands import Commands
+from talaria.runtime.session import LiveSession
+from talaria.runtime.setup import Setup, Terms
+from talaria.store.base import Session, Store
+from talaria.tools.person import Person
+
+Purpose = Literal["title", "summary", "judge"]
+
+
+class Host(Protocol):
+    @property
+    def store(self) -> Store: ...
+    @property
+    def owner(self) -> OwnerId: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def commands(self) -> Commands: ...
+    @property
+    def home(self) -> Path: ...
+    @property
+    def model(self) -> str:
+        """`provider:model` that answers."""
+        ...
+
+    def sandbox_level(self) -> str:
+        """In which commands run; empty: no tool has any. Blocks."""
+        ...
+
+    def setup(
+        self,
+        *,
+        cwd: Path,
+        origin: TurnOrigin,
+        platform: str = "cli",
+        conversation: str = "",
+        person: str = "local",
+        instructions: str = "",
+    ) -> Setup: ...
+
+    def terms(self, max_rounds: int | None = None) -> Terms: ...
+
+    def live(
+        self,
+        id: SessionId,
+        row: Session | None,
+        setup: Setup,
+        person: Person | None,
+        terms: Terms,
+        *,
+        is_asking: bool = True,
+        leaves_mail: bool = True,
+    ) -> LiveSession: ...
+
+    def auxiliary(self, purpose: Purpose) -> Auxiliary: ...

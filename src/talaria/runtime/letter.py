@@ -1,0 +1,33 @@
+"""The mail that a turn answers. It is taken in the commit that starts the turn and done in the one that ends it,
+together with the replies."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from talaria.model.entries import TurnOutcome
+from talaria.model.ids import InboxId, TurnId
+from talaria.store.base import Write
+from talaria.store.mail import InboxDone, InboxTaken, Outgoing
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """What a reply can tell of its turn."""
+
+    turn: TurnId
+    outcome: TurnOutcome
+    text: str
+    error: str = ""
+
+
+class Letter(msgspec.Struct, frozen=True):
+    ids: tuple[InboxId, ...]
+    """Empty: nobody has written, but somebody is to be answered."""
+    reply: Callable[[Ending], Sequence[Outgoing]]
+
+    def opening(self, turn: TurnId) -> tuple[Write, ...]:
+        return (InboxTaken(turn, self.ids),) if self.ids else ()
+
+    def closing(self, ending: Ending) -> tuple[Write, ...]:
+        done = (InboxDone(self.ids),) if self.ids else ()
+        return (*done, *self.reply(ending))

@@ -1,0 +1,137 @@
+"""What commands can do in every chat, at the terminal and elsewhere, with the conversation that is in use there."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from talaria.model.entries import MessageAdded
+from talaria.model.errors import BadInput
+from talaria.model.ids import SessionId, new_session_id
+from talaria.model.messages import Message
+from talaria.runtime.accounts import summary
+from talaria.runtime.builtin_commands import recalled
+from talaria.runtime.commands import Surface, help_text
+from talaria.runtime.host import Host
+from talaria.runtime.recorder import Observer
+from talaria.runtime.rollback import rolled_back
+from talaria.runtime.session import LiveSession
+from talaria.runtime.titles import title_for
+from talaria.runtime.view import standing
+from talaria.store.base import Session
+from talaria.tools.checkpoints import checkpoint_folder
+from talaria.tools.toolsets import toolset_of
+from talaria.waiting import completed, in_thread
+
+Reason = Literal["new", "resume", "branch"]
+
+
+class OpenChat(ABC):
+    """Satisfies `Chat`. Where it is decides how it goes over to another conversation, and what is shown of a turn."""
+
+    surface: Surface
+
+    def __init__(self, host: Host, person: str | None = None) -> None:
+        """`person` sees only their own conversations; None: all."""
+        self._host = host
+        self._whose = person
+
+    @property
+    @abstractmethod
+    def live(self) -> LiveSession: ...
+
+    @abstractmethod
+    async def switch_to(self, row: Session | None, reason: Reason) -> None:
+        """The only way to another conversation. What was allowed once for all is asked again there."""
+
+    @abstractmethod
+    def observer(self) -> Observer:
+        """Of what a command brings about."""
+
+    @abstractmethod
+    async def attach(self, path: str) -> str: ...
+
+    @abstractmethod
+    async def hand_off(self, platform: str) -> None: ...
+
+    @property
+    def session(self) -> SessionId:
+        return self.live.id
+
+    @property
+    def model(self) -> str:
+        return self._host.model
+
+    async def help(self) -> str:
+        return help_text(self._host.commands, self.surface)
+
+    async def status(self) -> str:
+        facts = [f"Session {self.session}", f"model {self.model}", *_told(await self.live.context_status())]
+        if level := await in_thread(self._host.sandbox_level):
+            facts.append(f"sandbox {level}")
+        return " · ".join(facts)
+
+    async def usage(self) -> str:
+        return await summary(self._host.store.spending, self.session, self._host.clock.now())
+
+    async def tools(self) -> str:
+        """By toolset."""
+        grouped: dict[str, list[str]] = {}
+        for tool in self.live.companions.toolbox.tools:
+            grouped.setdefault(toolset_of(tool), []).append(tool.spec.name)
+        return "\n".join(f"{name}: {', '.join(names)}" for name, names in grouped.items()) or "It has no tools."
+
+    async def begin_anew(self) -> None:
+        await self.switch_to(None, "new")
+
+    async def resume(self, name: str) -> None:
+        row = await self._host.store.sessions.find(name, self._whose)
+        if row.id == self.session:
+            raise BadInput("This is that conversation already.")
+        await self.switch_to(row, "resume")
+
+    async def branch(self, title: str) -> None:
+        row, copy = await self._kept(), new_session_id(self._host.clock.now())
+        await self.switch_to(await self._host.store.sessions.fork(row.id, copy, title or None), "branch")
+
+    async def sessions(self, limit: int) -> Sequence[Session]:
+        return await self._host.store.sessions.list(limit, self._whose)
+
+    async def recall(self) -> str:
+        return recalled(await self._kept(), await self._messages())
+
+    async def undo(self) -> str | None:
+        return await completed(self.live.undo())  # nothing must come between the record and the view of it
+
+    async def rollback(self, number: int | None) -> str:
+        folder = checkpoint_folder(self._host.home, self.session)
+        return await completed(in_thread(lambda: rolled_back(folder, number)))
+
+    async def compress(self, focus: str, keep_last: int | None) -> bool:
+        return await self.live.compact(self.observer(), focus=focus, keep_last=keep_last)
+
+    async def rename(self, title: str) -> None:
+        row = await self._kept()
+        await self._host.store.sessions.rename(row.id, title)
+
+    async def proposed_title(self) -> str:
+        """By the model that is set for titles."""
+        return await title_for(self.session, await self._messages(), self._host.auxiliary("title"))
+
+    async def _kept(self) -> Session:
+        row = await self._host.store.sessions.get(self.session)
+        if row is None:
+            raise BadInput("Say something first: a conversation without a message is not kept.")
+        return row
+
+    async def _messages(self) -> list[Message]:
+        entries = standing(await self._host.store.journal.entries(self.session))
+        return [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
+
+
+def _told(context: dict[str, Any]) -> Iterator[str]:
+    """Of an engine that a plugin has brought."""
+    if "engine" in context:
+        yield f"context engine {context['engine']}"
+    used, limit = context.get("last_prompt_tokens"), context.get("threshold_tokens")
+    if isinstance(used, int) and isinstance(limit, int) and limit > 0:
+        yield f"{max(used, 0):,} of {limit:,} tokens before it compacts"

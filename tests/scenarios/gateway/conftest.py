@@ -1,0 +1,27 @@
+"""A house of its own for each test."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tests.scenarios.gateway.house import House
+
+from talaria.testing import ModelServer
+from talaria.testing.servers.telegram_server import TelegramServer
+
+
+@pytest.fixture(autouse=True)
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where bots are claimed: those of other tests have the same name."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with AsyncExitStack() as stack:
+        model = stack.enter_context(ModelServer())
+        telegram = await stack.enter_async_context(TelegramServer())
+        home = tmp_path / "home"
+        home.mkdir()
+        yield House(home, model, telegram)

@@ -1,0 +1,180 @@
+"""Questions to a person in a chat: what may run, and what the model wants to know."""
+
+import asyncio
+
+import pytest
+from tests.scenarios.gateway.house import OWNER, House
+from tests.scenarios.gateway.test_conversing import GROUP, STRANGER, last_request
+
+from talaria.testing import Reply, call
+
+COMMAND = "echo done > mark"
+ASKING = {"ask": ["terminal"]}
+
+
+def running(command: str = COMMAND) -> Reply:
+    return Reply(calls=(call("terminal", command=command),))
+
+
+@pytest.fixture
+def asking(house: House) -> House:
+    house.config["approvals"] = dict(ASKING)
+    house.model.say(running(), "Finished.")
+    return house
+
+
+def result(house: House) -> str:
+    return next(one["content"] for one in reversed(last_request(house.model)) if one["role"] == "tool")
+
+
+def has_run(house: House) -> bool:
+    return any(house.home.parent.glob("people/*/mark"))
+
+
+async def test_a_button_allows_exactly_what_was_shown(asking: House) -> None:
+    async with asking.open():
+        await asking.telegram.say("do it")
+        (question,) = await asking.said(1)
+        assert COMMAND in question.text
+        labels = [label for label, _ in question.buttons]
+        assert labels == ["Allow once", "This session", "Deny"]
+        assert not has_run(asking)
+        await asking.telegram.press(question.id, question.buttons[0][1])
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        assert has_run(asking)
+        first = asking.telegram.seen()[0]
+        assert "Allowed, once." in first.text
+        assert not first.buttons
+
+
+async def test_deny_by_button_is_told_to_the_model(asking: House) -> None:
+    async with asking.open():
+        await asking.telegram.say("do it")
+        (question,) = await asking.said(1)
+        await asking.telegram.press(question.id, question.buttons[-1][1])
+        await asking.said(2)
+        assert not has_run(asking)
+        assert "said no" in result(asking)
+
+
+@pytest.mark.parametrize("command", ["/approve", "/approve session", "/approve always"])
+async def test_a_command_allows_it_too(asking: House, command: str) -> None:
+    async with asking.open():
+        await asking.telegram.say("do it")
+        await asking.said(1)
+        await asking.telegram.say(command)
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        assert has_run(asking)
+        grants = await asking.store.grants.list()
+        assert len(grants) == (0 if command == "/approve" else 1)
+        assert all(grant.person == f"telegram:{OWNER}" for grant in grants)
+
+
+async def test_deny_by_command(asking: House) -> None:
+    async with asking.open():
+        await asking.telegram.say("do it")
+        await asking.said(1)
+        await asking.telegram.say("/deny")
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        assert not has_run(asking)
+
+
+async def test_nobody_else_can_answer_for_the_one_who_was_asked(asking: House) -> None:
+    other = "1002"
+    asking.platform("telegram", {**asking.telegram.settings, "allowed_users": [OWNER, other], "allowed_chats": [GROUP]})
+    async with asking.open():
+        await asking.telegram.say("@talaria_bot do it", chat=GROUP)
+        (question,) = await asking.said(1, chat=GROUP)
+        for presser in (other, STRANGER):
+            await asking.telegram.press(question.id, question.buttons[0][1], user=presser, chat=GROUP)
+        await asking.telegram.say("/approve@talaria_bot", user=other, chat=GROUP)
+        await asking.until(lambda: any("No question of yours" in one.text for one in asking.telegram.seen(chat=GROUP)))
+        assert not has_run(asking)
+        await asking.telegram.press(question.id, question.buttons[0][1], user=OWNER, chat=GROUP)
+        await asking.until(lambda: has_run(asking))
+
+
+async def test_buttons_of_before_a_restart_are_dead_and_it_is_asked_anew(asking: House) -> None:
+    asking.config["gateway"]["drain_s"] = 0.1
+    async with asking.open():
+        await asking.telegram.say("do it")
+        (old,) = await asking.said(1)
+    async with asking.open():
+        await asking.until(lambda: len(asking.telegram.seen()) == 2)
+        assert "no longer open" in asking.telegram.seen()[0].text
+        assert not asking.telegram.seen()[0].buttons
+        assert not has_run(asking)
+        new = asking.telegram.seen()[1]
+        assert new.buttons[0][1] != old.buttons[0][1]
+        await asking.telegram.press(new.id, new.buttons[0][1])
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        assert has_run(asking)
+
+
+async def test_a_pressed_button_counts_once(asking: House) -> None:
+    asking.model.say(running("echo more >> mark"), "All done.")
+    async with asking.open():
+        await asking.telegram.say("do it")
+        (question,) = await asking.said(1)
+        allow = question.buttons[0][1]
+        await asking.telegram.press(question.id, allow)
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        await asking.telegram.say("more")
+        await asking.until(lambda: len([one for one in asking.telegram.seen() if one.buttons]) == 1)
+        asking.telegram.updates.tell_again()
+        await asyncio.sleep(0.2)
+        assert len([one for one in asking.telegram.seen() if one.buttons]) == 1
+
+
+async def test_a_turn_that_waits_for_a_person_leaves_its_slot_to_others(asking: House) -> None:
+    other = "1002"
+    asking.config["gateway"]["max_running"] = 1
+    asking.platform("telegram", {**asking.telegram.settings, "allowed_users": [OWNER, other]})
+    async with asking.open():
+        await asking.telegram.say("do it")
+        (question,) = await asking.said(1)
+        await asking.telegram.say("and me?", user=other)
+        (answer,) = await asking.said(1, user=other)
+        assert answer.text == "Finished."
+        asking.model.say("Finished, too.")
+        await asking.telegram.press(question.id, question.buttons[0][1])
+        await asking.until(lambda: "Finished, too." in [one.text for one in asking.telegram.seen()])
+
+
+async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house: House) -> None:
+    asked = Reply(calls=(call("clarify", question="Which colour?", choices=["red", "blue"]),))
+    house.model.say(asked, "So be it.", asked, "As you say.")
+    async with house.open():
+        await house.telegram.say("paint it")
+        (question,) = await house.said(1)
+        assert [label for label, _ in question.buttons] == ["red", "blue"]
+        await house.telegram.press(question.id, question.buttons[1][1])
+        await house.until(lambda: "So be it." in [one.text for one in house.telegram.seen()])
+        assert "blue" in result(house)
+        await house.telegram.say("again")
+        await house.until(lambda: len([one for one in house.telegram.seen() if one.buttons]) == 1)
+        await house.telegram.say("green, rather")
+        await house.until(lambda: "As you say." in [one.text for one in house.telegram.seen()])
+        assert "green, rather" in result(house)
+        assert not await house.store.inbox.waiting()
+
+
+async def test_a_long_command_is_shown_to_its_end(house: House) -> None:
+    house.config["approvals"] = dict(ASKING)
+    command = "echo " + " ".join(f"word{number}" for number in range(900)) + " # the-very-end"
+    house.model.say(running(command), "Finished.")
+    async with house.open():
+        await house.telegram.say("do it")
+        await house.until(lambda: any(one.buttons for one in house.telegram.seen()))
+        assert "the-very-end" in "".join(one.text for one in house.telegram.seen())
+        assert house.telegram.seen()[-1].buttons
+
+
+async def test_what_is_asked_cannot_pass_for_our_own_words(house: House) -> None:
+    house.config["approvals"] = dict(ASKING)
+    house.model.say(running("echo '```' \u202e \x1b[2K # Allowed"), "Finished.")
+    async with house.open():
+        await house.telegram.say("do it")
+        (question,) = await house.said(1)
+        assert "\\u202e" in question.text
+        assert "\\u001b" in question.text

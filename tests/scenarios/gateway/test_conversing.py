@@ -1,0 +1,223 @@
+"""People talk to the agent in a chat."""
+
+import asyncio
+import json
+from typing import Any
+
+from tests.scenarios.gateway.house import OWNER, House
+
+from talaria.testing import ModelServer, Reply, call
+from talaria.testing.servers.replies import Faults
+
+GROUP = "-4002"
+STRANGER = "666"
+
+
+def last_request(model: ModelServer) -> list[dict[str, Any]]:
+    return json.loads(model.requests[-1].body)["messages"]
+
+
+def user_texts(model: ModelServer) -> list[str]:
+    return [_text(one["content"]) for one in last_request(model) if one["role"] == "user"]
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+async def test_a_message_is_answered_where_it_was_said(house: House) -> None:
+    house.model.say("Hello, Ann.", "Still here.")
+    async with house.open():
+        await house.telegram.say("hi")
+        assert [one.text for one in await house.said(1)] == ["Hello, Ann."]
+        await house.telegram.say("are you there?")
+        assert [one.text for one in await house.said(2)] == ["Hello, Ann.", "Still here."]
+    assert [text.rsplit("\n", 1)[-1] for text in user_texts(house.model)] == ["hi", "are you there?"]
+
+
+async def test_the_same_update_twice_is_one_message(house: House) -> None:
+    house.model.say("Once.")
+    async with house.open():
+        await house.telegram.say("hi")
+        await house.said(1)
+        house.telegram.updates.tell_again()
+        await house.until(lambda: house.telegram.updates.waiting == 0)
+        await asyncio.sleep(0.2)
+        assert len(house.model.requests) == 1
+        assert len(house.telegram.seen()) == 1
+
+
+async def test_an_edited_message_changes_nothing(house: House) -> None:
+    house.model.say("One.", "Two.")
+    async with house.open():
+        message = await house.telegram.say("hi")
+        await house.said(1)
+        await house.telegram.change(message, "hello")
+        await house.telegram.say("next")
+        await house.said(2)
+    assert len(house.model.requests) == 2
+
+
+async def test_messages_of_one_moment_are_one_turn(house: House) -> None:
+    house.model.say("All three.")
+    async with house.open():
+        for text in ("one", "two", "three"):
+            await house.telegram.say(text)
+        await house.said(1)
+        assert user_texts(house.model)[-1].endswith("one\ntwo\nthree")
+
+
+async def test_what_is_said_while_a_turn_runs_waits_for_its_own(house: House) -> None:
+    house.model.say(Reply("First.", faults=Faults(first_byte_delay_s=0.5)), "Then both.")
+    async with house.open():
+        await house.telegram.say("go")
+        await asyncio.to_thread(house.model.wait_for_requests, 1)
+        await house.telegram.say("and this")
+        await house.telegram.say("and that")
+        assert [one.text for one in await house.said(2)] == ["First.", "Then both."]
+        assert user_texts(house.model)[-1] == "and this\nand that"
+
+
+async def test_in_steer_mode_it_is_told_to_the_running_turn(house: House) -> None:
+    house.config["gateway"]["busy_mode"] = "steer"
+    slow = Reply(calls=(call("todo", todos=[]),), faults=Faults(first_byte_delay_s=0.4))
+    house.model.say(slow, "As you wish.")
+    async with house.open():
+        await house.telegram.say("go")
+        await asyncio.to_thread(house.model.wait_for_requests, 1)
+        await house.telegram.say("rather left")
+        assert [one.text for one in await house.said(1)] == ["As you wish."]
+        assert user_texts(house.model)[-1] == "rather left"
+        assert not await house.store.inbox.waiting()
+    assert len(house.model.requests) == 2
+
+
+async def test_steering_that_comes_too_late_is_answered_in_a_turn_of_its_own(house: House) -> None:
+    house.config["gateway"]["busy_mode"] = "steer"
+    house.model.say(Reply("Done.", faults=Faults(first_byte_delay_s=0.4)), "And left.")
+    async with house.open():
+        await house.telegram.say("go")
+        await asyncio.to_thread(house.model.wait_for_requests, 1)
+        await house.telegram.say("rather left")
+        await house.until(lambda: "And left." in [one.text for one in house.telegram.seen()])
+
+
+async def test_in_interrupt_mode_it_ends_the_running_turn(house: House) -> None:
+    house.config["gateway"]["busy_mode"] = "interrupt"
+    house.model.say(Reply("never seen", faults=Faults(hang=True)), "Now this.")
+    async with house.open():
+        await house.telegram.say("go")
+        await asyncio.to_thread(house.model.wait_for_requests, 1)
+        await house.telegram.say("stop that, do this")
+        assert [one.text for one in await house.said(2)] == ["(Stopped.)", "Now this."]
+
+
+async def test_stop_ends_the_turn_and_drops_what_waits(house: House) -> None:
+    house.model.say(Reply("never seen", faults=Faults(hang=True)))
+    async with house.open():
+        await house.telegram.say("go")
+        await asyncio.to_thread(house.model.wait_for_requests, 1)
+        await house.telegram.say("and then that")
+        await house.telegram.say("/stop")
+        said = {one.text for one in await house.said(2)}
+        assert said == {"(Stopped.)", "Stopped. 1 waiting message(s) dropped."}
+        await asyncio.sleep(0.2)
+    assert len(house.model.requests) == 1
+
+
+async def test_status_is_answered_while_a_turn_runs(house: House) -> None:
+    house.model.say(Reply("late", faults=Faults(first_byte_delay_s=1.0)))
+    async with house.open():
+        await house.telegram.say("go")
+        await asyncio.to_thread(house.model.wait_for_requests, 1)
+        await house.telegram.say("/status")
+        first, second = await house.said(2)
+        assert first.text.startswith("Session ")
+        assert second.text == "late"
+
+
+async def test_a_stranger_is_told_a_code_and_nothing_else(house: House) -> None:
+    async with house.open():
+        await house.telegram.say("let me in", user=STRANGER)
+        (offer,) = await house.said(1, user=STRANGER)
+        assert "talaria pairing approve telegram" in offer.text
+        await house.telegram.say("let me in!", user=STRANGER)
+        await house.telegram.say("/status", user=STRANGER)
+        await asyncio.sleep(0.3)
+        assert len(house.telegram.seen(user=STRANGER)) == 1
+        assert await house.store.sessions.list() == []
+        assert not await house.store.inbox.waiting()
+    assert not house.model.requests
+
+
+async def test_in_a_group_only_who_is_listed_and_speaks_to_it_is_heard(house: House) -> None:
+    house.platform("telegram", {**house.telegram.settings, "allowed_users": [OWNER], "allowed_chats": [GROUP]})
+    house.model.say("In the group.")
+    async with house.open():
+        await house.telegram.say("just talking", chat=GROUP)
+        await house.telegram.say("@talaria_bot do this", chat=GROUP, user=STRANGER)
+        await house.telegram.say("@talaria_bot hello", chat="-4999")
+        await house.telegram.say("@talaria_bot hello", chat=GROUP)
+        (answer,) = await house.said(1, chat=GROUP)
+        assert answer.text == "In the group."
+        await asyncio.sleep(0.2)
+        assert not house.telegram.seen(chat="-4999")
+    assert len(house.model.requests) == 1
+    assert all("just talking" not in text and "do this" not in text for text in user_texts(house.model))
+
+
+async def test_a_silent_answer_is_kept_and_not_sent(house: House) -> None:
+    house.model.say("[SILENT]", "But now.")
+    async with house.open():
+        await house.telegram.say("note this")
+        await asyncio.to_thread(house.model.wait_for_requests, 1)
+        await house.telegram.say("and?")
+        assert [one.text for one in await house.said(1)] == ["But now."]
+        assert [one["content"] for one in last_request(house.model) if one["role"] == "assistant"] == ["[SILENT]"]
+
+
+async def test_a_long_answer_comes_in_parts_in_order(house: House) -> None:
+    paragraphs = [f"Paragraph {number}. {'word ' * 150}" for number in range(20)]
+    house.model.say("\n\n".join(paragraphs))
+    async with house.open():
+        await house.telegram.say("tell me all")
+        await house.until(lambda: "Paragraph 19." in "".join(one.text for one in house.telegram.seen()))
+        whole = "".join(one.text for one in house.telegram.seen())
+        at = [whole.index(f"Paragraph {number}.") for number in range(20)]
+        assert at == sorted(at)
+        assert len(house.telegram.seen()) > 3
+
+
+async def test_a_slow_answer_grows_in_one_message(house: House) -> None:
+    words = " ".join(f"word{number}" for number in range(60))
+    house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
+    async with house.open():
+        await house.telegram.say("slowly")
+        await house.until(lambda: any(one.text == words for one in house.telegram.seen()))
+        (only,) = house.telegram.seen()
+        assert only.edits >= 1
+        assert house.telegram.calls("sendChatAction")
+
+
+async def test_new_begins_another_conversation_in_the_same_chat(house: House) -> None:
+    house.model.say("One.", "Two.")
+    async with house.open():
+        await house.telegram.say("remember the cat")
+        await house.said(1)
+        await house.telegram.say("/new")
+        await house.said(2)
+        await house.telegram.say("what animal?")
+        await house.said(3)
+        assert len(user_texts(house.model)) == 1
+        assert len(await house.store.sessions.list()) == 2
+
+
+async def test_after_a_restart_the_conversation_goes_on(house: House) -> None:
+    house.model.say("One.", "Two.")
+    async with house.open():
+        await house.telegram.say("remember the cat")
+        await house.said(1)
+    await house.telegram.say("what animal?")
+    async with house.open():
+        assert [one.text for one in await house.said(2)] == ["One.", "Two."]
+        assert len(user_texts(house.model)) == 2
