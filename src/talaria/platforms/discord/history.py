@@ -1,0 +1,107 @@
+"""How far each channel is read, and what was said there while we were away: Discord does not tell that by itself."""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Self
+
+import msgspec
+
+from talaria.model.clock import Clock
+from talaria.platforms.base import NotTaken, Unsure
+from talaria.platforms.discord.incoming import Message, read, snowflake_at
+from talaria.platforms.discord.rest import Body, Rest
+
+_MAX_CHANNELS = 500
+_MAX_PAGES = 5
+_PAGE = 100
+_MAX_AGE_S = 24 * 3600.0
+_SKEW_S = 60.0
+"""By how much our clock may be ahead of Discord's."""
+_MAX_PAUSE_S = 60.0
+_MAX_PAUSES = 5
+
+
+class _Cursor(msgspec.Struct, frozen=True):
+    heard: int
+    """When we last listened, as a snowflake."""
+    channels: dict[str, int]
+    """The last message of each that we know."""
+
+
+class Bookmarks:
+    """Where to go on reading. `str()` of it is the cursor."""
+
+    def __init__(self, heard: int, channels: dict[str, int]) -> None:
+        self._heard = heard
+        self._channels = channels
+
+    @classmethod
+    def at(cls, cursor: str | None, clock: Clock) -> Self:
+        """Without a cursor we have never been here: then nothing was missed."""
+        kept = read(cursor, _Cursor) if cursor else None
+        if kept is None:
+            return cls(snowflake_at(clock.now()) - 1, {})  # what is said within this very millisecond is still to come
+        return cls(kept.heard, dict(kept.channels))
+
+    def __str__(self) -> str:
+        return msgspec.json.encode(_Cursor(self._heard, self._channels)).decode()
+
+    def __contains__(self, channel: str) -> bool:
+        return channel in self._channels
+
+    @property
+    def channels(self) -> list[str]:
+        """The most recently used first."""
+        return sorted(self._channels, key=self._channels.__getitem__, reverse=True)
+
+    def last(self, channel: str) -> int:
+        """Of a channel that we never saw we have read whatever came while we listened."""
+        return self._channels.get(channel, self._heard)
+
+    def mark(self, channel: str, message: str) -> None:
+        self._channels[channel] = max(int(message), self._channels.get(channel, 0))
+        if len(self._channels) > _MAX_CHANNELS:
+            del self._channels[self.channels[-1]]
+
+    def forget(self, channel: str) -> None:
+        self._channels.pop(channel, None)
+
+    def listened(self, clock: Clock) -> None:
+        self._heard = max(self._heard, snowflake_at(clock.now() - _SKEW_S))
+
+
+async def missed(rest: Rest, clock: Clock, channel: str, after: int) -> AsyncGenerator[list[Message]]:
+    """What was said there since, in order, page by page; no more than a day and a few pages of it.
+
+    Raises `AccessLost` or `Rejected` when that channel cannot be read, and `NotTaken` or `Refused`.
+    """
+    after = max(after, snowflake_at(clock.now() - _MAX_AGE_S))
+    for _ in range(_MAX_PAGES):
+        query = {"after": str(after), "limit": str(_PAGE)}
+        body = await patiently(rest, clock, "GET", f"/channels/{channel}/messages", query=query)
+        told = read(body, list[msgspec.Raw]) or []
+        page = _in_order(told)
+        yield page
+        if len(told) < _PAGE or not page:
+            return
+        after = int(page[-1].id)
+
+
+def _in_order(told: Iterable[msgspec.Raw]) -> list[Message]:
+    messages = (read(each, Message) for each in told)
+    return sorted((message for message in messages if message), key=lambda message: int(message.id))
+
+
+async def patiently(
+    rest: Rest, clock: Clock, method: str, path: str, body: Body | None = None, query: Mapping[str, str] | None = None
+) -> bytes:
+    """For what may be asked again, as it changes nothing. Raises `NotTaken` where it is not known what happened."""
+    for _ in range(_MAX_PAUSES):
+        try:
+            return await rest.call(method, path, body, query=query)
+        except NotTaken as busy:
+            if busy.retry_after_s is None or busy.retry_after_s > _MAX_PAUSE_S:
+                raise
+            await clock.sleep(busy.retry_after_s)
+        except Unsure as lost:
+            raise NotTaken(str(lost)) from lost
+    raise NotTaken("Discord does not let us read what was missed: it asks to slow down again and again.")

@@ -1,0 +1,152 @@
+"""Markdown as Discord shows it. Discord has a markdown of its own: no tables, no rules, no pictures, three headings,
+`__` underlines, `||` hides, and names of people and channels are links."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
+MAX_CHARS = 2000
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_ADDRESS = re.compile(r"(https?://[^\s<>]+)")
+_MARKS = re.compile(r"([\\*_~`|])")
+_REFERENCES = re.compile(r"<(?=[@#]|a?:\w|t:-?\d|id:|/[\w -]+:\d)")
+_CALLS = re.compile(r"@(?=everyone|here)", re.IGNORECASE)
+_OPENINGS = re.compile(r"^([ \t]*)(#{1,3}|-#|[-+]|>{1,3})(?=[ \t])", re.MULTILINE)
+_NUMBERS = re.compile(r"^([ \t]*\d+)\.(?=[ \t])", re.MULTILINE)
+_LANGUAGE = re.compile(r"[\w+#-]{1,20}")
+_JOINT = "\u200b"
+"""Takes no room and parts what must not be read as one."""
+
+
+def length(text: str) -> int:
+    """In UTF-16 units: what Discord counts is never more."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def content(text: str) -> str:
+    """What is sent for a text: as rendered if it fits, else as it was written, and never too long."""
+    for form in (render(text), plain(text)):
+        if length(form) <= MAX_CHARS:
+            return form
+    return plain(text).encode("utf-16-le", "surrogatepass")[: 2 * MAX_CHARS].decode("utf-16-le", "ignore")
+
+
+def plain(text: str) -> str:
+    """As it was written, but calling nobody."""
+    return _REFERENCES.sub("<" + _JOINT, _CALLS.sub("@" + _JOINT, text))
+
+
+def render(text: str) -> str:
+    return _blocks(SyntaxTreeNode(_PARSER.parse(text)).children)
+
+
+def _blocks(nodes: Sequence[SyntaxTreeNode], between: str = "\n\n") -> str:
+    return between.join(_block(node) for node in nodes)
+
+
+def _block(node: SyntaxTreeNode) -> str:
+    match node.type:
+        case "heading":
+            level = int(node.tag[1:])
+            inline = _inline(node.children)
+            return f"{'#' * level} {inline}" if level <= 3 else f"**{inline}**"
+        case "bullet_list":
+            return _list(node, lambda _: "- ")
+        case "ordered_list":
+            first = int(node.attrs.get("start", 1))
+            return _list(node, lambda at: f"{first + at}. ")
+        case "blockquote":
+            return "\n".join(f"> {line}" for line in _blocks(node.children).split("\n"))
+        case "fence" | "code_block":
+            return _fence(node.content, node.info)
+        case "table":
+            return _fence(_table(node))
+        case "hr":
+            return "───"
+        case _:
+            return _NUMBERS.sub(r"\1\\.", _OPENINGS.sub(r"\1\\\2", _inline(node.children)))
+
+
+def _list(node: SyntaxTreeNode, marker: Callable[[int], str]) -> str:
+    is_loose = any(not part.hidden for item in node.children for part in item.children if part.type == "paragraph")
+    items: list[str] = []
+    for at, item in enumerate(node.children):
+        sign = marker(at)
+        lines = _blocks(item.children, "\n").split("\n")
+        items.append("\n".join([sign + lines[0], *(f"{' ' * len(sign)}{line}" for line in lines[1:])]))
+    return ("\n\n" if is_loose and len(items) > 1 else "\n").join(items)
+
+
+def _fence(code: str, info: str = "") -> str:
+    language = _LANGUAGE.match(info)
+    body = code.replace("```", f"`{_JOINT}``").removesuffix("\n")
+    return f"```{language[0] if language else ''}\n{body}\n```"
+
+
+def _table(node: SyntaxTreeNode) -> str:
+    rows = [[_words(cell) for cell in row.children] for part in node.children for row in part.children]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines.insert(1, "-|-".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def _words(node: SyntaxTreeNode) -> str:
+    """Without markup."""
+    match node.type:
+        case "text" | "code_inline":
+            return node.content
+        case "softbreak" | "hardbreak":
+            return " "
+        case _:
+            return "".join(_words(child) for child in node.children)
+
+
+def _inline(nodes: Sequence[SyntaxTreeNode]) -> str:
+    return "".join(_span(node) for node in nodes)
+
+
+def _span(node: SyntaxTreeNode) -> str:
+    match node.type:
+        case "text":
+            return _escaped(node.content)
+        case "softbreak" | "hardbreak":
+            return "\n"
+        case "code_inline":
+            return _code(node.content)
+        case "strong":
+            return f"**{_inline(node.children)}**"
+        case "em":
+            return f"*{_inline(node.children)}*"
+        case "s":
+            return f"~~{_inline(node.children)}~~"
+        case "link":
+            return _link(_inline(node.children), str(node.attrs.get("href", "")))
+        case "image":
+            return _link(_escaped(node.content), str(node.attrs.get("src", "")))
+        case _:
+            return _inline(node.children)
+
+
+def _link(label: str, address: str) -> str:
+    if not address.startswith(("http://", "https://")) or re.search(r"[\s<>]", address):
+        return label
+    return f"[{label}](<{address}>)" if label and label != address else f"<{address}>"
+
+
+def _code(text: str) -> str:
+    if "`" not in text:
+        return f"`{text}`"
+    return f"`` {text.replace('``', f'`{_JOINT}`')} ``"
+
+
+def _escaped(text: str) -> str:
+    """Addresses stay as they are: Discord would take the backslashes for part of them."""
+    return "".join(part if at % 2 else _disarmed(part) for at, part in enumerate(_ADDRESS.split(text)))
+
+
+def _disarmed(text: str) -> str:
+    return _REFERENCES.sub(r"\\<", _CALLS.sub("@" + _JOINT, _MARKS.sub(r"\\\1", text)))

@@ -1,0 +1,283 @@
+"""Discord on loopback, for the real discord.py: REST (v10), gateway socket, files, interactions, and their faults."""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from aiohttp import web
+
+from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Seen, Slow
+from talaria.testing.servers.discord_gateway import Gateway
+from talaria.testing.servers.discord_rest import Api, Operation, Problem, arguments
+from talaria.testing.servers.discord_world import APPLICATION, BOT, GUILD, Json, Room, World, session_token
+
+_WAIT_S = 10.0
+_WORDS = {400: "Bad Request", 401: "401: Unauthorized", 403: "Missing Access", 429: "You are being rate limited."}
+_CODES = {403: 50001}
+
+
+class DiscordServer:
+    """A bot's Discord, alive inside `async with`: one server (guild), whose channels come to be when they are used.
+
+    Methods for `fault` and `calls` are named as in Discord's documentation: `create_message`, `edit_message`,
+    `delete_message`, `get_messages`, `get_message`, `create_reaction`, `trigger_typing`, `create_thread`, `create_dm`,
+    `get_channel`, `get_current_user`, `get_gateway_bot`, `overwrite_commands`, `create_interaction_response`,
+    `create_followup_message`, and `get_attachment` for files.
+    """
+
+    def __init__(self, *, token: str = "discord-token", heartbeat_s: float = 41.25) -> None:  # noqa: S107
+        self.token = token
+        self._world = World()
+        self.gateway = Gateway(self._world, token, heartbeat_s)
+        self._api = Api(self._world, self.gateway)
+        self._faults: dict[str, deque[Fault]] = defaultdict(deque)
+        self._calls: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        self._changed = asyncio.Condition()
+        self.bot = BOT
+        self.channel = self._world.room("2001")[0].id
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64 * 2**20)
+        for method, path, name, operation in self._api.routes:
+            app.router.add_route(method, f"/api/v10{path}", self._handler(name, operation))
+        app.router.add_get("/gateway/", self.gateway.serve)
+        app.router.add_get("/cdn/attachments/{channel}/{upload}/{name}", self._get_attachment)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        address = f"127.0.0.1:{self._runner.addresses[0][1]}"
+        self._world.base_url = f"http://{address}"
+        self.gateway.url = f"ws://{address}/gateway/"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.gateway.close(1001)
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        return f"{self._world.base_url}/api/v10"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"token": self.token, "api_url": self.url}
+
+    async def say(
+        self,
+        text: str,
+        *,
+        user: str = "1001",
+        chat: str = "",
+        thread: str = "",
+        reply_to: str = "",
+        file: tuple[str, bytes, str] | None = None,
+        **more: Any,
+    ) -> str:
+        """`file` is name, content and type; `more` are fields of Discord's message. `<@ID>` in the text mentions."""
+        room = await self._room(user, chat, thread)
+        if file is not None:
+            more["attachments"] = [self._world.attach(*file)]
+        if reply_to:
+            more |= {"type": 19, "referenced_message": room.messages[reply_to]}
+            more["message_reference"] = {"message_id": reply_to, "channel_id": room.id}
+        message = self._world.message(room, user, text, **more)
+        await self.gateway.tell("MESSAGE_CREATE", self._world.told(room, message))
+        return message["id"]
+
+    async def tell_again(self, message: str) -> None:
+        """The gateway tells of a message a second time."""
+        room = self._holding(message)
+        await self.gateway.tell("MESSAGE_CREATE", self._world.told(room, room.messages[message]))
+
+    async def press(self, message: str, data: str, *, user: str = "1001", chat: str = "") -> None:  # noqa: ARG002
+        """Messages have ids of their own in all of Discord: `chat` is not needed."""
+        room = self._holding(message)
+        if data not in [
+            button for seen in self._world.seen([room]) if seen.id == message for _, button in seen.buttons
+        ]:
+            raise ValueError(f"the message {message} has no button {data!r}")
+        pressed = {"custom_id": data, "component_type": 2}
+        shown = self._world.fresh(room.messages[message])
+        await self._interact(room, user, {"type": 3, "data": pressed, "message": shown})
+
+    async def command(self, name: str, text: str = "", *, user: str = "1001", chat: str = "", thread: str = "") -> str:
+        """Somebody chooses a slash command. The interaction's id."""
+        options = [{"type": 3, "name": "text", "value": text}] if text else []
+        data = {"id": "1", "type": 1, "name": name, "options": options}
+        return await self._interact(await self._room(user, chat, thread), user, {"type": 2, "data": data})
+
+    def name(self, user: str, name: str) -> None:
+        """What somebody is called from now on."""
+        self._world.names[user] = name
+
+    def dm(self, user: str = "1001") -> str:
+        """The id of somebody's direct chat with the bot."""
+        return self._world.direct(user).id
+
+    def add_channel(self, id: str, *, parent: str | None = None) -> None:
+        """A channel, or a thread of another: told to whoever connects from now on."""
+        self._world.room(id, parent=parent)
+
+    def close_chat(self, *, user: str = "1001", chat: str = "") -> None:
+        """The bot is blocked by somebody, or removed from a channel."""
+        (self._world.rooms[chat] if chat else self._world.direct(user)).is_closed = True
+
+    def expire_links(self) -> None:
+        """Addresses of files given out so far stop working."""
+        self._world.signature += 1
+
+    def forget_nonces(self) -> None:
+        """As Discord does after some minutes."""
+        self._api.forget_nonces()
+
+    async def close_socket(self, code: int) -> None:
+        await self.gateway.close(code)
+
+    def stop_heartbeats(self) -> None:
+        """Heartbeats are not acknowledged any more."""
+        self.gateway.acknowledges = False
+
+    def connections_left(self, count: int, *, reset_after_s: float) -> None:
+        """How often the bot may still connect anew."""
+        self.gateway.starts_left, self.gateway.starts_reset_s = count, reset_after_s
+
+    def refuse_resume(self) -> None:
+        self.gateway.resumes = False
+
+    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+        return self._world.seen(self._world.shared_rooms(chat) if chat else [self._world.direct(user)])
+
+    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+        await self._until(lambda: len(self.seen(user=user, chat=chat)) >= count)
+        return self.seen(user=user, chat=chat)
+
+    async def wait_for_calls(self, method: str, count: int) -> Sequence[Mapping[str, Any]]:
+        await self._until(lambda: len(self._calls[method]) >= count)
+        return self.calls(method)
+
+    def raw(self, message: str) -> Mapping[str, Any]:
+        """A message as Discord keeps it."""
+        return self._holding(message).messages[message]
+
+    @property
+    def commands(self) -> Sequence[Mapping[str, Any]]:
+        """The menu that people are offered."""
+        return self._world.commands
+
+    def fault(self, method: str, *faults: Fault) -> None:
+        self._faults[method].extend(faults)
+
+    def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
+        return tuple(self._calls[method])
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_WAIT_S), self._changed:
+            await self._changed.wait_for(holds)
+
+    async def _room(self, user: str, chat: str, thread: str) -> Room:
+        if not chat:
+            return self._world.direct(user)
+        room, is_new = self._world.room(chat)
+        if is_new:
+            await self.gateway.tell("CHANNEL_CREATE", self._world.channel(room))
+        if not thread:
+            return room
+        room, is_new = self._world.room(thread, parent=chat)
+        if is_new:
+            await self.gateway.tell("THREAD_CREATE", self._world.channel(room))
+        return room
+
+    def _holding(self, message: str) -> Room:
+        return next(room for room in self._world.rooms.values() if message in room.messages)
+
+    async def _interact(self, room: Room, user: str, told: Json) -> str:
+        id = self._world.new_id()
+        token = session_token(id)
+        self._api.begin(id, token)
+        who: Json = {"user": self._world.user(user)}
+        if not room.is_direct:
+            who = {"guild_id": GUILD, "member": {**self._world.member(user), **who, "permissions": "0"}}
+        common = {
+            "id": id,
+            "token": token,
+            "version": 1,
+            "application_id": APPLICATION,
+            "channel_id": room.id,
+            "channel": self._world.channel(room),
+            "attachment_size_limit": 10 * 2**20,
+            "locale": "en-US",
+        }
+        await self.gateway.tell("INTERACTION_CREATE", {**common, **who, **told})
+        return id
+
+    def _handler(self, name: str, operation: Operation) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            given = await arguments(request)
+            self._calls[name].append({**given, "at": time.monotonic()})
+            fault = self._faults[name].popleft() if self._faults[name] else None
+            try:
+                response = await self._answer(request, operation, given, fault)
+            finally:
+                async with self._changed:
+                    self._changed.notify_all()
+            return await _spoiled(request, response, fault)
+
+        return handle
+
+    async def _answer(self, request: web.Request, do: Operation, given: Json, fault: Fault | None) -> web.Response:
+        if isinstance(fault, Refusal):
+            return _refused(fault)
+        if request.headers.get("Authorization") != f"Bot {self.token}":
+            return _problem(401, 0, _WORDS[401])
+        try:
+            result = await do(given)
+        except Problem as problem:
+            return _problem(problem.status, problem.code, str(problem))
+        return web.Response(status=204) if result is None else web.json_response(result)
+
+    async def _get_attachment(self, request: web.Request) -> web.StreamResponse:
+        self._calls["get_attachment"].append({**request.match_info, "at": time.monotonic()})
+        fault = self._faults["get_attachment"].popleft() if self._faults["get_attachment"] else None
+        if isinstance(fault, Refusal):
+            return web.Response(status=fault.status)
+        if request.query.get("hm") != str(self._world.signature):
+            return web.Response(status=404, text="This content is no longer available.")
+        content = self._world.files[request.match_info["upload"]]
+        if isinstance(fault, LostAnswer):
+            return await _half(request, content)
+        return await _spoiled(request, web.Response(body=content), fault)
+
+
+async def _half(request: web.Request, content: bytes) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": str(len(content))})
+    await response.prepare(request)
+    await response.write(content[: len(content) // 2])
+    if request.transport is not None:
+        request.transport.close()
+    return response
+
+
+async def _spoiled(request: web.Request, response: web.StreamResponse, fault: Fault | None) -> web.StreamResponse:
+    if isinstance(fault, Slow):
+        await asyncio.sleep(fault.seconds)
+    if isinstance(fault, LostAnswer) and request.transport is not None:
+        request.transport.abort()
+    return response
+
+
+def _refused(fault: Refusal) -> web.Response:
+    words = fault.words or _WORDS.get(fault.status, "Internal Server Error")
+    body: Json = {"message": words, "code": _CODES.get(fault.status, 0), **fault.extra}
+    headers: dict[str, str] = {}
+    if fault.retry_after_s is not None:
+        body |= {"retry_after": fault.retry_after_s, "global": fault.extra.get("global", False)}
+        scope = "global" if body["global"] else "user"
+        headers = {"Retry-After": f"{fault.retry_after_s:.0f}", "X-RateLimit-Scope": scope, "Via": "1.1 google"}
+    return web.json_response(body, status=fault.status, headers=headers)
+
+
+def _problem(status: int, code: int, words: str) -> web.Response:
+    return web.json_response({"message": words, "code": code}, status=status)
