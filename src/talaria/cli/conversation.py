@@ -152,7 +152,7 @@ class Conversation(OpenChat):
         await self._kept()
         await self._app.check_handoff(platform)
         say(f"Waiting for the gateway to take this conversation to {platform} ...")
-        await hand_off(self._app.store.handoffs, self._app.clock, self.session, platform)
+        await hand_off(self._app.store, self._app.clock, self.session, platform)
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
         live = self._session(row)

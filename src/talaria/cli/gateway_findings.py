@@ -1,6 +1,5 @@
 """What `talaria doctor` finds out about the gateway; nothing where no platform is set up."""
 
-import importlib
 import time
 from collections.abc import Iterator
 
@@ -10,8 +9,6 @@ from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.service import Door
 from talaria.gateway.status import read_status
 from talaria.model.clock import SystemClock
-from talaria.model.errors import BadConfig
-from talaria.platforms.loading import manifests
 from talaria.switchboard import wanted
 
 
@@ -34,19 +31,9 @@ def _process(settings: Settings) -> Finding:
 
 def _platform(door: Door, settings: Settings) -> Finding:
     subject, given = f"platform {door.name}", door.settings
-    try:
-        _check(door)
-    except BadConfig as fault:
-        return Finding(subject, "fail", str(fault))
     if given.allow_all_users:
         return Finding(subject, "warn", "allow_all_users is on: anybody who finds the bot commands the agent")
     people, has_pairing = len({*given.allowed_users, *given.admin_users}), settings.config.gateway.pairing
     if not people and not has_pairing:
         return Finding(subject, "warn", "nobody may speak: set its allowed_users, or gateway.pairing to true")
     return Finding(subject, "ok", f"{people} may speak{', others by pairing' if has_pairing else ''}")
-
-
-def _check(door: Door) -> None:
-    """Raises `BadConfig`: ids that are none, addresses that others can reach."""
-    if door.name in manifests():
-        importlib.import_module(f"talaria.platforms.{door.name}.config").check(door.settings)

@@ -75,6 +75,8 @@ def _later(stream: TextIOWrapper, home: Path) -> Iterator[str]:
         if rest.endswith("\n"):
             yield rest
             rest = ""
+        elif is_last:
+            return
         else:
             time.sleep(LOOK_S)
 

@@ -138,6 +138,8 @@ async def _reloaded(board: Switchboard, home: Path, signals: Signals) -> None:
             await _reload(board, home)
         except TalariaError as fault:
             log.error("the settings stay as they were: %s", fault)  # noqa: TRY400  (it says what is wrong)
+        except Exception:  # what runs goes on
+            log.exception("the settings could not be taken up")
         else:
             log.info("new settings are in use, with %s", ", ".join(board.gateway.platforms) or "no platform")
 

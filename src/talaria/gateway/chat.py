@@ -36,6 +36,7 @@ class PlatformChat(OpenChat):
         arrival = self.received.arrival
         session = row.id if row else new_session_id(self._host.clock.now())
         successor = await self._open(session, self.received)
+        await self._live.catch_up()
         await self._live.hand_over(successor, carry_over=reason == "branch")
         await self._host.store.chats.bind(self.received.key, session, str(arrival.where))
         self._live = successor

@@ -5,11 +5,16 @@ import fcntl
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 from talaria.model.errors import OperatorError
 from talaria.platforms.base import Refused
+
+
+LOOKS = 10
+LOOK_S = 0.01
 
 
 class AlreadyClaimed(OperatorError):
@@ -27,15 +32,25 @@ def claimed(file: Path, sentence: str) -> Generator[None]:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as fault:
-            raise AlreadyClaimed(sentence) from fault
+        if not _is_locked(descriptor):
+            raise AlreadyClaimed(sentence)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Who only looks whether somebody has it holds it for a moment, too: that is waited out."""
+    for _ in range(LOOKS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_S)
+        else:
+            return True
+    return False
 
 
 def holder(file: Path) -> int | None:

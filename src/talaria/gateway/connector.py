@@ -125,6 +125,7 @@ class Connector:
         cursor = await self._inbox.cursor(platform.name, platform.account)
         await self._links.connected(platform)
         health.state = "connected"
+        log.info("%s is connected as %s", platform.name, platform.account)
         await self._offer_commands(platform)
         batches = platform.receive(cursor)
         try:

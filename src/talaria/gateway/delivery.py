@@ -18,6 +18,7 @@ from talaria.platforms.base import (
     Address,
     Moved,
     NotTaken,
+    Outbound,
     Platform,
     PlatformFailure,
     Refused,
@@ -30,6 +31,7 @@ from talaria.store.mail import Outbox, OutboxRow, Outgoing
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 STORE_WAIT_S = 5.0
+AT_ONCE = 20
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +105,7 @@ class Line:
                 await self._show(draft)
 
     async def _send_due(self) -> None:
-        while rows := await self._outbox.due(str(self._where)):
+        while rows := await self._outbox.due(str(self._where), AT_ONCE):
             parcels = [(row, read_parcel(row.body)) for row in rows]
             ready = [(row, parcel) for row, parcel in parcels if not parcel.is_draft]
             if not ready:
@@ -111,6 +113,9 @@ class Line:
             for row, parcel in ready:
                 if not await self._delivered(row, parcel):
                     break
+            else:
+                if len(rows) < AT_ONCE:  # whoever adds one wakes us
+                    return
 
     async def _delivered(self, row: OutboxRow, parcel: Parcel) -> bool:
         """False: look again what is due; perhaps after a while, which has passed by now."""
@@ -125,7 +130,7 @@ class Line:
         started = await self._outbox.start(row.id)
         if started is None:
             return True
-        return await self._attempt(started, read_parcel(started.body), platform)
+        return await self._attempt(started, read_parcel(started.body), platform, is_again=is_unknown)
 
     async def _ready(self) -> Platform:
         while True:
@@ -150,9 +155,9 @@ class Line:
         await self._outbox.add(row.session, [Outgoing(row.target, written(marked), row.key, row.expires_at)])
         return True
 
-    async def _attempt(self, row: OutboxRow, parcel: Parcel, platform: Platform) -> bool:
+    async def _attempt(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> bool:
         try:
-            sent = await self._wire(row, parcel, platform)
+            sent = await self._wire(row, parcel, platform, is_again=is_again)
         except NotTaken as fault:
             await self._outbox.defer(row.id, str(fault))
             await self._rest(row, fault)
@@ -180,10 +185,15 @@ class Line:
         self._counts.delivered("sent")
         return True
 
-    async def _wire(self, row: OutboxRow, parcel: Parcel, platform: Platform) -> SentId:
+    async def _wire(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> SentId:
         message = parcel.outbound(self._where, row.key)
+        if row.sent_id is None and parcel.is_empty:
+            return SentId("")
         if row.sent_id is None:
-            return SentId("") if parcel.is_empty else await platform.send(message)
+            sent = await platform.send(message)
+            if is_again and not parcel.is_marked and not parcel.file:
+                await self._reword(sent, message, platform)
+            return sent
         sent = SentId(row.sent_id)
         if not sent:
             return sent
@@ -193,12 +203,20 @@ class Line:
             await platform.delete(sent, self._where)
         return sent
 
+    async def _reword(self, sent: SentId, message: Outbound, platform: Platform) -> None:
+        """A message that the platform knows already stays as it was, which may have been a draft."""
+        try:
+            await platform.edit(sent, message)
+        except (NotTaken, Refused) as fault:
+            raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
+
     async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> None:
         """What cannot be edited is sent anew: the draft may be gone, the answer must not be."""
         is_edit = row.sent_id is not None
         if is_edit and not parcel.is_empty:
             anew = Outgoing(row.target, row.body, f"{row.key}:anew", row.expires_at)
             await self._outbox.add(row.session, [anew])
+            self.wake()
         await self._outbox.fail(row.id, why)
         if not is_edit:
             await self._undelivered(row, why)

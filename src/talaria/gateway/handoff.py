@@ -80,10 +80,16 @@ class HandoffWatcher:
         if platform is None:
             raise HandoffFailed(f"{state.platform} is not connected.")
         received = await self._destination(platform, row)
-        where = received.arrival.where
-        await self._store.chats.bind(received.key, session, str(where))
+        where = str(received.arrival.where)
+        before = await self._store.chats.bind(received.key, session, where)
         self._pool.release(session)
-        await self._greet(session, received, platform)
+        try:
+            await self._greet(session, received, platform)
+        except Exception:
+            if before is not None:
+                await self._store.chats.bind(received.key, before, where)
+                self._mailroom.held.add(before)
+            raise
 
     async def _destination(self, platform: Platform, row: Session) -> Received:
         home = await self.home_channel(platform.name)
@@ -112,15 +118,14 @@ class HandoffWatcher:
 
     async def _greet(self, session: SessionId, received: Received, platform: Platform) -> None:
         """A real turn, whose answer is sent like any other."""
-        live = await self._mailroom.open(session, received)
         letter = self._mailroom.letter((), received)
         message: User = user(GREETING.format(place=platform.name), author="host")
         row = await self._store.sessions.get(session)
-        report = None
-        if row is not None and row.open_turn is not None:
-            report = await live.resume(letter=letter)
-        elif await self._has_been_greeted(session, message):
+        is_open = row is not None and row.open_turn is not None
+        if not is_open and await self._has_been_greeted(session, message):
             return
+        live = await self._mailroom.open(session, received)
+        report = await live.resume(letter=letter) if is_open else None
         report = report or await live.ask(message, letter=letter)
         self._pool.touch(session)
         self._delivery.wake(str(received.arrival.where))

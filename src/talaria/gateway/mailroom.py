@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.gateway.attachments import Attachments
-from talaria.gateway.burst import Mail, quiet_s, together
+from talaria.gateway.burst import QUIET_S, Mail, quiet_s, together
 from talaria.gateway.chat import PlatformChat
 from talaria.gateway.commands import is_command
 from talaria.gateway.delivery import Delivery
@@ -19,6 +19,8 @@ from talaria.gateway.links import Links
 from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.presenter import Presenter, Showing
 from talaria.gateway.replies import Replies
+from talaria.gateway.resetting import Resetting
+from talaria.model.entries import TurnOutcome
 from talaria.model.errors import SessionBusy, StoreUnavailable, TalariaError
 from talaria.model.ids import InboxId, SessionId
 from talaria.model.messages import User, user
@@ -66,6 +68,7 @@ class Mailroom:
         self._questions = questions
         self._wake = wake
         self._attachments = Attachments(links)
+        self.resetting = Resetting(desk, pool, delivery, self.open)
         self._in_hand: set[InboxId] = set()
         """Mail that somebody in this process is seeing to."""
         self._arrived_at: dict[SessionId, float] = {}
@@ -88,7 +91,8 @@ class Mailroom:
         self.held.discard(session)
         try:
             while not self._is_closed and (mail := await self._mail(session)):
-                await self._see_to(session, mail)
+                if await self._see_to(session, mail):
+                    break
             if (live := self._pool.find(session)) is not None:
                 await live.let_go()
             self._arrived_at.pop(session, None)
@@ -101,10 +105,14 @@ class Mailroom:
             self.held.add(session)
 
     async def _mail(self, session: SessionId) -> Sequence[Mail]:
+        """As it is once nothing has come for a moment."""
+        if (wait_s := self._arrived_at.get(session, 0.0) + QUIET_S - self._clock.monotonic()) > 0:
+            await self._clock.sleep(wait_s)
         rows = await self._store.inbox.pending(session, AT_ONCE)
         return [(row, read_received(row.body)) for row in rows if row.id not in self._in_hand]
 
-    async def _see_to(self, session: SessionId, mail: Sequence[Mail]) -> None:
+    async def _see_to(self, session: SessionId, mail: Sequence[Mail]) -> bool:
+        """True: it is known that nothing more waits."""
         first, received = mail[0]
         taken = [one for one in mail if one[0].state == "taken" and one[0].turn == first.turn]
         try:
@@ -113,12 +121,13 @@ class Mailroom:
             elif is_command(self._desk.host.commands, received.arrival.text):
                 await self.obey(session, first, received)
             else:
-                await self._answer(session, await self._all_of_it(session, mail))
+                return await self._answer(session, await self._all_of_it(session, mail))
         except TalariaError:
             raise
         except Exception:
             log.exception("mail %s of session %s broke", first.id, session)
             await self._give_up(session, first, received)
+        return False
 
     async def _all_of_it(self, session: SessionId, mail: Sequence[Mail]) -> Sequence[Mail]:
         """With what belongs to it and is still on its way."""
@@ -130,16 +139,22 @@ class Mailroom:
             await self._clock.sleep(wait_s)
             mail = await self._mail(session)
 
-    async def _answer(self, session: SessionId, mail: Sequence[Mail]) -> None:
+    async def _answer(self, session: SessionId, mail: Sequence[Mail]) -> bool:
+        """True: nothing more waits, or the conversation would still be in our hands."""
         said = [received for _, received in mail]
+        if (anew := await self.resetting.begin_anew(session, *mail[0])) is not None:
+            self._wake(anew)
+            return False
+        message = await self._attachments.message(said, await self._workplace(session, said[0]))
         live = await self.open(session, said[0])
-        message = await self._attachments.message(said, live.setup.cwd)
-        await self._ask(live, message, said[-1], tuple(row.id for row, _ in mail))
+        outcome = await self._ask(live, message, said[-1], tuple(row.id for row, _ in mail))
+        return outcome == "completed" and not live.is_in_hand
 
-    async def _ask(self, live: LiveSession, message: User, received: Received, ids: tuple[InboxId, ...]) -> None:
+    async def _ask(self, live: LiveSession, message: User, received: Received, ids: tuple[InboxId, ...]) -> TurnOutcome:
         with self._shown(live, received) as showing:
             report = await live.ask(message, showing, self.letter(ids, received))
         self._desk.counts.turn_ended(report.outcome)
+        return report.outcome
 
     @contextmanager
     def _shown(self, live: LiveSession, received: Received) -> Generator[Showing]:
@@ -193,6 +208,9 @@ class Mailroom:
                     await self._finish(session, (row.id,), self.replies(received), "")
         finally:
             self._in_hand.discard(row.id)
+            live = self._pool.find(session)
+            if live is not None and live.is_in_hand and not live.is_busy:  # a turn ended meanwhile, and kept it for us
+                self._wake(session)
 
     async def _obeyed(self, session: SessionId, received: Received) -> Say | Ask | None:
         text = received.arrival.text
@@ -212,6 +230,7 @@ class Mailroom:
         """The conversation of the chat now: a command may have changed it, and then what waits has gone there."""
         bound = await self._bound(received, session)
         if bound != session:
+            self.resetting.take_up(bound)
             self._pool.release(session)
             self._wake(bound)
         return bound
@@ -264,22 +283,31 @@ class Mailroom:
         )
         if known is not None and known.setup != setup:
             row = await self._store.sessions.get(session)
-        person = ChatPerson(
-            principal,
+        log.debug("session %s is open for %s", session, arrival.where.platform)
+
+        def build() -> LiveSession:
+            person = self._person(session, received)
+            return self._desk.host.live(session, row, setup, person, self._desk.host.terms(), leaves_mail=False)
+
+        return self._pool.get(session, setup, build)
+
+    def _person(self, session: SessionId, received: Received) -> ChatPerson:
+        return ChatPerson(
+            received.principal,
             session,
-            arrival.where,
+            received.arrival.where,
             replies=lambda: self._replies_once_connected(received),
             questions=self._questions,
             outbox=self._store.outbox,
             wake=self._delivery.wake,
             parked=parked,
         )
-        log.debug("session %s is open for %s", session, arrival.where.platform)
-        return self._pool.get(
-            session,
-            setup,
-            lambda: self._desk.host.live(session, row, setup, person, self._desk.host.terms(), leaves_mail=False),
-        )
+
+    async def _workplace(self, session: SessionId, received: Received) -> Path:
+        """Asked before the conversation is opened: whoever is not in a turn yet may have to leave the pool."""
+        known = self._pool.find(session)
+        row = None if known else await self._store.sessions.get(session)
+        return self._cwd(known, row, received)
 
     def _cwd(self, known: LiveSession | None, row: Session | None, received: Received) -> Path:
         if known is not None:

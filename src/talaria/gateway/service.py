@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import msgspec
 
@@ -17,11 +18,13 @@ from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Parcel, written
 from talaria.gateway.handoff import HandoffWatcher
 from talaria.gateway.ingress import BESIDE, Ingress
+from talaria.gateway.keys import session_key
 from talaria.gateway.links import Links
 from talaria.gateway.mailroom import Mailroom
 from talaria.gateway.person import Questions
 from talaria.gateway.presenter import Presenter
 from talaria.gateway.replies import LIVES_S
+from talaria.gateway.retention import clear
 from talaria.gateway.settings import GatewaySettings
 from talaria.model.errors import TalariaError
 from talaria.platforms.base import Address, Platform, PlatformSettings, Sender
@@ -208,13 +211,21 @@ class Gateway:
             if released := self.pool.sweep():
                 log.info("%d idle live sessions released", released)
             try:
+                if ended := await self._mailroom.resetting.sweep():
+                    log.info("%d conversations are over", ended)
                 before = self._clock.now() - self._desk.settings.keep_days * DAY_S
                 await self._store.outbox.prune(before)
                 await self._store.inbox.prune(before)
+                await self._clear_files()
                 await self._delivery.look()
             except TalariaError as fault:
                 log.warning("old mail is not cleared away: %s", fault)
             await self._clock.sleep(SWEEP_S)
+
+    async def _clear_files(self) -> None:
+        settings = self._desk.settings
+        workspace = Path(settings.workspace).expanduser()
+        await clear(self._desk.host.home, workspace, settings.keep_days, self._clock.now(), tuple(self._doors))
 
     async def _undelivered(self, row: OutboxRow, why: str) -> None:
         """Told elsewhere: in the home channel of another platform, if there is one."""
@@ -234,7 +245,11 @@ class Gateway:
 
     async def _moved(self, where: Address, to: Address) -> None:
         """A chat has another address: what waits goes there, and its conversations are found there."""
+        rules = self._desk.key_rules
+        old, new = (session_key(one, "group", "", rules) for one in (where, to))
         await self._store.outbox.move(str(where), str(to))
+        await self._store.chats.move(old, new, str(where), str(to))
+        log.warning("%s is called %s now: the settings that name it (allowed_chats) must, too", where, to)
         self._delivery.wake(str(to))
 
 

@@ -20,7 +20,6 @@ LOOK_S = 0.2
 SILENT_S = 15.0
 """Whoever has not written for so long does nothing else either."""
 MAX_BYTES = 1 << 20
-MOST_COUNTED = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +120,5 @@ def _written(file: Path, content: bytes, *, is_same: bool) -> Callable[[], None]
 
 async def due_and_failed(outbox: Outbox) -> tuple[int, int]:
     """How many replies wait, and how many will not be delivered."""
-    due = await outbox.list(("pending", "started"), MOST_COUNTED)
-    failed = await outbox.list(("failed", "expired"), MOST_COUNTED)
-    return len(due), len(failed)
+    rows = await outbox.count()
+    return rows.get("pending", 0) + rows.get("started", 0), rows.get("failed", 0) + rows.get("expired", 0)

@@ -65,11 +65,13 @@ def read_settings(manifest: Manifest, raw: Mapping[str, Any], environment: Mappi
             variable = next((one for one, setting in manifest.environment.items() if setting == name), "")
             hint = f" ({variable} in .env)" if variable else ""
             raise BadConfig(f"{where}.{name} is not set{hint}. {manifest.how_to}".strip())
-    settings: type[PlatformSettings] = importlib.import_module(f"talaria.platforms.{manifest.name}.config").Settings
+    config = importlib.import_module(f"talaria.platforms.{manifest.name}.config")
     try:
-        return msgspec.convert(found, settings, dec_hook=_decoded, strict=False)
+        settings: PlatformSettings = msgspec.convert(found, config.Settings, dec_hook=_decoded, strict=False)
     except msgspec.ValidationError as fault:
-        raise BadConfig(f"{where}: {_explained(str(fault), settings)}") from fault
+        raise BadConfig(f"{where}: {_explained(str(fault), config.Settings)}") from fault
+    config.check(settings)
+    return settings
 
 
 def open_platform(name: str, settings: PlatformSettings, kit: Kit) -> AbstractAsyncContextManager[Platform]:

@@ -30,6 +30,13 @@ class Chats(Protocol):
         """The chats that are about it, the latest bound first."""
         ...
 
+    async def move(self, key: str, to_key: str, address: str, to: str) -> None:
+        """A chat is called otherwise now: `key`, and those of its people, begin with `to_key`; `address` is `to`.
+
+        A chat that has the new key already keeps it.
+        """
+        ...
+
     async def set_busy_mode(self, key: str, mode: BusyMode | None) -> None: ...
     async def home(self, platform: str) -> str | None:
         """The address that a person has chosen."""

@@ -1,7 +1,7 @@
 """What comes in from platforms and what goes out to them. A message is new → taken → done; a reply is
 pending → started → sent, and `started` is on the disk before the wire is touched."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -158,6 +158,10 @@ class Outbox(Protocol):
 
     async def rows(self, session: SessionId) -> Sequence[OutboxRow]: ...
     async def find(self, key: str) -> OutboxRow | None: ...
+    async def count(self) -> Mapping[OutboxState, int]:
+        """How many rows there are in each state; a state without rows may be left out."""
+        ...
+
     async def list(self, states: Sequence[OutboxState], limit: int = 100) -> Sequence[OutboxRow]:
         """Newest first."""
         ...

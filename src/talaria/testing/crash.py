@@ -163,24 +163,27 @@ class CrashingSessions:
         return await self._points.around("create", self._sessions.create(new))
 
 
+def crashing(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
+    """`journal` stands in for that of the store."""
+    return StoreProxy(
+        store,
+        CrashingJournal(journal or store.journal, points),
+        CrashingSessions(store.sessions, points),
+        inbox=CrashingInbox(store.inbox, points),
+        outbox=CrashingOutbox(store.outbox, points),
+        chats=CrashingChats(store.chats, points),
+    )
+
+
 def crashing_store(
-    points: CrashPoints,
-    change: Callable[[Journal], Journal] = lambda journal: journal,
-    change_outbox: Callable[[Outbox], Outbox] = lambda outbox: outbox,
+    points: CrashPoints, change: Callable[[Journal], Journal] = lambda journal: journal
 ) -> Callable[[Path, Clock], AbstractAsyncContextManager[Store]]:
-    """For `open_application(open_store=…)`. The changes stand closest to the real ports, below the crash points."""
+    """For `open_application(open_store=…)`. `change` stands closest to the real journal, below the crash points."""
 
     @asynccontextmanager
     async def open_store(home: Path, clock: Clock) -> AsyncGenerator[Store]:
         async with SqliteStore(home, clock) as store:
-            yield StoreProxy(
-                store,
-                CrashingJournal(change(store.journal), points),
-                CrashingSessions(store.sessions, points),
-                inbox=CrashingInbox(store.inbox, points),
-                outbox=CrashingOutbox(change_outbox(store.outbox), points),
-                chats=CrashingChats(store.chats, points),
-            )
+            yield crashing(store, points, change(store.journal))
 
     return open_store
 

@@ -1,6 +1,6 @@
 """Ports that pass everything on: override one method to watch it, to disturb it, or to die in it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from talaria.model.entries import Recorded
 from talaria.model.ids import Epoch, InboxId, OutboxId, OwnerId, SessionId, TurnId
@@ -89,6 +89,9 @@ class OutboxProxy:
     async def expire(self, row: OutboxId) -> None:
         await self.outbox.expire(row)
 
+    async def count(self) -> Mapping[OutboxState, int]:
+        return await self.outbox.count()
+
     async def retry(self, row: OutboxId, expires_at: float) -> bool:
         return await self.outbox.retry(row, expires_at)
 
@@ -120,6 +123,9 @@ class ChatsProxy:
 
     async def of(self, session: SessionId) -> Sequence[ChatRow]:
         return await self.chats.of(session)
+
+    async def move(self, key: str, to_key: str, address: str, to: str) -> None:
+        await self.chats.move(key, to_key, address, to)
 
     async def set_busy_mode(self, key: str, mode: BusyMode | None) -> None:
         await self.chats.set_busy_mode(key, mode)

@@ -96,3 +96,33 @@ async def test_home_is_the_address_chosen_last(store: Store) -> None:
     await store.chats.set_home("slack", "slack:C1")
 
     assert (await store.chats.home("telegram"), await store.chats.home("slack")) == ("telegram:2", "slack:C1")
+
+
+async def test_a_chat_that_is_called_otherwise_keeps_its_conversations(store: Store, session: SessionId) -> None:
+    old, new = "agent:main:telegram:group:-1", "agent:main:telegram:group:-100"
+    await store.chats.bind(f"{old}:7", session, "telegram:-1")
+    await store.chats.bind(f"{old}0:7", session, "telegram:-10")
+    await store.chats.set_home("telegram", "telegram:-1")
+
+    await store.chats.move(old, new, "telegram:-1", "telegram:-100")
+
+    assert await store.chats.get(f"{old}:7") is None
+    moved = await store.chats.get(f"{new}:7")
+    assert moved is not None
+    assert (moved.session, moved.address) == (session, "telegram:-100")
+    assert await store.chats.get(f"{old}0:7") is not None
+    assert await store.chats.home("telegram") == "telegram:-100"
+
+
+async def test_a_chat_that_has_the_new_name_already_keeps_it(store: Store, session: SessionId) -> None:
+    other = SessionId("another")
+    await store.chats.bind("agent:main:telegram:group:-1:7", session, "telegram:-1")
+    await store.chats.bind("agent:main:telegram:group:-100:7", other, "telegram:-100")
+
+    await store.chats.move(
+        "agent:main:telegram:group:-1", "agent:main:telegram:group:-100", "telegram:-1", "telegram:-100"
+    )
+
+    kept = await store.chats.get("agent:main:telegram:group:-100:7")
+    assert kept is not None
+    assert kept.session == other

@@ -365,3 +365,13 @@ async def test_prune_forgets_what_was_sent_before(store: Store, rows: list[Outbo
     assert await store.outbox.prune(clock.now() - 10) == 0
     assert await store.outbox.prune(clock.now()) == 1
     assert [row.key for row in await store.outbox.rows(rows[0].session)] == ["key 1", "key 2", "key 3"]
+
+
+async def test_rows_are_counted_by_state(store: Store, session: SessionId) -> None:
+    rows = [Outgoing("telegram:1", "x", key, 9e9) for key in ("a", "b", "c")]
+    await store.outbox.add(session, rows)
+    first = (await store.outbox.due("telegram:1"))[0]
+    await store.outbox.fail(first.id, "no")
+
+    found = await store.outbox.count()
+    assert (found.get("pending"), found.get("failed"), found.get("sent", 0)) == (2, 1, 0)

@@ -35,6 +35,8 @@ class House:
             "gateway": {"workspace": str(home.parent / "people"), "platforms": {}},
         }
         self.platform("telegram", {**telegram.settings, "allowed_users": [OWNER]})
+        self.options: dict[str, Any] = {}
+        """Of `open_switchboard`: another clock."""
         self.board: Switchboard | None = None
 
     def platform(self, name: str, settings: Mapping[str, Any]) -> None:
@@ -47,17 +49,21 @@ class House:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Switchboard]:
         """Until the end of the block; leaving it drains."""
-        async with open_switchboard(self.settings()) as board:
+        async with open_switchboard(self.settings(), **self.options) as board:
             assert not board.problems
             self.board = board
             running = asyncio.create_task(board.gateway.run())
             try:
-                await self.until(lambda: all(one.state == "connected" for one in board.gateway.health))
+                await self.until(lambda: self._is_connected(board))
                 yield board
             finally:
                 board.gateway.stop()
                 async with asyncio.timeout(PATIENCE_S):
                     await running
+
+    def _is_connected(self, board: Switchboard) -> bool:
+        health = board.gateway.health
+        return len(health) == len(self.config["gateway"]["platforms"]) and all(one.heard_at for one in health)
 
     @property
     def store(self) -> Store:

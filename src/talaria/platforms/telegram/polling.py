@@ -35,8 +35,10 @@ class Polling:
 
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
         self._offset = int(cursor) + 1 if cursor is not None and cursor.isdecimal() else 0
+        poll_s = 0  # at first only to hear that it answers
         while True:
-            found = await self._ask(self._poll_s)
+            found = await self._ask(poll_s)
+            poll_s = self._poll_s
             if not found:
                 yield Batch()
                 continue

@@ -30,6 +30,21 @@ class Chats:
     async def of(self, session: SessionId) -> Sequence[ChatRow]:
         return [chat for chat in reversed(self._memory.tables.chats.values()) if chat.session == session]
 
+    async def move(self, key: str, to_key: str, address: str, to: str) -> None:
+        with self._memory.transaction() as tables:
+            for old in [one for one in tables.chats if one == key or one.startswith(f"{key}:")]:
+                new = f"{to_key}{old.removeprefix(key)}"
+                if new not in tables.chats:
+                    tables.chats = {
+                        (new if one == old else one): (msgspec.structs.replace(chat, key=new) if one == old else chat)
+                        for one, chat in tables.chats.items()
+                    }
+            tables.chats = {
+                one: msgspec.structs.replace(chat, address=to) if chat.address == address else chat
+                for one, chat in tables.chats.items()
+            }
+            tables.homes = {name: to if home == address else home for name, home in tables.homes.items()}
+
     async def set_busy_mode(self, key: str, mode: BusyMode | None) -> None:
         with self._memory.transaction() as tables:
             if key not in tables.chats:

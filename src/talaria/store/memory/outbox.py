@@ -1,6 +1,7 @@
 """The outbox in memory."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -88,6 +89,9 @@ class Outbox:
 
     async def find(self, key: str) -> OutboxRow | None:
         return _of_key(self._memory.tables, key)
+
+    async def count(self) -> Mapping[OutboxState, int]:
+        return Counter(row.state for row in self._memory.tables.outbox.values())
 
     async def list(self, states: Sequence[OutboxState], limit: int = 100) -> Sequence[OutboxRow]:
         return [row for row in reversed(self._memory.tables.outbox.values()) if row.state in states][:limit]

@@ -39,6 +39,17 @@ class Chats:
 
         return await self._database.read(work)
 
+    async def move(self, key: str, to_key: str, address: str, to: str) -> None:
+        def work(db: Connection) -> None:
+            db.execute(
+                "UPDATE OR IGNORE chats SET key = ? || substr(key, ?) WHERE key = ? OR substr(key, 1, ?) = ?",
+                (to_key, len(key) + 1, key, len(key) + 1, f"{key}:"),
+            )
+            db.execute("UPDATE chats SET address = ? WHERE address = ?", (to, address))
+            db.execute("UPDATE homes SET address = ? WHERE address = ?", (to, address))
+
+        await self._database.write(work)
+
     async def set_busy_mode(self, key: str, mode: BusyMode | None) -> None:
         sql = "UPDATE chats SET busy_mode = ? WHERE key = ?"
         await self._database.write(lambda db: step(db, f"no chat {key}", sql, (mode, key)))

@@ -3,25 +3,22 @@ closing any other descriptor of it would silently drop this process's locks.
 """
 
 import array
-import asyncio
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
 import apsw
 
 from talaria.store.sqlite.connection import Connection
-from talaria.store.sqlite.faults import FAULTS, explain, unusable_folder
-from talaria.store.sqlite.writer import Work, Writer
+from talaria.store.sqlite.faults import unusable_folder
+from talaria.store.sqlite.jobs import Work
+from talaria.store.sqlite.readers import Readers
+from talaria.store.sqlite.writer import Writer
 from talaria.waiting import completed, in_thread
 
 T = TypeVar("T")
 Prepare = Callable[[Connection, Path], None]
-
-READERS = 2
 
 
 class Database:
@@ -32,9 +29,7 @@ class Database:
         self._vfs = vfs
         self._busy_timeout_ms = int(busy_timeout_s * 1000)
         self._writer = Writer(path, self._open_writer)
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"reader {path.name}")
-        self._local = threading.local()
-        self._opened: list[Connection] = []
+        self._readers = Readers(path, self._connect)
 
     async def __aenter__(self) -> Self:
         self._writer.start()
@@ -47,15 +42,13 @@ class Database:
 
     async def __aexit__(self, *_: object) -> None:
         self._writer.stop()
+        self._readers.stop()
         await completed(in_thread(self._close))
 
     def _close(self) -> None:
         """The WAL stays and is not checkpointed, so closing is quick, and safe beside other processes."""
         self._writer.join()
-        self._readers.shutdown()
-        for connection in self._opened:
-            connection.close()
-        self._opened.clear()
+        self._readers.join()
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` inside the next group's transaction; returns once it is durable, also to a cancelled caller."""
@@ -66,30 +59,7 @@ class Database:
         return await self._writer.version()
 
     async def read(self, work: Work[T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
-
-    def _read(self, work: Work[T]) -> T:
-        try:
-            return work(self._reader())
-        except FAULTS as fault:
-            self._drop_reader()
-            raise explain(fault, self.path) or fault from fault
-
-    def _reader(self) -> Connection:
-        connection: Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._connect()
-            connection.pragma("query_only", True)
-            self._opened.append(connection)
-            self._local.connection = connection
-        return connection
-
-    def _drop_reader(self) -> None:
-        """The next read opens the file anew: a connection made while the disk was ill may never recover."""
-        connection: Connection | None = self._local.__dict__.pop("connection", None)
-        if connection is not None:
-            self._opened.remove(connection)
-            connection.close(True)
+        return await self._readers.submit(work)
 
     def _connect(self) -> Connection:
         is_new = self._make_folder()

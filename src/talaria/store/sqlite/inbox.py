@@ -1,7 +1,7 @@
 """The inbox: what platforms have brought. A message gets the session of its chat in the transaction that accepts it."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -115,16 +115,16 @@ def finish(db: Connection, session: SessionId, ids: Sequence[InboxId]) -> None:
 
 
 def _accept(db: Connection, inbound: Inbound, now: float) -> Inbound | None:
-    session = _bound(db, inbound.key) or inbound.session
     row = db.execute(
         "INSERT INTO inbox (platform, account, chat, message_id, session, body, key, received_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
+        " VALUES (?1, ?2, ?3, ?4, coalesce((SELECT session FROM chats WHERE key = ?7), ?5), ?6, ?7, ?8)"
+        " ON CONFLICT DO NOTHING RETURNING id, session",
         (
             inbound.platform,
             inbound.account,
             inbound.chat,
             inbound.message_id,
-            session,
+            inbound.session,
             inbound.body,
             inbound.key,
             now,
@@ -132,17 +132,13 @@ def _accept(db: Connection, inbound: Inbound, now: float) -> Inbound | None:
     ).fetchone()
     if row is None:
         return None
-    if inbound.key:
+    id, session = cast("tuple[InboxId, SessionId]", row)
+    if inbound.key and session == inbound.session:  # perhaps it was not bound
         db.execute(
             "INSERT INTO chats (key, session, address) VALUES (?, ?, '') ON CONFLICT DO NOTHING",
             (inbound.key, session),
         )
-    return msgspec.structs.replace(inbound, session=session, id=InboxId(row[0]))
-
-
-def _bound(db: Connection, key: str) -> SessionId | None:
-    row = db.execute("SELECT session FROM chats WHERE key = ?", (key,)).fetchone() if key else None
-    return SessionId(str(row[0])) if row else None
+    return msgspec.structs.replace(inbound, session=session, id=id)
 
 
 def _inbound(row: tuple[Any, ...]) -> Inbound:

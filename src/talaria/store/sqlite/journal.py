@@ -50,17 +50,23 @@ class Journal:
 
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
         def work(db: Connection) -> Epoch | Held:
-            row = db.execute("SELECT owner, epoch FROM sessions WHERE id = ?", (session,)).fetchone()
-            if row is None:
-                raise UnknownSession(f"There is no session {session}.")
-            holder = cast("OwnerId | None", row[0])
-            if holder is not None and self._presence.is_alive(holder):
-                return Held(holder)
-            epoch = Epoch(cast("int", row[1]) + 1)
-            db.execute("UPDATE sessions SET owner = ?, epoch = ? WHERE id = ?", (owner, epoch, session))
-            return epoch
+            free = db.execute(
+                "UPDATE sessions SET owner = ?, epoch = epoch + 1 WHERE id = ? AND owner IS NULL RETURNING epoch",
+                (owner, session),
+            ).fetchone()
+            return Epoch(cast("int", free[0])) if free else self._seize_held(db, session, owner)
 
         return await self._database.write(work)
+
+    def _seize_held(self, db: Connection, session: SessionId, owner: OwnerId) -> Epoch | Held:
+        row = db.execute("SELECT owner, epoch FROM sessions WHERE id = ?", (session,)).fetchone()
+        if row is None:
+            raise UnknownSession(f"There is no session {session}.")
+        holder, epoch = cast("tuple[OwnerId, int]", row)
+        if self._presence.is_alive(holder):
+            return Held(holder)
+        db.execute("UPDATE sessions SET owner = ?, epoch = ? WHERE id = ?", (owner, epoch + 1, session))
+        return Epoch(epoch + 1)
 
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
         def work(db: Connection) -> None:
@@ -74,11 +80,15 @@ class Journal:
 
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         def work(db: Connection) -> bool:
+            db.execute(
+                "UPDATE sessions SET owner = NULL WHERE id = ?1 AND epoch = ?2 AND owner IS NOT NULL"
+                " AND (?3 OR NOT EXISTS (SELECT 1 FROM inbox WHERE session = ?1 AND state <> 'done'))",
+                (session, epoch, leaves_mail),
+            )
+            if db.changes() == 1:
+                return True
             _check_epoch(db, session, epoch)
-            if not leaves_mail and inbox.is_waiting(db, session):
-                return False
-            db.execute("UPDATE sessions SET owner = NULL WHERE id = ?", (session,))
-            return True
+            return False
 
         return await self._database.write(work)
 

@@ -1,6 +1,6 @@
 """The outbox: replies on their way out. A row is `started` before the wire is touched and `sent` after."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from talaria.model.clock import Clock
@@ -105,6 +105,12 @@ class Outbox:
         found = await self._select("key = ?", key)
         return found[0] if found else None
 
+    async def count(self) -> Mapping[OutboxState, int]:
+        def work(db: Connection) -> dict[OutboxState, int]:
+            return dict(db.execute("SELECT state, count(*) FROM outbox GROUP BY state").fetchall())
+
+        return await self._database.read(work)
+
     async def list(self, states: Sequence[OutboxState], limit: int = 100) -> Sequence[OutboxRow]:
         marks = ", ".join("?" for _ in states)
         return await self._select(f"state IN ({marks}) ORDER BY id DESC LIMIT ?", *states, limit)
@@ -125,18 +131,19 @@ class Outbox:
 
 def post(db: Connection, session: SessionId, part: Outgoing, now: float) -> None:
     """A new row, or what the row with this key is to read: sent again as an edit, unless it reads so already."""
-    row = db.execute("SELECT session FROM outbox WHERE key = ?", (part.key,)).fetchone()
-    if row is not None and row[0] != session:
-        raise BrokenRuleError(f"outbox key {part.key} belongs to another session")
     db.execute(
         "INSERT INTO outbox (session, target, body, key, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,"
         " is_reworded = state = 'started' AND (is_reworded OR body <> excluded.body),"
         f" attempts = iif({_DUE}, attempts, 0), error = iif({_DUE}, error, ''),"
         " state = iif(state = 'started', 'started', 'pending')"
-        " WHERE state <> 'sent' OR body <> excluded.body",
+        " WHERE session = excluded.session AND (state <> 'sent' OR body <> excluded.body)",
         (session, part.target, part.body, part.key, now, part.expires_at),
     )
+    if db.changes() == 0:
+        row = db.execute("SELECT session FROM outbox WHERE key = ?", (part.key,)).fetchone()
+        if row is not None and row[0] != session:
+            raise BrokenRuleError(f"outbox key {part.key} belongs to another session")
 
 
 def _row(row: tuple[Any, ...]) -> OutboxRow:

@@ -17,6 +17,8 @@ class Presence:
         os.register_at_fork(after_in_child=lambda: _forget(known()))
 
     def enter(self, owner: OwnerId) -> None:
+        if owner in self._held:
+            return
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._file(owner), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

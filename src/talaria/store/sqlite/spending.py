@@ -37,13 +37,13 @@ class Spending:
             today = local_day(self._clock.now())
             amount = decide(_totals(db, session, person, today))
             made.append(_insert_hold(db, session, person, owner, amount))
-            return made[0]
+            return made[-1]
 
         try:
             return await self._database.write(work)
         except asyncio.CancelledError:  # durable, but its number reaches nobody who could release it
             with suppress(StoreUnavailable):
-                await self._database.write(lambda db: _release(db, made[0]))
+                await self._database.write(lambda db: _release(db, made[-1]))
             raise
 
     def _forget_dead(self, db: Connection) -> None:

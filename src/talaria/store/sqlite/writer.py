@@ -1,46 +1,26 @@
 """The writer thread with group commit: all submissions that have gathered share one transaction and one fsync.
 
-Each runs in its own savepoint, so that one refusal does not fail the group; a future is resolved only after
-the COMMIT that carries it has reached the disk.
+If one refuses, all are run again, each in its own savepoint, so that a refusal does not fail the group: work may run
+twice, and has no effect but on the database. A future is resolved only after the COMMIT that carries it has reached the
+disk.
 """
 
-import asyncio
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.faults import explain
+from talaria.store.sqlite.jobs import Job, Jobs, Work, settle
 from talaria.waiting import completed
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
 
 MAX_GROUP = 256
-
-
-@dataclass(slots=True)
-class _Job(Generic[T]):
-    work: Work[T]
-    future: "asyncio.Future[T]"
-    loop: asyncio.AbstractEventLoop
-    is_write: bool = True
-    result: T | None = None
-    error: BaseException | None = None
-
-    def settle(self) -> None:
-        if self.future.cancelled():  # who only looks may stop waiting
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)  # type: ignore[arg-type]  # what `work` returned
 
 
 class Writer:
@@ -49,8 +29,7 @@ class Writer:
         self._connect = connect
         self._connection: Connection | None = None
         self._connections = 0
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
-        self._is_stopped = False
+        self._jobs = Jobs()
         self._thread = threading.Thread(target=self._serve, name=f"writer {path.name}", daemon=True)
 
     def start(self) -> None:
@@ -58,73 +37,54 @@ class Writer:
 
     def stop(self) -> None:
         """Takes no more work; `join` waits for what was submitted."""
-        self._is_stopped = True
-        self._jobs.put(None)
+        self._jobs.close()
 
     def join(self) -> None:
         self._thread.join()
 
     async def submit(self, work: Work[T]) -> T:
         """A cancelled caller still waits for the outcome: a commit is not an await that may be torn."""
-        return await completed(self._put(work))
+        return await completed(self._jobs.put(work, is_write=True))
 
     async def version(self) -> int:
         """Another number when another connection has committed. To the one that writes, its own commits are no news."""
-        return await self._put(self._version, is_write=False)
-
-    def _put(self, work: Work[T], *, is_write: bool = True) -> "asyncio.Future[T]":
-        if self._is_stopped:
-            raise RuntimeError(f"{self._path} is closed")
-        loop = asyncio.get_running_loop()
-        job = _Job(work, loop.create_future(), loop, is_write)
-        self._jobs.put(job)
-        return job.future
+        return await self._jobs.put(self._version, is_write=False)
 
     def _version(self, connection: Connection) -> int:
         return (self._connections << 32) + int(connection.pragma("data_version"))  # each connection counts anew
 
     def _serve(self) -> None:
-        while group := self._collect():
+        while group := self._jobs.gathered(MAX_GROUP):
             self._look([job for job in group if not job.is_write])
             self._commit([job for job in group if job.is_write])
         if self._connection is not None:
             self._connection.close()
 
-    def _collect(self) -> list[_Job[Any]]:
-        """The next job and all that have gathered behind it; empty at the end of work."""
-        job = self._jobs.get()
-        group: list[_Job[Any]] = []
-        while job is not None:
-            group.append(job)
-            if len(group) == MAX_GROUP or self._jobs.empty():
-                return group
-            job = self._jobs.get()
-        if group:
-            self._jobs.put(None)
-        return group
-
-    def _look(self, group: Sequence[_Job[Any]]) -> None:
+    def _look(self, group: Sequence[Job[Any]]) -> None:
         for job in group:
             try:
                 job.result = job.work(self._opened())
             except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitter)
                 job.error = self._explained(fault)
-        _settle(group)
+        settle(group)
 
-    def _commit(self, group: Sequence[_Job[Any]]) -> None:
+    def _commit(self, group: Sequence[Job[Any]]) -> None:
         if not group:
             return
         try:
             connection = self._begin()
-            for job in group:
-                self._run(connection, job)
+            if not _have_run(connection, group):
+                connection.execute("ROLLBACK")
+                connection.execute("BEGIN IMMEDIATE")
+                for job in group:
+                    self._run(connection, job)
             connection.execute("COMMIT")
         except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitters)
             error = self._explained(fault)
             for job in group:
                 job.error = error
             self._roll_back()
-        _settle(group)
+        settle(group)
 
     def _begin(self) -> Connection:
         connection = self._opened()
@@ -151,7 +111,7 @@ class Writer:
             with suppress(apsw.Error):  # whatever happens, this thread lives on
                 connection.close(True)
 
-    def _run(self, connection: Connection, job: _Job[Any]) -> None:
+    def _run(self, connection: Connection, job: Job[Any]) -> None:
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
@@ -166,16 +126,13 @@ class Writer:
         return explain(fault, self._path) or fault
 
 
-def _settle(group: Sequence[_Job[Any]]) -> None:
-    """Wake each waiting loop once for all of its jobs."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
-    for job in group:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle_all, jobs)
-
-
-def _settle_all(jobs: Sequence[_Job[Any]]) -> None:
-    for job in jobs:
-        job.settle()
+def _have_run(connection: Connection, group: Sequence[Job[Any]]) -> bool:
+    """False: one of them refuses, and all of them must be run anew, apart. That is rare: so none has a savepoint yet."""
+    try:
+        for job in group:
+            job.result = job.work(connection)
+    except Exception:
+        if not connection.in_transaction:
+            raise  # SQLite has rolled the whole group back (disk full, I/O error)
+        return False
+    return True

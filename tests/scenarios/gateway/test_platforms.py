@@ -1,0 +1,157 @@
+"""The same conversation on every service: what people see does not depend on where they are."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.scenarios.gateway.house import House
+
+from talaria.testing import ModelServer, Reply, call
+from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
+from talaria.testing.servers.discord_server import DiscordServer
+from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.slack_server import SlackServer
+from talaria.testing.servers.telegram_server import TelegramServer
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How a service names things."""
+
+    serve: Callable[[], Any]
+    owner: str
+    """As the settings name the person `1001`."""
+    send: str
+    """The method that sends a message."""
+    group: str
+    listed: str
+    """As the settings name that group."""
+    mention: Callable[[Any], str]
+    is_keyed: bool = False
+    """A second message with the same key is recognised."""
+
+
+PLACES = {
+    "telegram": Place(TelegramServer, "1001", "sendMessage", "-4002", "-4002", lambda _: "@talaria_bot "),
+    "discord": Place(DiscordServer, "1001", "create_message", "7002", "7002", lambda service: f"<@{service.bot}> ", is_keyed=True),
+    "slack": Place(SlackServer, "U1001", "chat.postMessage", "7", "C7", lambda service: f"{service.mention} "),
+}
+
+
+class Stage(msgspec.Struct):
+    name: str
+    place: Place
+    service: ChatService
+    house: House
+
+    async def texts(self, count: int, **where: str) -> list[str]:
+        async with asyncio.timeout(15):
+            return [one.text for one in await self.service.wait_for(count, **where)]
+
+
+@pytest.fixture(params=list(PLACES))
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    name: str = request.param
+    place = PLACES[name]
+    async with AsyncExitStack() as stack:
+        model = stack.enter_context(ModelServer())
+        telegram = await stack.enter_async_context(TelegramServer())
+        service = telegram if name == "telegram" else await stack.enter_async_context(place.serve())
+        home = tmp_path / "home"
+        home.mkdir()
+        house = House(home, model, telegram)
+        house.config["gateway"]["platforms"].clear()
+        house.platform(name, {**service.settings, "allowed_users": [place.owner], "allowed_chats": [place.listed]})
+        yield Stage(name, place, service, house)
+
+
+async def test_a_conversation(stage: Stage) -> None:
+    stage.house.model.say("Hello.", "Again.")
+    async with stage.house.open():
+        await stage.service.say("hi")
+        assert await stage.texts(1) == ["Hello."]
+        await stage.service.say("and now?")
+        assert await stage.texts(2) == ["Hello.", "Again."]
+    assert len(await _sessions(stage)) == 1
+
+
+async def test_what_is_said_while_we_are_away_is_answered_later(stage: Stage) -> None:
+    stage.house.model.say("Hello.", "Back again.")
+    async with stage.house.open():
+        await stage.service.say("hi")
+        await stage.texts(1)
+    await stage.service.say("are you there?")
+    async with stage.house.open():
+        assert await stage.texts(2) == ["Hello.", "Back again."]
+
+
+async def test_a_slow_answer_grows_and_is_one_message(stage: Stage) -> None:
+    words = " ".join(f"word{number}" for number in range(60))
+    stage.house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
+    async with stage.house.open():
+        await stage.service.say("slowly")
+        await stage.house.until(lambda: [one.text for one in stage.service.seen()] == [words])
+        (only,) = stage.service.seen()
+        assert only.edits >= 1
+
+
+async def test_a_button_answers_a_question(stage: Stage) -> None:
+    stage.house.config["approvals"] = {"ask": ["terminal"]}
+    stage.house.model.say(Reply(calls=(call("terminal", command="echo x > mark"),)), "Finished.")
+    async with stage.house.open():
+        await stage.service.say("do it")
+        await stage.texts(1)
+        (question,) = stage.service.seen()
+        await stage.service.press(question.id, question.buttons[0][1])
+        await stage.house.until(lambda: "Finished." in [one.text for one in stage.service.seen()])
+        assert list(stage.house.home.parent.glob("people/*/mark"))
+        assert not stage.service.seen()[0].buttons
+
+
+async def test_a_refusal_for_now_is_waited_out_and_nothing_is_sent_before(stage: Stage) -> None:
+    stage.service.fault(stage.place.send, Refusal(429, retry_after_s=1.0))
+    stage.house.model.say("Patience.")
+    async with stage.house.open():
+        await stage.service.say("hi")
+        assert await stage.texts(1) == ["Patience."]
+    first, second = [one["at"] for one in stage.service.calls(stage.place.send)]
+    assert second - first >= 1.0
+
+
+async def test_a_lost_answer_is_never_silently_doubled(stage: Stage) -> None:
+    stage.service.fault(stage.place.send, LostAnswer())
+    stage.house.model.say("Only once.")
+    async with stage.house.open():
+        await stage.service.say("hi")
+        await stage.house.until(lambda: len(stage.service.calls(stage.place.send)) == 2)
+        await stage.house.until(lambda: _is_all_sent(stage))
+        texts = [one.text for one in stage.service.seen()]
+    if stage.place.is_keyed:
+        assert texts == ["Only once."]
+    else:
+        assert texts[0] == "Only once."
+        assert texts[1].startswith("(Sent again")
+
+
+async def test_in_a_group_it_answers_who_speaks_to_it(stage: Stage) -> None:
+    stage.house.model.say("Here.")
+    mention = stage.place.mention(stage.service)
+    async with stage.house.open():
+        await stage.service.say("just talking", chat=stage.place.group)
+        await stage.service.say(f"{mention}hello", chat=stage.place.group)
+        assert await stage.texts(1, chat=stage.place.group) == ["Here."]
+    assert len(stage.house.model.requests) == 1
+
+
+async def _is_all_sent(stage: Stage) -> bool:
+    return not await stage.house.store.outbox.targets()
+
+
+async def _sessions(stage: Stage) -> list[object]:
+    from talaria.compose import open_store
+
+    async with open_store(stage.house.home) as store:
+        return list(await store.sessions.list())
