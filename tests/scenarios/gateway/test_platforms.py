@@ -36,7 +36,9 @@ class Place(msgspec.Struct, frozen=True):
 
 PLACES = {
     "telegram": Place(TelegramServer, "1001", "sendMessage", "-4002", "-4002", lambda _: "@talaria_bot "),
-    "discord": Place(DiscordServer, "1001", "create_message", "7002", "7002", lambda service: f"<@{service.bot}> ", is_keyed=True),
+    "discord": Place(
+        DiscordServer, "1001", "create_message", "7002", "7002", lambda service: f"<@{service.bot}> ", is_keyed=True
+    ),
     "slack": Place(SlackServer, "U1001", "chat.postMessage", "7", "C7", lambda service: f"{service.mention} "),
 }
 
