@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from talaria.testing.servers.synapse_door import Door
 from talaria.testing.servers.synapse_person import Person
 
 DOMAIN = "test"
-START_S = 120.0
+START_S = 120
 PASSWORD = "a password on loopback"  # noqa: S105
 _SHARED = "for registration on loopback"
 _SIGNING_KEY = "ed25519 a_test n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg\n"
@@ -64,7 +64,7 @@ class Homeserver:
         ready = str(self._sockets / "ready")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening, (self._folder / "output").open("wb") as out:
             listening.bind(ready)
-            listening.settimeout(START_S)
+            listening.settimeout(1.0)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "synapse.app.homeserver", "-c", "homeserver.yaml"],
                 cwd=self._folder,
@@ -73,8 +73,18 @@ class Homeserver:
                 stdout=out,
                 stderr=out,
             )
-            listening.recv(1024)
+            self._wait_for_word(listening)
         return self
+
+    def _wait_for_word(self, listening: socket.socket) -> None:
+        for _ in range(START_S):
+            with suppress(TimeoutError):
+                listening.recv(1024)
+                return
+            if self._process.poll() is not None:
+                break
+        self.__exit__()
+        raise RuntimeError(f"Synapse does not start: {(self._folder / 'output').read_text()[-2000:]}")
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()

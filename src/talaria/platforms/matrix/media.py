@@ -1,0 +1,124 @@
+"""Files in the server's store: up with a message, down in pieces and within bounds, decrypted on the way."""
+
+import hashlib
+import os
+import re
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import aiofiles
+import aiohttp
+import msgspec
+import nio  # pyright: ignore[reportMissingTypeStubs]
+import unpaddedbase64
+from aiofiles.threadpool.binary import AsyncBufferedReader
+from Crypto.Cipher import AES
+from Crypto.Util import Counter
+
+from talaria.platforms.base import AccessLost, Attachment, File, Rejected
+from talaria.platforms.matrix import failures
+from talaria.platforms.matrix.client import API, Client, read
+from talaria.platforms.matrix.incoming import Media
+
+_PLACE = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)", re.ASCII)
+_PIECE_BYTES = 65_536
+_KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
+
+
+async def uploaded(client: Client, file: File, *, is_encrypted: bool) -> dict[str, Any]:
+    """The part of a message's content that is about the file. Raises `NotTaken`, `Rejected`, `Refused`."""
+    async with AsyncExitStack() as stack:
+        try:
+            opened = await stack.enter_async_context(aiofiles.open(file.path, "rb"))
+        except OSError as fault:
+            raise Rejected(f"{file.name} cannot be read: {fault.strerror}.") from fault
+        size = os.fstat(opened.fileno()).st_size
+        try:
+            where = await _upload(client, opened, file, size, is_encrypted=is_encrypted)
+        except AccessLost as fault:
+            raise Rejected(f"The Matrix server does not take the file {file.name}.") from fault
+    kind = _KINDS.get(file.mime.partition("/")[0], "m.file")
+    return {"msgtype": kind, "filename": file.name, "info": {"mimetype": file.mime, "size": size}, **where}
+
+
+async def _upload(
+    client: Client, opened: AsyncBufferedReader, file: File, size: int, *, is_encrypted: bool
+) -> dict[str, Any]:
+    keys: dict[str, Any] | None = None
+
+    async def sent() -> object:
+        nonlocal keys
+        name = None if is_encrypted else file.name
+        answer, keys = await client.upload(opened, file.mime, name, encrypt=is_encrypted, filesize=size)
+        return answer
+
+    url = (await read(sent(), nio.UploadResponse)).content_uri
+    return {"file": {**keys, "url": url}} if keys else {"url": url}
+
+
+async def fetched(client: Client, attachment: Attachment, to: Path, max_bytes: int) -> None:
+    """Raises `NotTaken`, `Rejected`, `Refused`."""
+    media = msgspec.json.decode(attachment.ref, type=Media)
+    place = _PLACE.fullmatch(media.url)
+    if place is None:
+        raise Rejected(f"{attachment.name} is at no place of a Matrix server.")
+    path = f"{API}/v1/media/download/{place[1]}/{place[2]}"
+    try:
+        async with await client.send("GET", path, headers=client.authorization, timeout=0) as answer:
+            _check(answer, attachment)
+            await _keep(answer, media, attachment, to, max_bytes)
+    except failures.TRANSPORT as fault:
+        _remove(to)
+        raise failures.harmless(failures.silence(fault)) from fault
+    except BaseException:
+        _remove(to)
+        raise
+
+
+def _check(answer: aiohttp.ClientResponse, attachment: Attachment) -> None:
+    if answer.status == 200:
+        return
+    if answer.status in {403, 404}:
+        raise Rejected(f"{attachment.name} is gone from the Matrix server.")
+    raise failures.harmless(failures.refusal(answer.status, "", "", None))
+
+
+async def _keep(answer: aiohttp.ClientResponse, media: Media, attachment: Attachment, to: Path, max_bytes: int) -> None:
+    lock = _Lock(media) if media.key else None
+    size = 0
+    async with aiofiles.open(to, "wb") as file:
+        async for piece in answer.content.iter_chunked(_PIECE_BYTES):
+            size += len(piece)
+            if size > max_bytes:
+                raise Rejected(f"{attachment.name} is larger than {max_bytes} bytes.")
+            await file.write(lock.opened(piece) if lock else piece)
+    if lock and not lock.is_genuine:
+        raise Rejected(f"{attachment.name} was changed on its way.")
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+class _Lock:
+    """Opens a file piece by piece; only after the last is it known whether it is the right one."""
+
+    def __init__(self, media: Media) -> None:
+        try:
+            start, key = unpaddedbase64.decode_base64(media.iv), unpaddedbase64.decode_base64(media.key)
+            self._hash = unpaddedbase64.decode_base64(media.sha256)
+            counter = Counter.new(64, prefix=start[:8], initial_value=int.from_bytes(start[8:], "big"))
+            self._cipher = AES.new(key, AES.MODE_CTR, counter=counter)
+        except ValueError as fault:
+            raise Rejected("The keys of an encrypted file are wrong.") from fault
+        self._seen = hashlib.sha256()
+
+    def opened(self, piece: bytes) -> bytes:
+        self._seen.update(piece)
+        return self._cipher.decrypt(piece)
+
+    @property
+    def is_genuine(self) -> bool:
+        return self._seen.digest() == self._hash

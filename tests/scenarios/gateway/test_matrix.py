@@ -1,0 +1,175 @@
+"""A real homeserver, a real account that talks to the bot, and a gateway that is killed in the middle of a turn."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator, Generator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.scenarios.gateway.house import House
+from tests.scenarios.gateway.test_conversing import user_texts
+
+from talaria.testing import ModelServer, Reply
+from talaria.testing.servers.chat_service import LostAnswer
+from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.synapse import Homeserver, Synapse
+from talaria.testing.servers.synapse_person import Person
+from talaria.testing.servers.telegram_server import TelegramServer
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Generator[Homeserver]:
+    with Homeserver(tmp_path_factory.mktemp("homeserver")) as running:
+        yield running
+
+
+class Scene(msgspec.Struct):
+    house: House
+    server: Synapse
+    person: Person
+
+    def allow(self, *rooms: str) -> None:
+        given = {**self.server.settings, "allowed_users": [self.person.user_id], "allowed_chats": list(rooms)}
+        self.house.platform("matrix", given)
+
+    async def texts(self, count: int, room: str = "") -> list[str]:
+        async with asyncio.timeout(PATIENCE_S):
+            return [one.text for one in await self.server.wait_for(count, chat=room)]
+
+
+@pytest.fixture
+async def scene(homeserver: Homeserver, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with AsyncExitStack() as stack:
+        model = stack.enter_context(ModelServer())
+        telegram = await stack.enter_async_context(TelegramServer())
+        server = await stack.enter_async_context(Synapse(homeserver))
+        home = tmp_path / "home"
+        home.mkdir()
+        house = House(home, model, telegram)
+        house.config["gateway"]["platforms"].clear()
+        found = Scene(house, server, await server.person())
+        found.allow()
+        yield found
+
+
+async def test_a_direct_conversation(scene: Scene) -> None:
+    scene.house.model.say("Hello.", "Again.")
+    async with scene.house.open():
+        await scene.server.say("hi")
+        assert await scene.texts(1) == ["Hello."]
+        await scene.server.say("and now?")
+        assert await scene.texts(2) == ["Hello.", "Again."]
+    assert len(user_texts(scene.house.model)) == 2
+
+
+async def test_in_a_room_it_answers_who_mentions_it(scene: Scene) -> None:
+    room = await scene.server.room("1001", "1002")
+    scene.allow(room)
+    scene.house.model.say("Here.")
+    async with scene.house.open():
+        await scene.person.until_event(room, "m.room.member", membership="join")
+        await scene.server.say("just talking", chat=room)
+        await scene.server.say(f"{scene.server.bot} do it", user="1002", chat=room)
+        await scene.server.say(f"{scene.server.bot} hello", chat=room)
+        assert await scene.texts(1, room) == ["Here."]
+    assert len(scene.house.model.requests) == 1
+
+
+async def test_a_thread_is_a_conversation_of_its_own(scene: Scene) -> None:
+    room = await scene.server.room("1001")
+    scene.allow(room)
+    scene.house.model.say("In the thread.", "In the room.")
+    async with scene.house.open():
+        root = await scene.server.say("a topic", chat=room)
+        await scene.server.say(f"{scene.server.bot} about this?", chat=room, thread=root)
+        await scene.texts(1, room)
+        await scene.server.say(f"{scene.server.bot} and in general?", chat=room)
+        await scene.texts(2, room)
+        first, second = scene.server.seen(chat=room)
+        assert (first.thread, second.thread) == (root, "")
+    assert len(user_texts(scene.house.model)) == 1
+
+
+async def test_a_slow_answer_grows_in_one_message(scene: Scene) -> None:
+    words = " ".join(f"word{number}" for number in range(60))
+    scene.house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
+    async with scene.house.open():
+        await scene.server.say("slowly")
+        await scene.house.until(lambda: [one.text for one in scene.server.seen()] == [words])
+        assert scene.server.seen()[0].edits >= 1
+
+
+async def test_a_file_goes_both_ways(scene: Scene, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("a,b\n1,2\n")
+    scene.house.model.say("A table.")
+    async with scene.house.open():
+        await scene.person.send_file(await scene.person.direct_room(scene.server.bot), table)
+        await scene.texts(1)
+        (kept,) = (tmp_path / "people").glob("matrix-*/attachments/*")
+        assert kept.read_bytes() == table.read_bytes()
+        report = kept.parent.parent / "report.txt"
+        report.write_text("all is well")
+        scene.house.model.say(f"Here.\nMEDIA:{report}")
+        await scene.server.say("the report")
+        await scene.texts(3)
+        assert [one.file for one in scene.server.seen()] == ["", "", "report.txt"]
+
+
+async def spawned(scene: Scene, tmp_path: Path) -> Process:
+    (scene.house.home / "config.yaml").write_text(json.dumps(scene.house.config))
+    environment = {**os.environ, "TALARIA_HOME": str(scene.house.home), "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = (sys.executable, "-m", "talaria.cli.main", "gateway", "run")
+    return await asyncio.create_subprocess_exec(*command, env=environment, stdout=DEVNULL, stderr=DEVNULL)
+
+
+async def test_killed_in_the_middle_of_a_turn_the_answer_arrives_exactly_once(scene: Scene, tmp_path: Path) -> None:
+    scene.house.model.say("Hello.", Reply("never seen", faults=Faults(hang=True)))
+    gateway = await spawned(scene, tmp_path)
+    await scene.server.say("hi")
+    assert await scene.texts(1) == ["Hello."]
+    await scene.server.say("work on this")
+    await asyncio.to_thread(scene.house.model.wait_for_requests, 2, PATIENCE_S)
+    gateway.send_signal(signal.SIGKILL)
+    await gateway.wait()
+    await scene.server.say("and this, meanwhile")
+
+    scene.house.model.say("Worked on.", "And on that.")
+    gateway = await spawned(scene, tmp_path)
+    try:
+        assert await scene.texts(3) == ["Hello.", "Worked on.", "And on that."]
+    finally:
+        gateway.send_signal(signal.SIGTERM)
+        await gateway.wait()
+    assert [one.text for one in scene.server.seen()] == ["Hello.", "Worked on.", "And on that."]
+
+
+async def test_killed_between_the_wire_and_its_record_the_answer_is_still_one(scene: Scene, tmp_path: Path) -> None:
+    """The homeserver has it, and the gateway dies before it knows: the same transaction id is the same message."""
+    scene.house.model.say("Hello.", "Only once.")
+    gateway = await spawned(scene, tmp_path)
+    await scene.server.say("hi")
+    await scene.texts(1)
+    scene.server.fault("send", LostAnswer())
+    await scene.server.say("say it")
+    assert await scene.texts(2) == ["Hello.", "Only once."]
+    gateway.send_signal(signal.SIGKILL)
+    await gateway.wait()
+
+    gateway = await spawned(scene, tmp_path)
+    try:
+        await scene.house.until(lambda: len(scene.server.calls("send")) >= 3)
+        scene.house.model.say("Next.")
+        await scene.server.say("next")
+        assert await scene.texts(3) == ["Hello.", "Only once.", "Next."]
+    finally:
+        gateway.send_signal(signal.SIGTERM)
+        await gateway.wait()
