@@ -366,6 +366,8 @@ async def open_application(
 def reconfigured(app: Application, settings: Settings) -> Application:
     """The same application under other settings. What was started with the old ones (plugins, MCP servers, sandboxes)
     stays as it is until a restart."""
+    if app.extensions is not None:
+        settings = replace(settings, config=app.extensions.with_providers(settings.config, settings.environment))
     choice = choose(settings.config, settings.environment, None)
     planned = app.route if choice is None else _planned(choice, settings).route
     own = app.hands.tools if app.hands else app.toolbox.tools

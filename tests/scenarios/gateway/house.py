@@ -38,6 +38,8 @@ class House:
         self.options: dict[str, Any] = {}
         """Of `open_switchboard`: another clock."""
         self.board: Switchboard | None = None
+        self.silent = ""
+        """A platform that says nothing by itself."""
 
     def platform(self, name: str, settings: Mapping[str, Any]) -> None:
         self.config["gateway"]["platforms"][name] = dict(settings)
@@ -63,7 +65,8 @@ class House:
 
     def _is_connected(self, board: Switchboard) -> bool:
         health = board.gateway.health
-        return len(health) == len(self.config["gateway"]["platforms"]) and all(one.heard_at for one in health)
+        is_there = all(one.heard_at or (one.name == self.silent and one.state == "connected") for one in health)
+        return len(health) == len(self.config["gateway"]["platforms"]) and is_there
 
     @property
     def store(self) -> Store:

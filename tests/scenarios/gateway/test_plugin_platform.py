@@ -1,0 +1,38 @@
+"""A platform that a plugin for Hermes brings, in the gateway like one of ours."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.contracts.plugins.courier_service import CourierService
+from tests.scenarios.gateway.house import House
+
+COURIER = Path(__file__).parents[2] / "plugins" / "courier"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+async def test_its_messages_are_answered_and_a_restart_goes_on(house: House) -> None:
+    shutil.copytree(COURIER, house.home / "plugins" / "courier")
+    house.config["plugins"] = {"enabled": ["courier"]}
+    house.config["gateway"]["platforms"].clear()
+    house.silent = "courier"
+    house.model.say("Hello, Anna.", "Still here.")
+    async with CourierService().running() as service:
+        house.platform("courier", {"url": service.url, "token": service.token, "allowed_users": ["anna"]})
+        async with house.open():
+            await service.post("hi")
+            await house.until(lambda: bool(service.called("send")))
+            await service.post("who are you?", user="mallory")
+            await house.until(lambda: len(service.called("send")) == 2)
+        async with house.open():
+            await service.post("are you there?")
+            await house.until(lambda: len(service.called("send")) >= 3)
+    texts = [one["text"] for one in service.called("send")]
+    assert texts[0] == "Hello, Anna."
+    assert any("pairing approve courier" in text for text in texts)
+    assert "Still here." in texts
+    assert len(house.model.requests) == 2
