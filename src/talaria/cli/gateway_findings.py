@@ -9,7 +9,11 @@ from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.service import Door
 from talaria.gateway.status import read_status
 from talaria.model.clock import SystemClock
+from talaria.platforms.loading import manifests
 from talaria.switchboard import wanted
+
+
+OF_A_PLUGIN = "not one of ours: if a plugin brings it, `talaria gateway status` says how it is"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -17,7 +21,10 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if not found.doors and not found.problems:
         return
     yield _process(settings)
-    yield from (Finding(f"platform {name}", "fail", problem) for name, problem in found.problems.items())
+    may_be_theirs = settings.config.wants_plugins
+    for name, problem in found.problems.items():
+        is_unknown = may_be_theirs and name not in manifests()
+        yield Finding(f"platform {name}", "warn" if is_unknown else "fail", OF_A_PLUGIN if is_unknown else problem)
     yield from (_platform(door, settings) for door in found.doors)
 
 

@@ -100,8 +100,11 @@ def platform_rows(settings: Settings, status: Status | None) -> Iterator[Platfor
         state = "broken" if problem else connected.get(name, "configured") if name in doors else "not set up"
         install = install_hint(manifest) if missing_modules(manifest) else ""
         yield PlatformRow(name, manifest.label, state, tuple(manifest.environment), problem, install, manifest.how_to)
-    strangers = found.problems.keys() - manifests().keys()
-    yield from (PlatformRow(name, name, "broken", (), found.problems[name]) for name in sorted(strangers))
+    for name in sorted(found.problems.keys() - manifests().keys()):
+        if settings.config.wants_plugins:
+            yield PlatformRow(name, "of a plugin", connected.get(name, "configured"), (), "")
+        else:
+            yield PlatformRow(name, name, "broken", (), found.problems[name])
 
 
 def platform_lines(row: PlatformRow) -> Iterator[str]:
