@@ -1,8 +1,8 @@
 """People who wrote to the agent are let in by their code, and sent away again."""
 
 import json
+import re
 import subprocess
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -68,7 +68,6 @@ async def test_too_many_wrong_codes_close_the_door_for_a_while(talaria: Talaria,
     for _ in range(MAX_FAILURES):
         await pairing.approve("telegram", WRONG)
     refused = talaria("pairing", "approve", "telegram", code)
-    hour = time.strftime("%H", time.localtime(time.time() + 3600))
     assert refused.returncode == 2
-    assert f"Too many wrong codes: none is looked at before {hour}:" in refused.stderr
+    assert re.search(r"Too many wrong codes: none is looked at before \d\d:\d\d:\d\d\.", refused.stderr)
     assert await store.access.members() == []

@@ -1,7 +1,7 @@
 """The port for code beside the loop: it hears what happens, and may add to it or object. It never ends a turn."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -13,6 +13,9 @@ from talaria.tools.base import Tool
 
 Tell = Callable[[str], None]
 """Reaches the person, while the turn runs."""
+
+Leaving = Literal["new", "end", "session_expired"]
+"""Why a conversation is left: for another, because its surface is closed, because its time is over."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -65,7 +68,9 @@ class Hooks(Protocol):
         """Before the first turn of a live session."""
         ...
 
-    async def session_left(self, facts: Facts, messages: Sequence[Message], successor: SessionId | None) -> None: ...
+    async def session_left(
+        self, facts: Facts, messages: Sequence[Message], successor: SessionId | None, reason: Leaving
+    ) -> None: ...
 
     async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:
         """What the model shall read besides the message. An empty history: a new conversation."""
@@ -104,7 +109,9 @@ class NoHooks:
     async def equip(self, facts: Facts) -> Equipment:  # noqa: ARG002
         return Equipment()
 
-    async def session_left(self, facts: Facts, messages: Sequence[Message], successor: SessionId | None) -> None: ...
+    async def session_left(
+        self, facts: Facts, messages: Sequence[Message], successor: SessionId | None, reason: Leaving
+    ) -> None: ...
 
     async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:  # noqa: ARG002
         return ()

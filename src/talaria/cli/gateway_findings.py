@@ -12,7 +12,6 @@ from talaria.model.clock import SystemClock
 from talaria.platforms.loading import manifests
 from talaria.switchboard import wanted
 
-
 OF_A_PLUGIN = "not one of ours: if a plugin brings it, `talaria gateway status` says how it is"
 
 

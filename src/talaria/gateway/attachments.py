@@ -1,15 +1,20 @@
-"""What came with messages: fetched when they are answered, shown to the model where it can see it, else named."""
+"""What came with messages: fetched when they are answered, shown to the model where it can see it, else named.
+
+The agent works where they are kept and may put links there: each is loaded elsewhere, and no link is followed.
+"""
 
 import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from talaria.gateway.envelope import Received
 from talaria.gateway.links import Links
 from talaria.model.messages import Context, Text, User, UserPart
 from talaria.model.pictures import Unfit, fit
 from talaria.platforms.base import Attachment, PlatformFailure
+from talaria.tools import places
 from talaria.waiting import in_thread
 
 MAX_BYTES = 20 * 2**20
@@ -28,12 +33,13 @@ class Attachments:
 
     async def message(self, said: Sequence[Received], cwd: Path) -> User:
         """What was said together, as one message for the model."""
+        cwd = await in_thread(cwd.resolve)
         parts: list[UserPart] = []
         room = MAX_FILES
         for one in said:
             parts += _quotation(one)
-            for attachment in one.arrival.attachments[:room]:
-                parts += await self._part(attachment, one, cwd)
+            for number, attachment in enumerate(one.arrival.attachments[:room]):
+                parts += await self._part(attachment, one, cwd / FOLDER / _file_name(attachment, one, number))
             left_out = len(one.arrival.attachments) - room
             if left_out > 0:
                 parts.append(Context(f"[{left_out} more attached files were left out: at most {MAX_FILES} are taken.]"))
@@ -41,30 +47,39 @@ class Attachments:
         text = "\n".join(one.arrival.text for one in said if one.arrival.text)
         return User((*parts, Text(_named(said[0], text))))
 
-    async def _part(self, attachment: Attachment, received: Received, cwd: Path) -> Sequence[UserPart]:
-        what = f"{attachment.kind} {attachment.name}".strip()
+    async def _part(self, attachment: Attachment, received: Received, target: Path) -> Sequence[UserPart]:
+        what = " ".join(f"{attachment.kind} {attachment.name}".split())
         if (attachment.size_bytes or 0) > MAX_BYTES:
             return (Context(f"[Attached {what} is larger than {MAX_BYTES >> 20} MB and was not fetched.]"),)
-        folder = cwd / FOLDER
-        name = _UNSAFE.sub("_", f"{received.arrival.message_id}-{attachment.name or attachment.kind}")[-120:]
-        target = folder / name.lstrip(".")
         try:
-            await in_thread(lambda: folder.mkdir(mode=0o700, parents=True, exist_ok=True))
-            platform = await self._links.wait(received.arrival.where.platform)
-            await platform.fetch(attachment, target, MAX_BYTES)
+            content = await self._fetched(attachment, received)
+            await in_thread(lambda: places.write(target, content, places.read(target, 0), mode=0o600))
         except (PlatformFailure, OSError) as fault:
             log.warning("attachment of %s not fetched: %s", received.key, fault)
             return (Context(f"[Attached {what} could not be fetched: {fault}]"),)
-        return await in_thread(lambda: _shown(attachment, target))
+        return await in_thread(lambda: _shown(attachment, target, content))
+
+    async def _fetched(self, attachment: Attachment, received: Received) -> bytes:
+        platform = await self._links.wait(received.arrival.where.platform)
+        with TemporaryDirectory(prefix="talaria-") as folder:
+            file = Path(folder) / "file"
+            await platform.fetch(attachment, file, MAX_BYTES)
+            return await in_thread(file.read_bytes)
 
 
-def _shown(attachment: Attachment, file: Path) -> Sequence[UserPart]:
-    size = file.stat().st_size
-    named = Context(f"[Attached {attachment.kind}: {file} ({size:,} bytes{_mime(attachment)})]")
+def _file_name(attachment: Attachment, received: Received, number: int) -> str:
+    """No two are called the same, and no disk finds it too long."""
+    id, name = (_UNSAFE.sub("_", text) for text in (received.arrival.message_id, attachment.name or attachment.kind))
+    which = f"{number + 1}-" if number else ""
+    return f"{id.lstrip('.')[:56]}-{which}{name[-48:]}"
+
+
+def _shown(attachment: Attachment, file: Path, content: bytes) -> Sequence[UserPart]:
+    named = Context(f"[Attached {attachment.kind}: {file} ({len(content):,} bytes{_mime(attachment)})]")
     if attachment.kind != "image":
         return (named,)
     try:
-        image, _ = fit(file.read_bytes())
+        image, _ = fit(content)
     except Unfit:
         return (named,)
     return (named, image)
@@ -79,7 +94,8 @@ def _quotation(received: Received) -> Sequence[UserPart]:
     if quoted is None or not quoted.text:
         return ()
     whose = "your message" if quoted.is_ours else "a message"
-    return (Context(f"[In reply to {whose}: {quoted.text[:1000]}]"),)
+    text = quoted.text[:1000].replace("\n", "\n> ")  # no line of it passes for the person's own
+    return (Context(f"[In reply to {whose}: {text}]"),)
 
 
 def _named(received: Received, text: str) -> str:

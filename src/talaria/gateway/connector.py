@@ -158,5 +158,8 @@ class Connector:
         try:
             async with asyncio.timeout(OPEN_S):
                 await platform.offer_commands(self._menu(MENU))
-        except (PlatformFailure, TimeoutError) as fault:
+        except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)
             log.warning("%s: no menu of commands: %s", platform.name, fault)
+        except TimeoutError:
+            log.warning("%s: no menu of commands: it took too long", platform.name)

@@ -1,9 +1,12 @@
 """What can be done about a chat while its turn runs."""
 
+import asyncio
+
 from talaria.gateway.chat import PlatformChat
 from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Received, read_received
 from talaria.gateway.person import Questions
+from talaria.model.errors import BadInput
 from talaria.model.ids import SessionId
 from talaria.runtime.pool import Pool
 from talaria.store.chats import BusyMode
@@ -33,8 +36,9 @@ class Control:
         live = self._pool.find(row.session)
         if live is None or live.setup.conversation != received.key:
             return False
+        is_theirs = live.setup.person == received.principal.person
         match await self._mode(received.key):
-            case "steer" if not arrival.attachments:
+            case "steer" if is_theirs and not arrival.attachments:
                 live.steer(arrival.text, row.id)
             case "interrupt":
                 live.interrupt()
@@ -51,18 +55,29 @@ class Control:
         live = self._pool.find(session)
         if live is not None:
             live.forget_steering()
-        for row in await self._store.inbox.pending(session):
-            is_waiting = row.state == "new" and read_received(row.body).key == chat.received.key
-            if is_waiting and (its := await self._store.inbox.take(row.id)) is not None:
-                await self._store.inbox.finish(its, (row.id,))
-                dropped += 1
+        while count := await self._dropped(session, chat.received.key):
+            dropped += count
         has_stopped = live is not None and live.interrupt()
         waited = f" {dropped} waiting message(s) dropped." if dropped else ""
         return f"{'Stopped.' if has_stopped else 'Nothing runs here.'}{waited}"
 
+    async def _dropped(self, session: SessionId, key: str) -> int:
+        """How many of the messages that wait there; all at once, for whoever says stop does not want to wait."""
+        rows = await self._store.inbox.pending(session)
+        waiting = [row.id for row in rows if row.state == "new" and read_received(row.body).key == key]
+        belong = await asyncio.gather(*(self._store.inbox.take(id) for id in waiting))
+        for its in {one for one in belong if one is not None}:
+            await self._store.inbox.finish(its, [id for id, one in zip(waiting, belong, strict=True) if one == its])
+        return len(waiting) - belong.count(None)
+
     async def steer(self, chat: PlatformChat, text: str) -> bool:
+        """Not somebody else's turn: it sees and may do what is theirs."""
         live = self._pool.find(chat.session)
-        return live is not None and live.steer(text)
+        if live is None or live.turn is None:
+            return False
+        if live.setup.person != chat.received.principal.person:
+            raise BadInput("The turn that runs is somebody else's; a message waits for one of your own.")
+        return live.steer(text)
 
     async def decide(self, chat: PlatformChat, answer: Answer) -> bool:
         return self._questions.decide(answer, chat.received.arrival.where, chat.received.principal)

@@ -4,12 +4,14 @@ before the wire is touched; what became of a send that was cut off is unknown, a
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 
 from talaria.gateway.counts import Counts
 from talaria.gateway.envelope import Parcel, read_parcel, written
 from talaria.gateway.links import Links
+from talaria.gateway.uploads import copied
 from talaria.model.clock import Clock
 from talaria.model.errors import StoreUnavailable
 from talaria.model.ids import SessionId
@@ -32,6 +34,8 @@ FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 STORE_WAIT_S = 5.0
 AT_ONCE = 20
+MOST_TRIES = 6
+"""Of what may have arrived each time."""
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +111,8 @@ class Line:
     async def _send_due(self) -> None:
         while rows := await self._outbox.due(str(self._where), AT_ONCE):
             parcels = [(row, read_parcel(row.body)) for row in rows]
-            ready = [(row, parcel) for row, parcel in parcels if not parcel.is_draft]
+            now = self._clock.now()
+            ready = [(row, parcel) for row, parcel in parcels if not parcel.is_draft or row.expires_at <= now]
             if not ready:
                 return
             for row, parcel in ready:
@@ -119,25 +124,42 @@ class Line:
 
     async def _delivered(self, row: OutboxRow, parcel: Parcel) -> bool:
         """False: look again what is due; perhaps after a while, which has passed by now."""
-        if row.expires_at <= self._clock.now():
+        platform = await self._ready(row.expires_at)
+        if platform is None:
             await self._outbox.expire(row.id)
-            await self._undelivered(row, "It could not be delivered in time.")
+            if not parcel.is_draft:
+                await self._undelivered(row, "It could not be delivered in time.")
             return True
-        platform = await self._ready()
         is_unknown = row.state == "started" and row.sent_id is None
         if is_unknown and not await self._may_be_sent_again(row, parcel, platform):
             return True
         started = await self._outbox.start(row.id)
         if started is None:
             return True
-        return await self._attempt(started, read_parcel(started.body), platform, is_again=is_unknown)
+        parcel = read_parcel(started.body)
+        if not self._is_open(platform):
+            if parcel.is_marked or not is_unknown:
+                await self._outbox.defer(row.id, row.error)
+            return False
+        return await self._attempt(started, parcel, platform, is_again=is_unknown)
 
-    async def _ready(self) -> Platform:
-        while True:
-            platform = await self._links.wait(self._where.platform)
-            if (quiet_s := self._links.quiet_s(self._where.platform)) <= 0:
+    async def _ready(self, expires_at: float) -> Platform | None:
+        """The platform, once something may be sent there; None: that time has come first."""
+        name = self._where.platform
+        while (left_s := expires_at - self._clock.now()) > 0:
+            if (platform := self._links.find(name)) is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await self._links.wait(name)
+            elif (quiet_s := self._links.quiet_s(name)) > 0:
+                await self._clock.sleep(min(quiet_s, left_s))
+            else:
                 return platform
-            await self._clock.sleep(quiet_s)
+        return None
+
+    def _is_open(self, platform: Platform) -> bool:
+        """It still is, and has not asked another chat for a rest meanwhile."""
+        return self._links.find(platform.name) is platform and self._links.quiet_s(platform.name) <= 0
 
     async def _may_be_sent_again(self, row: OutboxRow, parcel: Parcel, platform: Platform) -> bool:
         """What may be there already: as it was where the platform would notice, elsewhere once more and marked.
@@ -157,41 +179,50 @@ class Line:
 
     async def _attempt(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> bool:
         try:
-            sent = await self._wire(row, parcel, platform, is_again=is_again)
-        except NotTaken as fault:
-            await self._outbox.defer(row.id, str(fault))
-            await self._rest(row, fault)
-            return False
-        except Unsure as fault:
-            log.info("line %s: %s", self._where, fault)
-            await self._rest(row, fault)
-            return False
-        except Refused as fault:
-            await self._outbox.defer(row.id, str(fault))
-            await self._rest(row, fault)
-            return False
-        except Moved as fault:
-            await self._outbox.defer(row.id, str(fault))
-            await self._moved(self._where, fault.to)
-            return False
-        except Rejected as fault:
-            await self._rejected(row, parcel, str(fault))
-            return True
-        except AccessLost as fault:
-            await self._outbox.fail(row.id, str(fault))
-            await self._undelivered(row, str(fault))
-            return True
+            with self._links.call(platform):
+                sent = await self._wire(row, parcel, platform, is_again=is_again)
+        except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)  # first of all: other chats are about to send
+            return await self._failed(row, parcel, fault)
         await self._outbox.sent(row.id, sent)
         self._counts.delivered("sent")
         return True
+
+    async def _failed(self, row: OutboxRow, parcel: Parcel, fault: PlatformFailure) -> bool:
+        """As `_delivered`."""
+        match fault:
+            case NotTaken() | Refused():
+                await self._outbox.defer(row.id, str(fault))
+                await self._rest(row, fault)
+            case Unsure():
+                log.info("line %s: %s", self._where, fault)
+                if parcel.is_marked and row.attempts < MOST_TRIES:
+                    await self._outbox.defer(row.id, str(fault))
+                await self._rest(row, fault)
+            case Moved():
+                await self._outbox.defer(row.id, str(fault))
+                if row.attempts > 1:  # two chats may each say that they are the other now
+                    await self._rest(row, fault)
+                await self._moved(self._where, fault.to)
+            case Rejected():
+                await self._rejected(row, parcel, str(fault))
+                return True
+            case AccessLost():
+                await self._outbox.fail(row.id, str(fault))
+                await self._undelivered(row, str(fault))
+                return True
+            case _:
+                raise fault
+        return False
 
     async def _wire(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> SentId:
         message = parcel.outbound(self._where, row.key)
         if row.sent_id is None and parcel.is_empty:
             return SentId("")
         if row.sent_id is None:
-            sent = await platform.send(message)
-            if is_again and not parcel.is_marked and not parcel.file:
+            async with copied(message, platform.capabilities.max_upload_bytes) as safe:
+                sent = await platform.send(safe)
+            if is_again and platform.capabilities.can_edit and not parcel.is_marked and not parcel.file:
                 await self._reword(sent, message, platform)
             return sent
         sent = SentId(row.sent_id)
@@ -212,21 +243,22 @@ class Line:
 
     async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> None:
         """What cannot be edited is sent anew: the draft may be gone, the answer must not be."""
-        is_edit = row.sent_id is not None
-        if is_edit and not parcel.is_empty:
+        if row.sent_id is None:
+            await self._outbox.fail(row.id, why)
+            await self._undelivered(row, why)
+            return
+        log.info("line %s: what was sent stays as it is: %s", self._where, why)
+        if not parcel.is_empty:
             anew = Outgoing(row.target, row.body, f"{row.key}:anew", row.expires_at)
             await self._outbox.add(row.session, [anew])
             self.wake()
-        await self._outbox.fail(row.id, why)
-        if not is_edit:
-            await self._undelivered(row, why)
+        await self._outbox.sent(row.id, row.sent_id)
 
     async def _rest(self, row: OutboxRow, fault: PlatformFailure) -> None:
         self._counts.delivered("unsure" if isinstance(fault, Unsure) else "deferred")
-        retry_after_s: float | None = getattr(fault, "retry_after_s", None)
-        if retry_after_s is not None:
-            self._links.quieten(self._where.platform, retry_after_s)
-        await self._clock.sleep(retry_after_s or min(FIRST_WAIT_S * 2 ** max(0, row.attempts - 1), LONGEST_WAIT_S))
+        asked_s: float | None = getattr(fault, "retry_after_s", None)
+        wait_s = asked_s or min(FIRST_WAIT_S * 2 ** max(0, row.attempts - 1), LONGEST_WAIT_S)
+        await self._clock.sleep(min(wait_s, max(0.0, row.expires_at - self._clock.now())))
 
     async def _show(self, draft: Draft) -> None:
         """Whatever goes wrong here, the answer itself comes later."""
@@ -240,10 +272,8 @@ class Line:
             elif self._shown.text != draft.text:
                 await platform.edit(self._shown.sent, parcel.outbound(self._where, draft.key))
                 self._shown = msgspec.structs.replace(self._shown, text=draft.text)
-        except NotTaken as fault:
-            if fault.retry_after_s is not None:
-                self._links.quieten(self._where.platform, fault.retry_after_s)
         except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)
             log.debug("line %s: no draft: %s", self._where, fault)
 
     async def _show_first(self, draft: Draft, parcel: Parcel, platform: Platform) -> None:
@@ -254,12 +284,16 @@ class Line:
             if row is not None and row.state == "sent" and row.sent_id:
                 self._shown = _Shown(draft.key, SentId(row.sent_id), "")
             return
-        try:
-            sent = await platform.send(parcel.outbound(self._where, draft.key))
-        except Unsure:
+        if not self._is_open(platform):
+            await self._outbox.defer(row.id, row.error)
             return
+        try:
+            with self._links.call(platform):
+                sent = await platform.send(parcel.outbound(self._where, draft.key))
         except PlatformFailure as fault:
-            await self._outbox.defer(row.id, str(fault))
+            self._links.heed(platform.name, fault)
+            if not isinstance(fault, Unsure):
+                await self._outbox.defer(row.id, str(fault))
             raise
         await self._outbox.sent(row.id, sent)
         self._shown = _Shown(draft.key, sent, draft.text)

@@ -101,7 +101,7 @@ class HandoffWatcher:
         principal = Principal(platform.name, home.chat if kind == "dm" else SYSTEM.id, SYSTEM.name, is_admin=True)
         sender = Sender(principal.user, principal.name)
         key = session_key(where, kind, principal.user if kind == "dm" else "", self._desk.key_rules)
-        return Received(Arrival(f"handoff-{row.id}", where, kind, sender), principal, key)
+        return Received(Arrival("", where, kind, sender), principal, key)  # there is no message to reply to
 
     async def _thread_of(self, session: SessionId, home: Address) -> Address | None:
         """That was made for it before a crash."""

@@ -10,22 +10,23 @@ from talaria.gateway.control import Control
 from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Parcel, Principal, Received, read_parcel, written
 from talaria.gateway.keys import session_key
+from talaria.gateway.links import Links
 from talaria.gateway.mailroom import Mailroom
 from talaria.gateway.pairing import LIVES_S as CODE_LIVES_S
 from talaria.gateway.pairing import Pairing
-from talaria.gateway.person import CLOSED, Questions, pressed
+from talaria.gateway.person import CLOSED, MOST_PARTS, Questions, pressed
 from talaria.model.errors import StoreUnavailable, TalariaError
 from talaria.model.ids import SessionId, new_session_id
-from talaria.platforms.base import Arrival, Batch, Platform, PlatformFailure, Press
+from talaria.platforms.base import Arrival, Batch, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.placement import Placement
 from talaria.store.mail import Cursor, Inbound, Outgoing
 
 STORE_WAIT_S = 2.0
 NO_OFFERS_S = 30.0
 """After too many strangers at once."""
+ANSWER_S = 10.0
 BESIDE = SessionId("gateway")
 """Whose replies are in no conversation."""
-MAX_QUESTION_PARTS = 8
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Ingress:
     def __init__(
         self,
         desk: Desk,
+        links: Links,
         gatekeeper: Gatekeeper,
         mailroom: Mailroom,
         placement: Placement,
@@ -46,6 +48,7 @@ class Ingress:
     ) -> None:
         """`deliver` sees to what is due to an address; `spawn` runs what must not hold up the stream."""
         self._desk = desk
+        self._links = links
         self._store = desk.host.store
         self._clock = desk.host.clock
         self._gatekeeper = gatekeeper
@@ -135,9 +138,9 @@ class Ingress:
 
     async def _pressed(self, platform: Platform, press: Press, principal: Principal) -> None:
         found = pressed(press.data)
-        is_answered = found is not None and self._questions.answer(found.question, found.choice, principal)
+        is_answered = found is not None and self._questions.answer(found.question, found.choice, press.where, principal)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(ANSWER_S):
                 await platform.answer(press, "" if is_answered else CLOSED)
         except (PlatformFailure, TimeoutError) as fault:
             log.debug("press not answered: %s", fault)
@@ -146,7 +149,7 @@ class Ingress:
 
     async def _close_question(self, question: str) -> None:
         """Its buttons are dead: a restart, or time, was quicker. The message says so."""
-        for number in reversed(range(MAX_QUESTION_PARTS)):
+        for number in reversed(range(MOST_PARTS)):
             row = await self._store.outbox.find(f"question:{question}:{number}")
             if row is None or not (parcel := read_parcel(row.body)).buttons:
                 continue
@@ -158,7 +161,8 @@ class Ingress:
     async def _offer(self, arrival: Arrival) -> None:
         """A stranger is told a code, and nothing else."""
         platform, now = arrival.where.platform, self._clock.monotonic()
-        if not self._desk.settings.pairing or now < self._no_offers_until.get(platform, 0.0):
+        is_resting = now < self._no_offers_until.get(platform, 0.0) or self._links.quiet_s(platform) > 0
+        if not self._desk.settings.pairing or is_resting:
             return
         try:
             code = await self._pairing.offer(platform, arrival.sender)
@@ -172,8 +176,18 @@ class Ingress:
             f"I do not know you. If this agent is yours, run this where it is installed:\n\n"
             f"`talaria pairing approve {platform} {code}`\n\nThe code holds for {CODE_LIVES_S / 60:.0f} minutes."
         )
-        target = str(arrival.where)
-        key = f"pairing:{target}:{arrival.message_id}"
-        row = Outgoing(target, written(Parcel(text)), key, self._clock.now() + CODE_LIVES_S)
-        await self._store.outbox.add(BESIDE, [row])
-        self._deliver(target)
+        self._spawn(self._whisper(Outbound(arrival.where, text, f"pairing:{arrival.where}:{arrival.message_id}")))
+
+    async def _whisper(self, message: Outbound) -> None:
+        """Said once, and kept nowhere: a code is not on the disk."""
+        platform = self._links.find(message.where.platform)
+        if platform is None:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await platform.send(message)
+        except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)
+            log.info("%s did not take a pairing code: %s", platform.name, fault)
+        except TimeoutError:
+            log.info("%s did not take a pairing code in time", platform.name)

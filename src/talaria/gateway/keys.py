@@ -30,6 +30,11 @@ def session_key(where: Address, kind: ChatKind, person: str, rules: KeyRules) ->
     return _joined(rules.profile, where.platform, named, where.chat, where.thread, person if is_per_person else "")
 
 
+def is_everybodys(key: str, where: Address, kind: ChatKind, rules: KeyRules) -> bool:
+    """Of a conversation that all people there have together."""
+    return kind == "group" and key == session_key(where, kind, "", rules)
+
+
 def _joined(*parts: str) -> str:
     """A colon inside of a part must not make it two: no chat may pass for another."""
     return ":".join(["agent", *(quote(part, safe="!#@$+=,/ -") for part in parts if part)])

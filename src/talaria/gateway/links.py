@@ -1,10 +1,15 @@
 """The platforms that are connected at this moment, and those that want to be left alone for a while."""
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 
 from talaria.model.clock import Clock
-from talaria.platforms.base import Platform
+from talaria.model.errors import Transient
+from talaria.platforms.base import Platform, PlatformFailure
+
+LEAVE_S = 5.0
 
 
 class Links:
@@ -13,6 +18,9 @@ class Links:
         self._connected: dict[str, Platform] = {}
         self._changed = asyncio.Condition()
         self._quiet_until: dict[str, float] = {}
+        self._calls: Counter[int] = Counter()
+        """What is under way, by the identity of the platform."""
+        self._is_unused = asyncio.Event()
 
     @property
     def names(self) -> Sequence[str]:
@@ -33,9 +41,32 @@ class Links:
             self._changed.notify_all()
 
     async def gone(self, platform: Platform) -> None:
+        """Nobody finds it any more, and what is under way has ended, unless that takes too long: it may be closed."""
         async with self._changed:
             if self._connected.get(platform.name) is platform:
                 del self._connected[platform.name]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                while id(platform) in self._calls:
+                    self._is_unused.clear()
+                    await self._is_unused.wait()
+
+    @contextmanager
+    def call(self, platform: Platform) -> Generator[None]:
+        """Something is under way: what is cut now may have arrived, and nobody would know."""
+        self._calls[id(platform)] += 1
+        try:
+            yield
+        finally:
+            self._calls[id(platform)] -= 1
+            if not self._calls[id(platform)]:
+                del self._calls[id(platform)]
+                self._is_unused.set()
+
+    def heed(self, name: str, fault: PlatformFailure) -> None:
+        """It may say for how long the platform wants to be left alone."""
+        if isinstance(fault, Transient) and fault.retry_after_s is not None:
+            self.quieten(name, fault.retry_after_s)
 
     def quieten(self, name: str, seconds: float) -> None:
         """The platform wants nothing to be sent before that time has passed."""

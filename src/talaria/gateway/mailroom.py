@@ -14,12 +14,14 @@ from talaria.gateway.chat import PlatformChat
 from talaria.gateway.commands import is_command
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
-from talaria.gateway.envelope import Principal, Received, read_received
+from talaria.gateway.envelope import Received, read_received
+from talaria.gateway.keys import is_everybodys
 from talaria.gateway.links import Links
 from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.presenter import Presenter, Showing
 from talaria.gateway.replies import Replies
 from talaria.gateway.resetting import Resetting
+from talaria.gateway.uploads import shared
 from talaria.model.entries import TurnOutcome
 from talaria.model.errors import SessionBusy, StoreUnavailable, TalariaError
 from talaria.model.ids import InboxId, SessionId
@@ -240,7 +242,7 @@ class Mailroom:
         return bound.session if bound else session
 
     async def _finish(self, session: SessionId, ids: tuple[InboxId, ...], replies: Replies, text: str) -> None:
-        rows = replies.parts(f"mail:{ids[0]}", text) if text else ()
+        rows = replies.parts(f"mail:{session}:{ids[0]}", text) if text else ()
         await self._store.inbox.finish(session, ids, rows)
         if rows:
             self._delivery.wake(str(replies.where))
@@ -262,7 +264,7 @@ class Mailroom:
             platform.capabilities if platform else USUAL,
             self._clock,
             _reply_to(received),
-            lambda path: _is_inside(path, self._folder(received)),
+            lambda path: shared(path, self._folder(received), self._desk.host.home),
         )
 
     async def _replies_once_connected(self, received: Received) -> Replies:
@@ -322,24 +324,19 @@ class Mailroom:
         settings = self._desk.settings
         if settings.cwd is not None:
             return Path(settings.cwd).expanduser()
-        return Path(settings.workspace).expanduser() / _folder_name(received.principal)
+        where = received.arrival.where
+        is_shared = is_everybodys(received.key, where, received.arrival.kind, self._desk.key_rules)
+        whose = f"group-{where.chat}-{where.thread}" if is_shared else received.principal.user
+        return Path(settings.workspace).expanduser() / _folder_name(where.platform, whose)
 
 
-def _folder_name(principal: Principal) -> str:
-    """No two people share one, whatever signs their ids have."""
-    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in principal.user)[:60]
-    told_apart = "" if safe == principal.user else f"-{hashlib.sha256(principal.user.encode()).hexdigest()[:8]}"
-    return f"{principal.platform}-{safe}{told_apart}"
+def _folder_name(platform: str, whose: str) -> str:
+    """No two people share one, whatever signs their ids have; what is said together has one of its own."""
+    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in whose)[:60]
+    told_apart = "" if safe == whose else f"-{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
+    return f"{platform}-{safe}{told_apart}"
 
 
 def _reply_to(received: Received) -> str:
     """In a group it is told which message is answered."""
     return received.arrival.message_id if received.arrival.kind == "group" else ""
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    try:
-        real = path.resolve(strict=True)
-    except OSError:
-        return False
-    return real.is_file() and real.is_relative_to(folder.resolve())

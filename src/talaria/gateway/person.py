@@ -1,6 +1,8 @@
 """The person behind a chat: questions go there with buttons, and wait for a press, a command or words."""
 
 import asyncio
+import logging
+import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -24,8 +26,19 @@ _TOLD: dict[str, str] = {
     "no": "Denied.",
 }
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
-OPEN_FENCE = "```"
 CLOSED = "This question is no longer open."
+MOST_PARTS = 8
+"""What takes more messages than that nobody reads, so nobody is asked."""
+
+_FENCE = "```"
+_FENCES = re.compile(r"`{3,}")
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Signs that count as letters, and that nobody sees."""
+_MARKUP = re.compile(r"([\\`*_\[\]<>#~|!&])")
+
+log = logging.getLogger(__name__)
 
 
 class Pressed(msgspec.Struct, frozen=True):
@@ -60,12 +73,12 @@ class Questions:
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
 
-    def answer(self, question: str, choice: str, principal: Principal) -> bool:
-        """By a button. False: it is no longer open, or not theirs to answer."""
+    def answer(self, question: str, choice: str, where: Address, principal: Principal) -> bool:
+        """By a button. False: it is no longer open, was asked elsewhere, or is not theirs to answer."""
         found = self._open.get(question)
         if found is None or found.principal.person != principal.person or choice not in found.answers:
             return False
-        return self._settle(found, found.answers[choice])
+        return found.where.chat == where.chat and self._settle(found, found.answers[choice])
 
     def decide(self, answer: Answer, where: Address, principal: Principal) -> bool:
         """By a command: the oldest question of theirs there, as long as it offers at most. False: there is none."""
@@ -79,8 +92,8 @@ class Questions:
         """By a message. False: no question of theirs waits for words."""
         for found in self._of(where, principal):
             if found.takes_words:
-                chosen = found.answers.get(str(int(text) - 1)) if text.isascii() and text.isdecimal() else None
-                return self._settle(found, chosen or text)
+                numbered = {str(at + 1): choice for at, choice in enumerate(found.answers.values())}
+                return self._settle(found, numbered.get(text.strip(), text))
         return False
 
     def is_open(self, question: str) -> bool:
@@ -134,7 +147,7 @@ class ChatPerson:
 
     async def allow(self, question: Question) -> Answer:
         offered = _ORDER[: _ORDER.index(question.longest) + 1]
-        reason = f"\n(Asked because {question.reason}.)" if question.reason else ""
+        reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
         ways = " or ".join(f"/approve {answer}" for answer in offered if answer != "no")
         text = f"May this run?\n{fenced(question.text)}{reason}\nAnswer with {ways}, or /deny."
         buttons = tuple(
@@ -161,6 +174,9 @@ class ChatPerson:
         """In the end the message says what became of it, and its buttons are gone."""
         replies = await self._replies()
         rows = replies.parts(f"question:{asked.id}", text)
+        if len(rows) > MOST_PARTS:
+            log.warning("a question of session %s is too long to be shown", self._session)
+            return ""
         *before, last = [read_parcel(row.body).text for row in rows]
         key = rows[-1].key
         given = ""
@@ -181,8 +197,19 @@ class ChatPerson:
 
 def fenced(text: str) -> str:
     """As it is, whatever signs it has: no part of it can pass for our own words."""
-    shown = "".join(sign if sign.isprintable() or sign == "\n" else f"\\u{ord(sign):04x}" for sign in text)
-    fence = OPEN_FENCE
-    while fence in shown:
-        fence += "`"
-    return f"{fence}\n{shown}\n{fence}"
+    shown = _FENCES.sub(lambda found: _spelled(found[0]), "\n".join(map(_seen, text.split("\n"))))
+    return f"{_FENCE}\n{shown}\n{_FENCE}"
+
+
+def unmarked(text: str) -> str:
+    """In one line, and without any other look than that of the words around it."""
+    return _MARKUP.sub(r"\\\1", _seen(text))
+
+
+def _seen(text: str) -> str:
+    shown = "".join(sign if sign.isprintable() else _spelled(sign) for sign in text)
+    return _UNSEEN.sub(lambda found: _spelled(found[0]), shown)
+
+
+def _spelled(text: str) -> str:
+    return "".join(f"\\u{ord(sign):04x}" if ord(sign) < 1 << 16 else f"\\U{ord(sign):08x}" for sign in text)

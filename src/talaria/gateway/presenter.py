@@ -109,7 +109,7 @@ class Presenter:
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._clock.sleep(TICK_S)
-                self._tick(lambda platform, where: group.create_task(_type(platform, where)))
+                self._tick(lambda platform, where: group.create_task(self._type(platform, where)))
 
     def _tick(self, type_: Callable[[Platform, Address], object]) -> None:
         now, wall = self._clock.monotonic(), self._clock.now()
@@ -122,10 +122,14 @@ class Presenter:
             if platform.capabilities.can_type and showing.is_typing_due(now):
                 type_(platform, showing.where)
 
-
-async def _type(platform: Platform, where: Address) -> None:
-    try:
-        async with asyncio.timeout(TYPING_S):
-            await platform.show_typing(where)
-    except (PlatformFailure, TimeoutError) as fault:
-        log.debug("no typing at %s: %s", where, fault)
+    async def _type(self, platform: Platform, where: Address) -> None:
+        try:
+            async with asyncio.timeout(TYPING_S):
+                await platform.show_typing(where)
+        except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)
+            log.debug("no typing at %s: %s", where, fault)
+        except TimeoutError:
+            log.debug("no typing at %s: it took too long", where)
+        except Exception:  # one platform must not take the others down
+            log.exception("typing at %s broke", where)

@@ -47,8 +47,8 @@ class Replies(msgspec.Struct, frozen=True):
     capabilities: Capabilities
     clock: Clock
     reply_to: str = ""
-    is_shareable: Callable[[Path], bool] = lambda _: False
-    """Whether a file that the model names may be sent."""
+    shared: Callable[[Path], Path | None] = lambda _: None
+    """Where a file is that the model names; None: it may not be sent."""
 
     def of_turn(self, ending: Ending) -> Sequence[Outgoing]:
         text = words(ending)
@@ -71,7 +71,7 @@ class Replies(msgspec.Struct, frozen=True):
 
     def _files(self, text: str) -> Sequence[Path]:
         named = [Path(found["path"].strip("`\"'")) for found in _FILE.finditer(text)]
-        return [path for path in named if self.is_shareable(path)]
+        return [found for path in named if (found := self.shared(path)) is not None]
 
     def _sent_files(self, key: str, files: Sequence[Path]) -> Sequence[Outgoing]:
         return [

@@ -81,6 +81,7 @@ class Gateway:
         self._handoffs = HandoffWatcher(self._desk, self._links, self._mailroom, self.pool, self._delivery)
         self._ingress = Ingress(
             self._desk,
+            self._links,
             self._gatekeeper,
             self._mailroom,
             self._placement,

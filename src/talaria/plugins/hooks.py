@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.agent.hooks import Block, Change, Doubt, Equipment, Facts, Objection, Tell
+from talaria.agent.hooks import Block, Change, Doubt, Equipment, Facts, Leaving, Objection, Tell
 from talaria.context.counting import as_dict, canonical
 from talaria.model.dialect import as_dicts
 from talaria.model.entries import TurnOutcome
@@ -99,8 +99,13 @@ class PluginHooks:
             "on_session_end", facts, completed=outcome == "completed", interrupted=outcome == "interrupted"
         )
 
-    async def session_left(self, facts: Facts, messages: Sequence[Message], successor: SessionId | None) -> None:  # noqa: ARG002
-        reason = "new" if successor else "end"
+    async def session_left(
+        self,
+        facts: Facts,
+        messages: Sequence[Message],  # noqa: ARG002
+        successor: SessionId | None,
+        reason: Leaving,
+    ) -> None:
         await self._fire("on_session_finalize", facts, reason=reason)
         if successor:
             ids = {"session_id": successor, "old_session_id": facts.session, "new_session_id": successor}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from talaria.agent.hooks import Equipment, Facts, Tell
+from talaria.agent.hooks import Equipment, Facts, Leaving, Tell
 from talaria.memory.host import MemoryHost
 from talaria.model.clock import Clock
 from talaria.model.entries import TurnOutcome
@@ -66,7 +66,9 @@ class SessionHooks(PluginHooks):
     async def before_compaction(self, facts: Facts, messages: Sequence[Message]) -> str:  # noqa: ARG002
         return await self._memory.before_compaction(messages) if self._memory else ""
 
-    async def session_left(self, facts: Facts, messages: Sequence[Message], successor: SessionId | None) -> None:
-        await super().session_left(facts, messages, successor)
+    async def session_left(
+        self, facts: Facts, messages: Sequence[Message], successor: SessionId | None, reason: Leaving
+    ) -> None:
+        await super().session_left(facts, messages, successor, reason)
         if self._memory:
             await self._memory.leave(messages, successor)

@@ -1,11 +1,12 @@
 """Those beside one live session: what keeps its context, who hears of its turns, the tools, and what these own."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from talaria.agent.hooks import Equipment, Facts, Hooks, NoHooks
+from talaria.agent.hooks import Equipment, Facts, Hooks, Leaving, NoHooks
 from talaria.context.base import Keeper, Place
 from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, Message
@@ -25,6 +26,12 @@ SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})
 
 _encode_specs = msgspec.json.Encoder().encode
 _decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
+
+
+@lru_cache(maxsize=16)
+def _specs(kept: str) -> tuple[ToolSpec, ...]:
+    """Most conversations have the same."""
+    return _decode_specs(kept)
 
 
 class Companions:
@@ -61,7 +68,8 @@ class Companions:
             return
         equipment = await self.hooks.equip(self.facts())
         of_keeper = () if self.keeper is None else await self.keeper.open(self._place())
-        self.toolbox = self._own.joined((*equipment.tools, *of_keeper))
+        brought = (*equipment.tools, *of_keeper)
+        self.toolbox = self._own.joined(brought) if brought else self._own
         self._equipment = equipment
 
     def executor(self, turn: str = "") -> Executor:
@@ -87,7 +95,9 @@ class Companions:
 
     def specs(self, kept: str) -> tuple[ToolSpec, ...]:
         """As they were when the conversation began, byte for byte; and what companions have brought since."""
-        before = _decode_specs(kept)
+        before = _specs(kept)
+        if self.toolbox is self._own:
+            return before
         known = {*(spec.name for spec in before), *self._own.names}
         return (*before, *(spec for spec in self.toolbox.specs if spec.name not in known))
 
@@ -106,7 +116,7 @@ class Companions:
 
     async def hand_over(self, successor: "Companions", previous: Sequence[Message], *, carry_over: bool) -> None:
         """The conversation is left for another."""
-        await self._leave(previous, successor.session)
+        await self._leave(previous, successor.session, "new")
         if self.keeper is not None:
             await successor.succeed(self.keeper, previous, carry_over=carry_over)
 
@@ -114,16 +124,19 @@ class Companions:
         if self.keeper is not None:
             await self.keeper.succeed(keeper, self._place(), previous, carry_over=carry_over)
 
-    async def close(self, previous: Sequence[Message]) -> None:
-        await self._leave(previous, None)
+    async def close(self, previous: Sequence[Message], reason: Leaving) -> None:
+        await self._leave(previous, None, reason)
         if self.keeper is not None:
             await self.keeper.close(previous)
 
-    async def _leave(self, previous: Sequence[Message], successor: SessionId | None) -> None:
+    async def _leave(self, previous: Sequence[Message], successor: SessionId | None, reason: Leaving) -> None:
+        """What they do last may still need a shell; whatever becomes of that, nothing is left running."""
         self._equipment = None
-        await self._belongings.close(self._session)
-        if previous:
-            await self.hooks.session_left(self.facts(), previous, successor)
+        try:
+            if previous:
+                await self.hooks.session_left(self.facts(), previous, successor, reason)
+        finally:
+            await self._belongings.close(self._session)
 
     @property
     def session(self) -> SessionId:

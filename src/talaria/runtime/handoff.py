@@ -1,23 +1,38 @@
 """Asking a gateway to take a conversation over to a platform, and waiting for its answer."""
 
+import asyncio
+
 from talaria.model.clock import Clock
 from talaria.model.errors import UserFacing
 from talaria.model.ids import SessionId
-from talaria.store.base import Handoffs
+from talaria.store.base import Handoffs, Store
+from talaria.waiting import completed
 
 LOOK_S = 0.5
 PATIENCE_S = 60.0
 NOBODY = "It timed out: no gateway has taken it within 60 s. Is one running? (talaria gateway status)"
+GIVEN_UP = "The person did not want to wait."
 
 
 class HandoffFailed(UserFacing):
     """The conversation stays where it is."""
 
 
-async def hand_off(handoffs: Handoffs, clock: Clock, session: SessionId, platform: str) -> None:
-    """Returns when the conversation is there. Raises `HandoffFailed` with the reason."""
-    if not await handoffs.request(session, platform):
+async def hand_off(store: Store, clock: Clock, session: SessionId, platform: str) -> None:
+    """Returns when the conversation is there. Raises `HandoffFailed` with the reason; cancelled, it is taken back."""
+    row = await store.sessions.get(session)
+    if row is not None and row.open_turn is not None:
+        raise HandoffFailed("A turn of this conversation runs, here or elsewhere; hand it over when that has ended.")
+    if not await store.handoffs.request(session, platform):
         raise HandoffFailed("This conversation is on its way already.")
+    try:
+        await _arrived(store.handoffs, clock, session)
+    except asyncio.CancelledError:
+        await completed(store.handoffs.fail(session, GIVEN_UP))
+        raise
+
+
+async def _arrived(handoffs: Handoffs, clock: Clock, session: SessionId) -> None:
     deadline = clock.monotonic() + PATIENCE_S
     while clock.monotonic() < deadline:
         await clock.sleep(LOOK_S)

@@ -31,6 +31,8 @@ class Pool:
         self._cap = cap
         self._idle_s = idle_s
         self._kept: OrderedDict[SessionId, _Kept] = OrderedDict()
+        self._is_told = False
+        """That the cap does not hold."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -51,8 +53,6 @@ class Pool:
             live.replace(kept.live)
         self._kept[session] = _Kept(live)
         self._keep_within_cap()
-        if (beyond := len(self._kept) - self._cap) > 0:
-            log.warning("%d live sessions, %d over the cap: those that could go are mid-turn", len(self._kept), beyond)
         return live
 
     def find(self, session: SessionId) -> LiveSession | None:
@@ -87,9 +87,7 @@ class Pool:
     def sweep(self) -> int:
         """Release those that have been idle for too long; how many."""
         oldest = self._clock.monotonic() - self._idle_s
-        idle = [
-            session for session, kept in self._kept.items() if kept.used_at is not None and kept.used_at < oldest
-        ]
+        idle = [session for session, kept in self._kept.items() if kept.used_at is not None and kept.used_at < oldest]
         return sum(self.release(session) for session in idle)
 
     def _keep_within_cap(self) -> None:
@@ -97,3 +95,9 @@ class Pool:
         beyond = max(0, len(self._kept) - self._cap)
         for session in tuple(self._kept)[:beyond]:
             self.release(session)
+        left = len(self._kept) - self._cap
+        if 0 < left == beyond and not self._is_told:
+            log.warning("%d live sessions, %d over the cap: all that could go are mid-turn", len(self._kept), left)
+            self._is_told = True
+        elif left <= 0:
+            self._is_told = False

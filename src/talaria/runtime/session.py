@@ -11,7 +11,7 @@ import msgspec
 
 from talaria.agent import interrupted
 from talaria.agent.budget import Account, Budget
-from talaria.agent.hooks import Hooks
+from talaria.agent.hooks import Hooks, Leaving
 from talaria.agent.loop import run_turn
 from talaria.agent.room import shorten
 from talaria.agent.tool_calls import run_calls
@@ -125,6 +125,8 @@ class LiveSession:
             redactor=self._redactor,
         )
         self._view = View()
+        self._left_at: Epoch | None = None
+        """The epoch of the last turn, after which the view was complete; None: that is not known."""
         self._is_busy = False
         self._running: _Running | None = None
 
@@ -214,7 +216,7 @@ class LiveSession:
 
         `carry_over`: it is the same conversation that goes on.
         """
-        with self._left():
+        async with self._left():
             await self.companions.hand_over(successor.companions, tuple(self._view.history), carry_over=carry_over)
 
     def abandon(self) -> bool:
@@ -223,10 +225,22 @@ class LiveSession:
 
     def release(self) -> None:
         """Let go of what costs memory or a connection; the shell, processes and browser stay. Not used again after."""
-        if self._is_busy:
-            raise SessionBusy(f"Session {self.id} is still working on the last message.")
+        self.check_idle()
         self._upstream = None
         self._view = View()
+
+    def replace(self, predecessor: "LiveSession") -> None:
+        """Stand in its place, with the hold that it has on the conversation; it is released."""
+        predecessor.release()
+        self._tenure = predecessor._tenure  # noqa: SLF001  (of its own kind)
+
+    async def catch_up(self) -> None:
+        """Know all that was said, as if it had been said here: whoever hears of the end hears of everything."""
+        if self._tenure.row is None:
+            return
+        with self.serving():
+            await self.companions.equip()
+        await self._read_on()
 
     @property
     def setup(self) -> Setup:
@@ -236,6 +250,11 @@ class LiveSession:
     def is_busy(self) -> bool:
         """In the middle of a turn, or of another change of the conversation."""
         return self._is_busy
+
+    @property
+    def is_in_hand(self) -> bool:
+        """Busy, or holding the conversation because mail for the next turn is there."""
+        return self._is_busy or self._tenure.is_held
 
     @property
     def is_released(self) -> bool:
@@ -251,18 +270,25 @@ class LiveSession:
         if not self._is_busy:
             await completed(self._tenure.let_go())
 
-    async def close(self) -> None:
+    async def close(self, reason: Leaving = "end") -> None:
         """The conversation is left; it can be opened again."""
-        with self._left():
-            await self.companions.close(tuple(self._view.history))
+        async with self._left():
+            await self.companions.close(tuple(self._view.history), reason)
 
-    @contextmanager
-    def _left(self) -> Generator[None]:
-        """Not in the middle of a turn."""
+    @asynccontextmanager
+    async def _left(self) -> AsyncGenerator[None]:
+        """Not in the middle of a turn, and with nothing of it in our hands afterwards."""
+        self.check_idle()
+        try:
+            with self.serving():
+                yield
+        finally:
+            await completed(self._tenure.let_go(leaves_mail=True))
+
+    def check_idle(self) -> None:
+        """Raises `SessionBusy`."""
         if self._is_busy:
             raise SessionBusy(f"Session {self.id} is still working on the last message.")
-        with self.serving():
-            yield
 
     async def context_status(self) -> dict[str, Any]:
         """What is known of how full the model's window is."""
@@ -339,18 +365,20 @@ class LiveSession:
             raise
         finally:
             self._running = None
-        return await completed(_ended(task, runner))
+        return await completed(_ended(task, runner)) if task.cancelled() else task.result()
 
     @asynccontextmanager
     async def _seized(self) -> AsyncGenerator[Epoch]:
         """The session in our hands, and its view up to date with what other processes wrote."""
-        if self._is_busy:
-            raise SessionBusy(f"Session {self.id} is still working on the last message.")
+        self.check_idle()
         self._is_busy = True
+        left, self._left_at = self._left_at, None
         try:
             with self.serving():
                 await self.companions.equip()
-                yield await completed(self._hold())
+                epoch = await completed(self._hold(left))
+                yield epoch
+                self._left_at = epoch if self._view.open_turn is None else None
         finally:
             self.companions.end_turn()
             try:
@@ -374,8 +402,13 @@ class LiveSession:
         finally:
             current.serving.reset(token)
 
-    async def _hold(self) -> Epoch:
+    async def _hold(self, left: Epoch | None) -> Epoch:
         epoch = await self._tenure.hold(self._new_row)
+        if left is None or epoch > left + 1:  # nobody else had it, or it would have grown by more
+            await self._read_on()
+        return epoch
+
+    async def _read_on(self) -> None:
         news = await self._store.journal.entries(self.id, self._view.last_seq)
         if self._view.last_seq == 0:
             self._view = View(news)
@@ -383,7 +416,6 @@ class LiveSession:
             await self._look_anew()
         else:
             self._view.extend(news)
-        return epoch
 
     async def _look_anew(self) -> None:
         self._view = View(await self._store.journal.entries(self.id))

@@ -52,12 +52,17 @@ class Tenure:
             case epoch:
                 return epoch
 
-    async def let_go(self) -> None:
+    @property
+    def is_held(self) -> bool:
+        return self._epoch is not None
+
+    async def let_go(self, *, leaves_mail: bool = False) -> None:
         """A release that fails is made up for: by the next turn, which still has the epoch, or by this owner's end."""
         if self._epoch is None:
             return
+        leaves = leaves_mail or self._leaves_mail
         try:
-            if await self._store.journal.release(self._session, self._epoch, leaves_mail=self._leaves_mail):
+            if await self._store.journal.release(self._session, self._epoch, leaves_mail=leaves):
                 self._epoch = None
         except Fenced:
             self._epoch = None

@@ -86,7 +86,9 @@ def test_a_log_that_cannot_be_written_gets_in_nobodys_way(home: Path, capsys: py
     assert capsys.readouterr().err == ""
 
 
-def test_a_terminal_that_is_gone_gets_in_nobodys_way(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_is_gone_gets_in_nobodys_way(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     gone = io.StringIO()
     with monkeypatch.context() as patch:
         patch.setattr("sys.stderr", gone)
@@ -94,6 +96,7 @@ def test_a_terminal_that_is_gone_gets_in_nobodys_way(home: Path, monkeypatch: py
     gone.close()
     log.info("hello")
     assert [line["message"] for line in written(home)] == ["hello"]
+    assert capsys.readouterr().err == ""
 
 
 def test_the_last_lines_are_for_people(home: Path) -> None:

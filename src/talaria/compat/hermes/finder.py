@@ -35,6 +35,7 @@ MODULES = {
     "hermes_cli.plugins": "hermes_cli_plugins",
     "hermes_cli.setup": "hermes_cli_setup",
     "hermes_constants": "hermes_constants",
+    "hermes_state": "hermes_state",
     "plugins.context_engine": "plugins_context_engine",
     "providers": "providers",
     "providers.base": "providers",

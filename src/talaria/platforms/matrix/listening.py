@@ -1,8 +1,8 @@
 """What reaches us: each answer of the server's long poll becomes a batch, and its token the cursor."""
 
 import asyncio
-import hashlib
 import logging
+import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -142,10 +142,9 @@ class Listener:
             return
         log.warning("an encrypted message in the Matrix room %s cannot be read; that is told there: %s", room, words)
         content: dict[str, object] = {"msgtype": "m.notice", "body": words, "m.mentions": {}}
-        txn = f"notice.{hashlib.sha256(f'{words}{self._kit.clock.now()}'.encode()).hexdigest()[:16]}"
         put = self._speaker.put_in_clear if self._client.olm is None else self._speaker.put
         try:
-            await put(room, content, txn)
+            await put(room, content, f"notice.{secrets.token_hex(8)}")
         except Refused:
             raise
         except PlatformFailure as fault:

@@ -36,7 +36,7 @@ def content(text: str) -> dict[str, Any]:
     """Of a text message. It mentions nobody, whatever it says."""
     said: dict[str, Any] = {"body": plain(text), "m.mentions": {}}
     shown = html(text)
-    if shown != f"<p>{text}</p>" and length(text) + length(shown) <= MAX_CONTENT_CHARS:
+    if shown not in {"", f"<p>{text}</p>"} and length(text) + length(shown) <= MAX_CONTENT_CHARS:
         said |= {"format": "org.matrix.custom.html", "formatted_body": shown}
     return said
 

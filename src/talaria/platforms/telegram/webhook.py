@@ -16,6 +16,7 @@ from talaria.net.stall import StallWatch
 from talaria.platforms.base import Batch, Refused
 from talaria.platforms.telegram import failures, incoming
 from talaria.platforms.telegram.config import WebhookSettings
+from talaria.platforms.telegram.line import mended
 from talaria.platforms.telegram.polling import ALLOWED_UPDATES
 
 with tls.certificates_unread():
@@ -97,7 +98,7 @@ class Webhook:
                 body = await request.read()
         except TimeoutError:
             return web.Response(status=408)
-        update = incoming.update(body, self._me)
+        update = incoming.update(body, self._me) or incoming.update(mended(body), self._me)
         if update is None:
             return web.Response(status=400)
         is_kept = update.item is None or await self._keep(Batch((update.item,), str(update.id), str(update.id)))

@@ -87,11 +87,6 @@ class Inbox:
         return await self._database.write(work)
 
 
-def is_waiting(db: Connection, session: SessionId) -> bool:
-    rows = db.execute("SELECT 1 FROM inbox WHERE session = ? AND state <> 'done' LIMIT 1", (session,))
-    return rows.fetchone() is not None
-
-
 def take(db: Connection, session: SessionId, turn: TurnId, ids: Sequence[InboxId]) -> None:
     """Also what was taken without a turn."""
     for id in ids:

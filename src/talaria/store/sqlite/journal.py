@@ -1,6 +1,7 @@
 """The journal: what happened, in order, under the epoch of the session's owner."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import assert_never, cast
 
 import msgspec
@@ -70,8 +71,8 @@ class Journal:
 
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
         def work(db: Connection) -> None:
-            _check_epoch(db, session, epoch)
             now = self._clock.now()
+            append(db, session, [(write, now) for write in writes if isinstance(write, Entry)], epoch)
             for write in writes:
                 _apply(db, session, write, now)
 
@@ -142,7 +143,7 @@ def _check_epoch(db: Connection, session: SessionId, epoch: Epoch) -> None:
 def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None:
     match write:
         case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Undone() | Noted():
-            append(db, session, write, now)
+            pass  # stands already
         case CallIntended(turn, call):
             db.execute(
                 "INSERT INTO calls (session, id, turn, name, arguments, state, created_at)"
@@ -176,36 +177,60 @@ def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None
             assert_never(write)
 
 
-def append(db: Connection, session: SessionId, entry: Entry, now: float) -> None:
-    """One entry at the journal's end, and what the session's row tells of it."""
+@dataclass(slots=True)
+class _Head:
+    """What a session's row tells of its journal."""
+
+    seq: int
+    open_turn: str | None
+    preview: str
+    usage: str
+    messages: int = 0
+    """New ones."""
+
+    def add(self, entry: Entry) -> int:
+        """The number of the entry. Raises `BrokenRuleError`."""
+        self.seq += 1
+        match entry:
+            case TurnStarted(turn):
+                if self.open_turn is not None:
+                    raise BrokenRuleError(f"turn {self.open_turn} has not ended")
+                self.open_turn = turn
+            case TurnEnded(turn):
+                if self.open_turn != turn:
+                    raise BrokenRuleError(f"turn {turn} is not the open one")
+                self.open_turn = None
+                self.usage = _encode(_decode_usage(self.usage) + entry.usage).decode()
+            case MessageAdded():
+                self.messages += 1
+                self.preview = self.preview or preview(entry)
+            case _:
+                pass
+        return self.seq
+
+
+def append(
+    db: Connection, session: SessionId, entries: Sequence[tuple[Entry, float]], epoch: Epoch | None = None
+) -> None:
+    """Entries with their times at the journal's end, and what the session's row tells of them. Raises `Fenced`."""
+    head = _head(db, session, epoch)
+    if not entries:
+        return
+    rows = [(session, head.add(entry), at, _encode(entry).decode()) for entry, at in entries]
+    db.executemany("INSERT INTO entries (session, seq, at, body) VALUES (?, ?, ?, ?)", rows)
+    db.execute(
+        "UPDATE sessions SET last_seq = ?, updated_at = ?, message_count = message_count + ?, open_turn = ?,"
+        " preview = ?, usage = ? WHERE id = ?",
+        (head.seq, entries[-1][1], head.messages, head.open_turn, head.preview, head.usage, session),
+    )
+
+
+def _head(db: Connection, session: SessionId, epoch: Epoch | None) -> _Head:
     row = db.execute(
-        "UPDATE sessions SET last_seq = last_seq + 1, updated_at = ?, message_count = message_count + ?"
-        " WHERE id = ? RETURNING last_seq, open_turn, preview <> ''",
-        (now, isinstance(entry, MessageAdded), session),
+        "SELECT last_seq, open_turn, preview, usage FROM sessions"
+        " WHERE id = ?1 AND (?2 IS NULL OR (epoch = ?2 AND owner IS NOT NULL))",
+        (session, epoch),
     ).fetchone()
     if row is None:
-        raise BrokenRuleError(f"no session {session}")
-    seq, open_turn, has_preview = cast("tuple[int, str | None, int]", row)
-    db.execute(
-        "INSERT INTO entries (session, seq, at, body) VALUES (?, ?, ?, ?)",
-        (session, seq, now, _encode(entry).decode()),
-    )
-    match entry:
-        case TurnStarted(turn):
-            if open_turn is not None:
-                raise BrokenRuleError(f"turn {open_turn} has not ended")
-            db.execute("UPDATE sessions SET open_turn = ? WHERE id = ?", (turn, session))
-        case TurnEnded(turn):
-            if open_turn != turn:
-                raise BrokenRuleError(f"turn {turn} is not the open one")
-            _close_turn(db, session, entry)
-        case MessageAdded() if not has_preview and (opening := preview(entry)):
-            db.execute("UPDATE sessions SET preview = ? WHERE id = ?", (opening, session))
-        case _:
-            pass
-
-
-def _close_turn(db: Connection, session: SessionId, ended: TurnEnded) -> None:
-    row = db.execute("SELECT usage FROM sessions WHERE id = ?", (session,)).fetchone()
-    spent = _decode_usage(cast("tuple[str]", row)[0]) + ended.usage
-    db.execute("UPDATE sessions SET open_turn = NULL, usage = ? WHERE id = ?", (_encode(spent).decode(), session))
+        raise Fenced(f"Session {session} is run by another process now.")
+    return _Head(*cast("tuple[int, str | None, str, str]", row))

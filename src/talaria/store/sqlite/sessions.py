@@ -124,8 +124,7 @@ class Sessions:
             if _get(db, new.id) is not None:
                 return False
             _insert(db, _as_it_fits(db, new), created_at)
-            for recorded in journal:
-                append(db, new.id, recorded.entry, recorded.at)
+            append(db, new.id, [(recorded.entry, recorded.at) for recorded in journal])
             check_at_rest(_existing(db, new.id))
             return True
 

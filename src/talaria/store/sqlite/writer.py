@@ -127,12 +127,12 @@ class Writer:
 
 
 def _have_run(connection: Connection, group: Sequence[Job[Any]]) -> bool:
-    """False: one of them refuses, and all of them must be run anew, apart. That is rare: so none has a savepoint yet."""
+    """False: one of them refuses, and all must be run anew, apart. That is rare, so none has a savepoint yet."""
     try:
         for job in group:
             job.result = job.work(connection)
     except Exception:
-        if not connection.in_transaction:
-            raise  # SQLite has rolled the whole group back (disk full, I/O error)
+        if len(group) == 1 or not connection.in_transaction:
+            raise  # nobody else is concerned, or all are: SQLite has rolled back by itself (disk full, I/O error)
         return False
     return True

@@ -49,6 +49,13 @@ _LOGGING: Mapping[str, Any] = {
 }
 
 
+_PROGRAM = """
+import os, runpy, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()  # nobody needs it any more
+runpy.run_module("synapse.app.homeserver", run_name="__main__")
+"""
+
+
 class Homeserver:
     """The process, alive inside `with`. It listens on a socket file, so no port is ever taken."""
 
@@ -65,11 +72,11 @@ class Homeserver:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening, (self._folder / "output").open("wb") as out:
             listening.bind(ready)
             listening.settimeout(1.0)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "synapse.app.homeserver", "-c", "homeserver.yaml"],
+            self._process = subprocess.Popen(  # noqa: S603  (all of it is ours)
+                [sys.executable, "-c", _PROGRAM, "-c", "homeserver.yaml"],
                 cwd=self._folder,
                 env={**os.environ, "NOTIFY_SOCKET": ready},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=out,
             )
@@ -88,7 +95,7 @@ class Homeserver:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
         shutil.rmtree(self._sockets)
 
 

@@ -15,6 +15,8 @@ from aiohttp import web
 
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
 
+MAX_CONNECTIONS = 40
+"""Synapse lets 50 wait at its socket file."""
 _ERRCODES = {
     400: "M_BAD_JSON",
     401: "M_UNKNOWN_TOKEN",
@@ -58,7 +60,7 @@ class Door:
 
     @asynccontextmanager
     async def opened(self, homeserver: Path) -> AsyncGenerator[None]:
-        connector = aiohttp.UnixConnector(str(homeserver), limit=0)
+        connector = aiohttp.UnixConnector(str(homeserver), limit=MAX_CONNECTIONS, force_close=True)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession("http://homeserver", connector=connector, timeout=timeout) as session:
             self._session = session

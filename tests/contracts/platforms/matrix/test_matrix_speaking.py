@@ -138,6 +138,7 @@ async def test_a_file_goes_with_its_caption(
     assert [one.file for one in seen] == [name, name]
     person = await server.person()
     content = await last(person, room, server.bot)
+    assert "formatted_body" not in content
     assert (content["msgtype"], content["body"], content["info"]) == (kind, name, {"mimetype": mime, "size": 210_000})
     assert await person.download(content) == path.read_bytes()
 

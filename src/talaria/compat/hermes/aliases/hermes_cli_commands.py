@@ -1,13 +1,35 @@
-"""`hermes_cli.commands`: the slash commands there are."""
+"""`hermes_cli.commands`: the slash commands there are, under its names and categories."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import overload
 
 from talaria.compat.hermes.bound import bound
-from talaria.runtime.commands import Command as CommandDef
-from talaria.runtime.commands import Surface, normalised
+from talaria.runtime.commands import Category, Command, Surface, normalised
 
-__all__ = ["COMMAND_REGISTRY", "CommandDef", "is_gateway_known_command", "resolve_command"]
+__all__ = ["COMMAND_REGISTRY", "GATEWAY_KNOWN_COMMANDS", "CommandDef", "is_gateway_known_command", "resolve_command"]
+
+_CATEGORIES: dict[Category, str] = {
+    "conversation": "Session",
+    "model": "Configuration",
+    "plugins": "Tools & Skills",
+    "info": "Info",
+    "leave": "Exit",
+}
+
+
+@dataclass(frozen=True)
+class CommandDef:
+    name: str
+    description: str
+    category: str
+    aliases: tuple[str, ...] = ()
+    args_hint: str = ""
+    subcommands: tuple[str, ...] = ()
+    cli_only: bool = False
+    gateway_only: bool = False
+    gateway_config_gate: str | None = None
 
 
 def is_gateway_known_command(name: str | None) -> bool:
@@ -21,7 +43,19 @@ def resolve_command(name: str | None) -> CommandDef | None:
 
 def _named(name: str | None, surface: Surface) -> CommandDef | None:
     found = bound().commands.find(name or "", surface)
-    return found if isinstance(found, CommandDef) and normalised(name or "") in found.words else None
+    return _told(found) if isinstance(found, Command) and normalised(name or "") in found.words else None
+
+
+def _told(command: Command) -> CommandDef:
+    return CommandDef(
+        command.name,
+        command.description,
+        _CATEGORIES[command.category],
+        command.aliases,
+        command.args_hint,
+        cli_only=command.cli_only,
+        gateway_only=command.gateway_only,
+    )
 
 
 class CommandRegistry(Sequence[CommandDef]):
@@ -39,7 +73,25 @@ class CommandRegistry(Sequence[CommandDef]):
 
     def _now(self) -> list[CommandDef]:
         commands = bound().commands
-        return list(dict.fromkeys((*commands.visible("terminal"), *commands.visible("platform"))))
+        found = dict.fromkeys((*commands.visible("terminal"), *commands.visible("platform")))
+        return [_told(command) for command in found]
+
+
+class KnownCommands(AbstractSet[str]):
+    """All words that chats know, as they are when it is read."""
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._now()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def _now(self) -> frozenset[str]:
+        return frozenset(word for command in bound().commands.visible("platform") for word in command.words)
 
 
 COMMAND_REGISTRY = CommandRegistry()
+GATEWAY_KNOWN_COMMANDS = KnownCommands()
