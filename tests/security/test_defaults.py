@@ -7,12 +7,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenarios.conftest import environment, home, server, talaria
 
 from talaria.compose import read_settings
 from talaria.config.schema import Config
+from talaria.gateway.access import Gatekeeper, Rules
+from talaria.model.clock import SystemClock
 from talaria.model.errors import BadConfig
+from talaria.platforms.base import Address, Arrival, PlatformSettings, Sender
+from talaria.store.memory import MemoryStore
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
 from talaria.tools.sandbox.choosing import Choosing
@@ -42,6 +47,17 @@ def test_no_plugin_server_or_private_address_is_let_in() -> None:
     assert (config.memory.provider, config.context.engine, config.wants_plugins) == (None, "compressor", False)
     assert config.all_mcp_servers == {}
     assert config.web.allow_private == ()
+
+
+def test_strangers_are_offered_a_code_and_groups_need_more() -> None:
+    gateway, platform = Config().gateway, PlatformSettings()
+    assert (gateway.platforms, gateway.pairing, gateway.metrics_port) == ({}, True, None)
+    assert (platform.allowed_users, platform.admin_users, platform.allowed_chats) == ((), (), ())
+    assert (platform.allow_all_users, platform.require_mention) == (False, True)
+    someone = Arrival("1", Address("telegram", "7"), "dm", Sender("7", "Admin"), "hello")
+    door = Gatekeeper(MemoryStore(SystemClock()).access, {"telegram": Rules.of(platform)})
+    assert door.judge(someone) == "stranger"
+    assert door.judge(msgspec.structs.replace(someone, kind="group", is_addressed=True)) == "ignored"
 
 
 def test_keys_are_kept_from_whatever_is_shown(tmp_path: Path) -> None:
