@@ -126,9 +126,9 @@ class Line:
         """False: look again what is due; perhaps after a while, which has passed by now."""
         platform = await self._ready(row.expires_at)
         if platform is None:
-            await self._outbox.expire(row.id)
             if not parcel.is_draft:
                 await self._undelivered(row, "It could not be delivered in time.")
+            await self._outbox.expire(row.id)
             return True
         is_unknown = row.state == "started" and row.sent_id is None
         if is_unknown and not await self._may_be_sent_again(row, parcel, platform):
@@ -170,8 +170,7 @@ class Line:
         if age_s < platform.capabilities.dedup_s:
             return True
         if parcel.is_marked:
-            await self._outbox.fail(row.id, "it is not known whether this arrived")
-            await self._undelivered(row, "It is not known whether it arrived.")
+            await self._give_up(row, "It is not known whether it arrived.")
             return False
         marked = msgspec.structs.replace(parcel, is_marked=True)
         await self._outbox.add(row.session, [Outgoing(row.target, written(marked), row.key, row.expires_at)])
@@ -208,8 +207,7 @@ class Line:
                 await self._rejected(row, parcel, str(fault))
                 return True
             case AccessLost():
-                await self._outbox.fail(row.id, str(fault))
-                await self._undelivered(row, str(fault))
+                await self._give_up(row, str(fault))
                 return True
             case _:
                 raise fault
@@ -244,8 +242,7 @@ class Line:
     async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> None:
         """What cannot be edited is sent anew: the draft may be gone, the answer must not be."""
         if row.sent_id is None:
-            await self._outbox.fail(row.id, why)
-            await self._undelivered(row, why)
+            await self._give_up(row, why)
             return
         log.info("line %s: what was sent stays as it is: %s", self._where, why)
         if not parcel.is_empty:
@@ -254,10 +251,15 @@ class Line:
             self.wake()
         await self._outbox.sent(row.id, row.sent_id)
 
+    async def _give_up(self, row: OutboxRow, why: str) -> None:
+        """Told first: a crash in between tells it again, which is once."""
+        await self._undelivered(row, why)
+        await self._outbox.fail(row.id, why)
+
     async def _rest(self, row: OutboxRow, fault: PlatformFailure) -> None:
         self._counts.delivered("unsure" if isinstance(fault, Unsure) else "deferred")
-        asked_s: float | None = getattr(fault, "retry_after_s", None)
-        wait_s = asked_s or min(FIRST_WAIT_S * 2 ** max(0, row.attempts - 1), LONGEST_WAIT_S)
+        asked_s: float = getattr(fault, "retry_after_s", None) or 0.0
+        wait_s = asked_s if asked_s > 0 else min(FIRST_WAIT_S * 2 ** max(0, row.attempts - 1), LONGEST_WAIT_S)
         await self._clock.sleep(min(wait_s, max(0.0, row.expires_at - self._clock.now())))
 
     async def _show(self, draft: Draft) -> None:

@@ -168,7 +168,6 @@ class Mailroom:
         finally:
             self._pool.touch(live.id)
             self._presenter.end(showing)
-            self._delivery.wake(str(where))
 
     def letter(self, ids: tuple[InboxId, ...], received: Received) -> Letter:
         """What a platform can show is asked when there is something to show: it may not be connected yet."""
@@ -318,7 +317,7 @@ class Mailroom:
             return Path(row.cwd)
         folder = self._folder(received)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder
+        return folder.resolve()
 
     def _folder(self, received: Received) -> Path:
         settings = self._desk.settings

@@ -8,7 +8,17 @@ from talaria.gateway.delivery import Delivery, Draft
 from talaria.gateway.links import Links
 from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent
 from talaria.model.clock import Clock
-from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ToolBegan, ToolEnded, TurnBegan
+from talaria.model.events import (
+    AnswerRestarted,
+    Event,
+    Notice,
+    RoundEnded,
+    TextDelta,
+    ToolBegan,
+    ToolEnded,
+    TurnBegan,
+    TurnDone,
+)
 from talaria.model.ids import SessionId, TurnId
 from talaria.platforms.base import Address, Platform, PlatformFailure
 from talaria.platforms.splitting import split
@@ -25,8 +35,11 @@ WORDS_CHARS = 60
 class Showing:
     """One turn in one chat. It is the observer of that turn."""
 
-    def __init__(self, where: Address, session: SessionId, reply_to: str, began_at: float) -> None:
+    def __init__(
+        self, where: Address, session: SessionId, reply_to: str, began_at: float, end: "Callable[[Showing], None]"
+    ) -> None:
         self.where = where
+        self._end = end
         self._session = session
         self._reply_to = reply_to
         self._began_at = began_at
@@ -52,6 +65,8 @@ class Showing:
                 self._doing = f"{name} {' '.join(arguments.split())}"[:WORDS_CHARS]
             case ToolEnded():
                 self._doing = ""
+            case TurnDone():
+                self._end(self)
             case Notice(text):
                 log.info("session %s: notice of %d characters", self._session, len(text))
             case _:
@@ -96,14 +111,15 @@ class Presenter:
         self._showing: set[Showing] = set()
 
     def begin(self, where: Address, session: SessionId, reply_to: str) -> Showing:
-        showing = Showing(where, session, reply_to, self._clock.monotonic())
+        showing = Showing(where, session, reply_to, self._clock.monotonic(), self.end)
         self._showing.add(showing)
         return showing
 
     def end(self, showing: Showing) -> None:
-        """The answer is on the disk, and what was shown of it makes way."""
-        self._showing.discard(showing)
-        self._delivery.show(showing.where, None)
+        """The answer is on the disk: it is sent, and what was shown of it makes way. Once; again is nothing."""
+        if showing in self._showing:
+            self._showing.discard(showing)
+            self._delivery.show(showing.where, None)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -1,0 +1,85 @@
+"""A gateway and a terminal on one home, both in this process; real time, which can be turned forward."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.contracts.pool.travelling import TravellingClock
+from tests.scenarios.gateway.conftest import house, run_folder
+from tests.scenarios.gateway.house import OWNER, House
+
+from talaria.compose import Application, open_application
+from talaria.gateway.handoff import EVERY_S
+from talaria.model.ids import SessionId
+from talaria.model.messages import user
+from talaria.runtime.handoff import hand_off
+from talaria.store.base import HandoffState
+from talaria.testing import Reply
+
+__all__ = ["house", "run_folder"]
+
+FORUM = "-100500"
+
+
+class Terminal:
+    """Where a conversation begins that goes over to a chat."""
+
+    def __init__(self, app: Application, house: House, clock: TravellingClock) -> None:
+        self.app = app
+        self.house = house
+        self.clock = clock
+
+    async def talk(
+        self, session: str = "s1", text: str = "the cat is white", answer: Reply | str = "Noted."
+    ) -> SessionId:
+        self.house.model.say(answer)
+        row = await self.app.store.sessions.get(SessionId(session))
+        live = self.app.session(row, id=SessionId(session), cwd=self.house.home, origin="terminal")
+        await live.ask(user(text))
+        return live.id
+
+    async def request(self, session: SessionId, platform: str = "telegram") -> HandoffState:
+        """As `hand_off` does; how it ended."""
+        assert await self.app.store.handoffs.request(session, platform)
+        return await self.ended(session)
+
+    async def ended(self, session: SessionId) -> HandoffState:
+        async def has_ended() -> bool:
+            if (await self.state(session)).state == "pending":
+                self.clock.advance(EVERY_S)
+            return (await self.state(session)).state in ("completed", "failed")
+
+        await self.house.until(has_ended)
+        return await self.state(session)
+
+    async def state(self, session: SessionId) -> HandoffState:
+        state = await self.app.store.handoffs.state(session)
+        assert state is not None
+        return state
+
+    async def hand_off(self, session: SessionId, platform: str = "telegram") -> None:
+        await hand_off(self.app.store, self.clock, session, platform)
+
+
+@pytest.fixture
+async def terminal(house: House) -> AsyncIterator[Terminal]:
+    clock = TravellingClock()
+    house.options = {"clock": clock}
+    async with AsyncExitStack() as stack:
+        app = await stack.enter_async_context(open_application(house.settings(), tools=(), clock=clock))
+        yield Terminal(app, house, clock)
+
+
+@pytest.fixture
+def in_forum(house: House) -> None:
+    """The home channel is a group with topics."""
+    house.telegram.group(FORUM, is_forum=True)
+    allowed = {"allowed_users": [OWNER, "1002"], "allowed_chats": [FORUM], "require_mention": False}
+    house.platform("telegram", {**house.telegram.settings, **allowed, "home_channel": FORUM})
+
+
+@pytest.fixture
+def in_chat(house: House) -> None:
+    """The home channel is the chat of one person, who has spoken there before."""
+    house.telegram.seen(user=OWNER)
+    house.platform("telegram", {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER})
