@@ -6,7 +6,19 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks import append, commands, crowd, long_conversation, memory, one_shot, search, tool_round, turns, version
+from benchmarks import (
+    append,
+    commands,
+    crowd,
+    gateway,
+    long_conversation,
+    memory,
+    one_shot,
+    search,
+    tool_round,
+    turns,
+    version,
+)
 from benchmarks.measuring import Plan
 from benchmarks.table import Row, header, line
 
@@ -18,6 +30,7 @@ ROWS: Mapping[str, Callable[[Plan], Iterator[Row]]] = {
     "tool-round": tool_round.rows,
     "commands": commands.rows,
     "crowd": crowd.rows,
+    "gateway": gateway.rows,
     "memory": memory.rows,
     "append": append.rows,
     "search": search.rows,

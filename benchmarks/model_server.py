@@ -1,17 +1,19 @@
 """A model on loopback that costs next to nothing: its own process, canned streams, no JSON read.
 
 The path says how it behaves: `/plain/0`, `/plain/500` (milliseconds until it answers), `/count/5` (that many rounds of
-the tool `count`, then text), `/sleep/8` (that many `sleep 1` commands at once, then text). It counts every byte of
-a request as one token, so that a floor can learn how much ours sends. It ends with its parent.
+the tool `count`, then text), `/sleep/8` (that many `sleep 1` commands at once, then text), `/echo/0` (the words
+`message-1` and so on of the person's last message). It counts every byte of a request as one token, so that a floor can
+learn how much ours sends. It ends with its parent.
 """
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 from typing import Any
 
@@ -77,12 +79,15 @@ def _response(kind: str, number: int, body: bytes) -> bytes:
     if kind == "sleep" and not rounds:
         arguments = {"command": "sleep 1", "independent": True}
         return _calls([("terminal", arguments)] * number) + used + _end()
-    return _text() + used + _end()
+    if kind == "echo":
+        said = re.findall(rb"message-\d+", body[body.rfind(b'"role":"user"') :])
+        return _text(*(f"{word.decode()} " for word in said)) + used + _end()
+    return _text(*_WORDS) + used + _end()
 
 
-@cache
-def _text() -> bytes:
-    pieces = [{"role": "assistant", "content": ""}, *({"content": word} for word in _WORDS)]
+@lru_cache
+def _text(*words: str) -> bytes:
+    pieces = [{"role": "assistant", "content": ""}, *({"content": word} for word in words)]
     return _HEAD + b"".join(_chunk(_choice(piece)) for piece in pieces) + _chunk(_choice({}, "stop"))
 
 

@@ -1,5 +1,6 @@
 """What went wrong with a call of Slack's Web API → who must act, and whether it may have been done."""
 
+import math
 from typing import Any, cast
 
 import aiohttp
@@ -85,6 +86,7 @@ def _by_word(word: str, status: int, body: dict[str, Any], retry_after_s: float 
 
 def _seconds(header: str | None) -> float | None:
     try:
-        return float(header) if header else None
+        seconds = float(header or "")
     except ValueError:
         return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
