@@ -33,7 +33,8 @@ class Attachments:
 
     async def message(self, said: Sequence[Received], cwd: Path) -> User:
         """What was said together, as one message for the model."""
-        cwd = await in_thread(cwd.resolve)
+        if any(one.arrival.attachments for one in said):
+            cwd = await in_thread(cwd.resolve)
         parts: list[UserPart] = []
         room = MAX_FILES
         for one in said:

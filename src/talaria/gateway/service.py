@@ -260,9 +260,9 @@ def _homes(doors: Sequence[Door]) -> Mapping[str, Address]:
 
 
 def _home(platform: str, given: str) -> Address:
-    """`CHAT` or `CHAT:THREAD`; a room of Matrix may have a colon of its own."""
-    chat, colon, thread = (given, "", "") if given.startswith("!") else given.partition(":")
-    return Address(platform, chat, thread if colon else "")
+    """`CHAT` or `CHAT:THREAD`. A room of Matrix may have a colon of its own, and a thread there begins with `$`."""
+    chat, _, thread = given.partition(":$") if given.startswith("!") else given.partition(":")
+    return Address(platform, chat, f"${thread}" if given.startswith("!") and thread else thread)
 
 
 async def _logged(work: Coroutine[None, None, None]) -> None:
