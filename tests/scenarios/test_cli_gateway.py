@@ -75,10 +75,10 @@ def test_doctor_looks_at_every_platform(talaria: Talaria, configure: Callable[..
     findings = [one for one in talaria("doctor", env=TOKEN).stdout.splitlines() if "platform" in one]
     assert [one.partition(" has ")[0] for one in findings] == [
         "warn  gateway: platforms are set up, and it does not run: `talaria gateway start`",
+        "fail  platform telegram: gateway.platforms.telegram.allowed_users",
         "warn  platform discord: allow_all_users is on: anybody who finds the bot commands the agent",
         "warn  platform matrix: nobody may speak: set its allowed_users, or gateway.pairing to true",
         "  ok  platform slack: 1 may speak",
-        "fail  platform telegram: gateway.platforms.telegram.allowed_users",
     ]
 
 

@@ -16,7 +16,7 @@ from talaria.platforms.matrix.client import Client, read
 IS_INSTALLED = ENCRYPTION_ENABLED
 NOT_INSTALLED = (
     "This room is encrypted, and I cannot read encrypted messages: the package for it is not installed where I run "
-    "(pip install 'matrix-nio[e2e]'). Until it is, talk to me in a room without encryption."
+    "(pip install 'talaria-agent[matrix-e2e]'). Until it is, talk to me in a room without encryption."
 )
 TURNED_OFF = (
     "This room is encrypted, and I do not read encrypted messages: encryption is off in my settings "
