@@ -384,7 +384,8 @@ def _extensions(settings: Settings, clock: Clock, commands: Commands) -> Abstrac
 
 
 def _protected(settings: Settings) -> Protected:
-    return Protected(Path.home().resolve(), settings.home.resolve())
+    people = Path(settings.config.gateway.workspace).expanduser().resolve()
+    return Protected(Path.home().resolve(), settings.home.resolve(), people)
 
 
 def _hands(settings: Settings, store: Store, clock: Clock, protected: Protected) -> "Hands":

@@ -5,7 +5,7 @@ import contextvars
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -19,13 +19,20 @@ async def completed(work: Awaitable[T]) -> T:
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await asyncio.wait([task])
+            await _ended(task)
         except asyncio.CancelledError as request:
             cancelled = request
     result = task.result()
     if cancelled is not None:
         raise cancelled
     return result
+
+
+async def _ended(task: "asyncio.Future[Any]") -> None:
+    """As `asyncio.wait`, with less ado: every write to the disk is waited for so."""
+    waiter: asyncio.Future[None] = task.get_loop().create_future()
+    task.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
+    await waiter
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -29,10 +29,9 @@ class Rules(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: PlatformSettings) -> "Rules":
-        """Who names no admins has only people of the same kind: all whom the settings name."""
         return cls(
             frozenset(settings.allowed_users),
-            frozenset(settings.admin_users or settings.allowed_users),
+            frozenset(settings.admins),
             frozenset(settings.allowed_chats),
             settings.allow_all_users,
             settings.require_mention,

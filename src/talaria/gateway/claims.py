@@ -12,7 +12,6 @@ from pathlib import Path
 from talaria.model.errors import OperatorError
 from talaria.platforms.base import Refused
 
-
 LOOKS = 10
 LOOK_S = 0.01
 

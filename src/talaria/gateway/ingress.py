@@ -142,8 +142,11 @@ class Ingress:
         try:
             async with asyncio.timeout(ANSWER_S):
                 await platform.answer(press, "" if is_answered else CLOSED)
-        except (PlatformFailure, TimeoutError) as fault:
+        except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)
             log.debug("press not answered: %s", fault)
+        except TimeoutError:
+            log.debug("press not answered in time")
         if found is not None and not is_answered and not self._questions.is_open(found.question):
             await self._close_question(found.question)
 

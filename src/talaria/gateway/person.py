@@ -146,6 +146,10 @@ class ChatPerson:
         self._parked = parked
 
     async def allow(self, question: Question) -> Answer:
+        """What leaves the sandbox is for those to allow who may do all that the person at the terminal may."""
+        if not self._principal.is_admin:
+            await self._refuse(question)
+            return "no"
         offered = _ORDER[: _ORDER.index(question.longest) + 1]
         reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
         ways = " or ".join(f"/approve {answer}" for answer in offered if answer != "no")
@@ -160,6 +164,11 @@ class ChatPerson:
             if one == answer:
                 return one
         return "no"
+
+    async def _refuse(self, question: Question) -> None:
+        replies = await self._replies()
+        text = f"The agent wanted to do something that only an admin can allow ({question.tool}); it was not done."
+        await self._say(replies.parts(f"question:{question.id}", text))
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         id = secrets.token_hex(8)

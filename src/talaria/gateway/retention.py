@@ -25,7 +25,9 @@ _ENTERING = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 async def clear(home: Path, workspace: Path, keep_days: int, now: float, platforms: Collection[str]) -> int:
     """How many files went. In the workspace only the folders of people on these platforms are ours."""
-    removed = await in_thread(lambda: _clear(home.resolve(), workspace.resolve(), now - keep_days * DAY_S, platforms))
+    removed = await in_thread(
+        lambda: _clear(home.resolve(), workspace.expanduser().resolve(), now - keep_days * DAY_S, platforms)
+    )
     if removed:
         log.info("%d files older than %d days cleared away", removed, keep_days)
     return removed

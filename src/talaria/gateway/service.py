@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import msgspec
 
 from talaria.gateway.access import Gatekeeper, Rules
 from talaria.gateway.claims import bot_claimed
+from talaria.gateway.collecting import rarely_collected
 from talaria.gateway.commands import GatewayCommands
 from talaria.gateway.connector import Connector, Health
 from talaria.gateway.control import Control
@@ -99,6 +99,10 @@ class Gateway:
 
     async def run(self) -> None:
         """Until `stop`. What a crash has left is taken up before anything new arrives."""
+        with rarely_collected():
+            await self._serve()
+
+    async def _serve(self) -> None:
         await self._gatekeeper.refresh()
         for session in await self._store.inbox.waiting():
             self._placement.wake(session)
@@ -225,7 +229,7 @@ class Gateway:
 
     async def _clear_files(self) -> None:
         settings = self._desk.settings
-        workspace = Path(settings.workspace).expanduser()
+        workspace = Path(settings.workspace)
         await clear(self._desk.host.home, workspace, settings.keep_days, self._clock.now(), tuple(self._doors))
 
     async def _undelivered(self, row: OutboxRow, why: str) -> None:

@@ -263,6 +263,11 @@ class PlatformSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     home_channel: str = ""
     """`CHAT` or `CHAT:THREAD`: where to turn to when nobody has asked."""
 
+    @property
+    def admins(self) -> tuple[str, ...]:
+        """Who names no admins has only people of one kind: all whom the settings name."""
+        return self.admin_users or self.allowed_users
+
 
 class Kit(msgspec.Struct, frozen=True):
     """What a platform gets besides its settings."""

@@ -75,7 +75,7 @@ class Companions:
     def executor(self, turn: str = "") -> Executor:
         """Of the tools as they are now."""
         spill = spill_folder(self._setup.home, self._session)
-        scope = Scope(self._session, self._setup.cwd, spill, turn, self._person, self._redactor)
+        scope = Scope(self._session, self._setup.cwd, spill, turn, self._person, self._redactor, self._setup.person)
         return Executor(self.toolbox, self._gate, scope)
 
     def take_news(self, history: History) -> Sequence[str]:

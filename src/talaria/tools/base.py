@@ -78,6 +78,8 @@ class Scope(msgspec.Struct, frozen=True):
     """Who can be asked; None: nobody is there."""
     redactor: Redactor = msgspec.field(default_factory=Redactor)
     """Takes secrets out of what is kept of output."""
+    asker: str = "local"
+    """Who asks, which may be another one in each turn; `local`: the person at the machine."""
 
     @property
     def checkpoints(self) -> Path:

@@ -90,6 +90,8 @@ class Policy:
         for path in (*claim.reads, *claim.writes):
             if self._protected.is_secret(path, request.spill):
                 return f"{path} is private"
+            if self._protected.is_anothers(path, request.project):
+                return f"{path} is somebody else's"
         if any(self._protected.is_own(path) for path in claim.writes):
             return "no tool changes that"
         if (

@@ -51,9 +51,13 @@ OPEN_IN_HOME = ("skills", "memories")
 class Protected:
     """Told from a resolved path; what does not exist yet is protected, too."""
 
-    def __init__(self, person_home: Path, home: Path) -> None:
-        """Looks at the file system: not on the loop."""
+    def __init__(self, person_home: Path, home: Path, people: Path | None = None) -> None:
+        """`people`: where those in chats have their folders, side by side.
+
+        Looks at the file system: not on the loop.
+        """
         self._home = home
+        self._people = people
         self._person = person_home
         others = (home.parent.parent,) if home.parent.name == "profiles" else ()
         linked = _both(home, KEPT) if home.exists() else ()
@@ -72,6 +76,13 @@ class Protected:
             return not any(path.is_relative_to(place) for place in shown)
         return any(path.is_relative_to(place) for place in self._secrets) or _is_of_a_process(path)
 
+    def is_anothers(self, path: Path, project: Path) -> bool:
+        """In the folder of somebody else, for whoever works in one of those."""
+        people = self._people
+        if people is None or people not in project.parents:
+            return False
+        return path.is_relative_to(people) and not path.is_relative_to(project)
+
     def is_own(self, path: Path) -> bool:
         """Talaria's own: no tool writes there."""
         return path.is_relative_to(self._home)
@@ -89,7 +100,8 @@ class Protected:
 
     def secrets_below(self, root: Path) -> Iterator[Path]:
         """Those that are there, inside of `root`."""
-        for place in (self._home, *self._secrets, Path("/proc")):
+        others = (self._people,) if self._people else ()
+        for place in (self._home, *self._secrets, *others, Path("/proc")):
             if place != root and place.is_relative_to(root) and place.exists():
                 yield place
 

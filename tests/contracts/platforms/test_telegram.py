@@ -140,11 +140,12 @@ async def test_nothing_more_is_asked_for_before_the_batch_is_acknowledged(
 
 async def test_a_poll_that_brings_nothing_is_a_sign_of_life(bot: Platform, server: TelegramServer) -> None:
     async with aclosing(bot.receive(None)) as batches:
+        assert await anext(batches) == Batch()  # at once: it answers
         following = asyncio.ensure_future(anext(batches))
-        [poll] = await server.wait_for_calls("getUpdates", 1)
+        first, poll = await server.wait_for_calls("getUpdates", 2)
         server.updates.end_poll()
         assert await following == Batch()
-    assert poll["timeout"] == "50"
+    assert (first["timeout"], poll["timeout"]) == ("0", "50")
     assert poll["allowed_updates"] == ["message", "callback_query"]
     assert "offset" not in poll
     assert bot.capabilities.pulse_s > 50
@@ -200,8 +201,10 @@ async def test_a_second_program_with_the_same_token_is_told_apart(server: Telegr
         aclosing(bot.receive(None)) as ours,
         aclosing(other.receive(None)) as theirs,
     ):
+        await anext(ours)
         waiting = asyncio.ensure_future(anext(ours))
-        await server.wait_for_calls("getUpdates", 1)
+        await server.wait_for_calls("getUpdates", 2)
+        await anext(theirs)
         newer = asyncio.ensure_future(anext(theirs))
         with pytest.raises(Refused, match="Another program reads the messages"):
             await waiting

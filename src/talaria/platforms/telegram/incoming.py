@@ -92,6 +92,7 @@ class _Message(msgspec.Struct, rename={"from_": "from"}):
     media_group_id: str | None = None
     reply_to_message: "_Message | None" = None
     forum_topic_created: object = None
+    forward_origin: object = None
     quote: _Quote | None = None
     text: str = ""
     entities: tuple[_Entity, ...] = ()
@@ -186,6 +187,8 @@ def _arrival(message: _Message, me: Me) -> Arrival | None:
     attachments = tuple(_attachments(message))
     if not said and not attachments:
         return None
+    if message.forward_origin is not None:
+        return _forwarded(message, person, said, attachments)
     mentions = tuple(_mentions(said, entities, me))
     answered = _answered(message)
     is_answer_to_us = answered is not None and _is_from(answered, me)
@@ -201,6 +204,20 @@ def _arrival(message: _Message, me: Me) -> Arrival | None:
         reply_to=_quoted(message, answered, is_ours=is_answer_to_us),
         sent_at=message.date,
         is_continued=message.media_group_id is not None or units(message.text) >= SPLIT_UNITS,
+    )
+
+
+def _forwarded(message: _Message, person: _User, said: str, attachments: tuple[Attachment, ...]) -> Arrival:
+    """Somebody else's words: shown, and neither a command nor a call of ours."""
+    return Arrival(
+        message_id=str(message.message_id),
+        where=_where(message),
+        kind=_kind(message.chat),
+        sender=_sender(person),
+        attachments=attachments,
+        reply_to=Quoted(said) if said else None,
+        sent_at=message.date,
+        is_continued=True,
     )
 
 

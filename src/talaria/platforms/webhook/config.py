@@ -47,6 +47,11 @@ class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_onl
         allowed = dict.fromkeys((*self.allowed_users, *self.routes))
         msgspec.structs.force_setattr(self, "allowed_users", tuple(allowed))
 
+    @property
+    def admins(self) -> tuple[str, ...]:
+        """Programs, and what they pass on is often written by strangers: none, unless it is said."""
+        return self.admin_users
+
     def secret_of(self, route: str) -> Secret:
         return self.routes[route].secret or self.secret
 

@@ -13,7 +13,7 @@ from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Hit, Journal, Search, Sessions
 from talaria.store.excerpts import wanted
-from talaria.tools.base import READS, Claim, Run, Tool
+from talaria.tools.base import READS, Claim, Run, Scope, Tool
 from talaria.tools.function import tool
 from talaria.waiting import in_thread
 
@@ -61,7 +61,7 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
             raise BadArguments("The query of session_search has no words.")
         most = _bounded(limit)
         here = run.scope.session
-        hits = await _elsewhere(search, query, most + 1, here, await _seen_by(sessions, here))
+        hits = await _elsewhere(search, query, most + 1, here, await _seen_by(sessions, run.scope))
         if not hits:
             return "[no other conversation has a message with all these words]"
         more = "[there are more; narrow the search]\n" if len(hits) > most else ""
@@ -208,9 +208,11 @@ def _part(part: object) -> str:
             return ""
 
 
-async def _seen_by(sessions: Sessions, here: SessionId) -> str | None:
-    """Whose conversations may be shown here; None: everybody's."""
-    session = await sessions.get(here)
+async def _seen_by(sessions: Sessions, scope: Scope) -> str | None:
+    """Whose conversations may be shown here; None: everybody's. In a chat that is who asks, whoever began it."""
+    if scope.asker != _SEES_ALL:
+        return scope.asker
+    session = await sessions.get(scope.session)
     person = session.person if session else ""
     return None if person == _SEES_ALL else person
 

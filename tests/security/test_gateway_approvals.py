@@ -1,0 +1,261 @@
+"""A yes in a chat: by whoever was asked, where they were asked, to exactly what they saw, once, while it is asked."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.scenarios.gateway.house import House
+from tests.security.chats import (
+    FRIEND,
+    LISTED,
+    OWNER,
+    Speaker,
+    forge_press,
+    heard_all,
+    house_at,
+    say,
+    texts,
+    told_to_model,
+)
+
+from talaria.store.permissions import Approval
+from talaria.testing import Reply, call
+from talaria.testing.servers.chat_service import ChatService, Seen
+from talaria.testing.servers.discord_server import DiscordServer
+from talaria.testing.servers.slack_server import SlackServer
+
+COMMAND = "echo done >> mark"
+there = Speaker("the owner in the group", OWNER, LISTED)
+other = Speaker("a friend in the group", FRIEND, LISTED)
+
+
+@pytest.fixture(autouse=True)
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where bots are claimed: those of other tests have the same name."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with house_at(tmp_path) as made:
+        made.config["approvals"] = {"ask": ["terminal"]}
+        yield made
+
+
+def running(*commands: str) -> Reply:
+    given = enumerate(commands or (COMMAND,))
+    return Reply(calls=tuple(call("terminal", id=f"call_{number}", command=command) for number, command in given))
+
+
+def has_run(house: House) -> list[str]:
+    """What was done, by line."""
+    return [line for file in house.home.parent.glob("people/*/mark") for line in file.read_text().splitlines()]
+
+
+async def question(house: House, *, chat: str = "", number: int = 0) -> Seen:
+    await house.until(lambda: len([one for one in house.telegram.seen(chat=chat) if one.buttons]) > number)
+    return [one for one in house.telegram.seen(chat=chat) if one.buttons][number]
+
+
+async def approvals(house: House) -> list[Approval]:
+    return list(await house.store.approvals.pending())
+
+
+async def test_only_a_press_of_the_asked_on_what_was_offered_where_it_was_asked_counts(house: House) -> None:
+    house.config["gateway"]["platforms"]["telegram"]["admin_users"] = [OWNER, FRIEND]
+    house.model.say(running("rm -rf x; " + COMMAND), running("echo mine >> mark"), "Finished.")
+    async with house.open():
+        await say(house, there, "do it")
+        shown = await question(house, chat=LISTED)
+        await house.telegram.say("and this", user=FRIEND)
+        await house.until(lambda: any(one.buttons for one in house.telegram.seen(user=FRIEND)))
+        theirs = next(one for one in house.telegram.seen(user=FRIEND) if one.buttons)
+        id, mine = shown.buttons[0][1].split(":")[1], theirs.buttons[0][1].split(":")[1]
+        assert [data for _, data in shown.buttons] == [f"q:{id}:once", f"q:{id}:session", f"q:{id}:no"]
+        assert len(id) >= 32
+        for data in (f"q:{id}:once", f"q:{id}:session", f"q:{id}:no"):
+            forge_press(house, data, user=FRIEND, chat=LISTED, message=shown.id)
+            forge_press(house, data, user=FRIEND)
+            forge_press(house, data, user=OWNER)
+        wrong = ("always", "", "yes", "0", "once:once", "ONCE", "once ", "allow")
+        for data in (*(f"q:{id}:{word}" for word in wrong), f"q:{mine}:once", f"q:{id[:8]}:once", "q::once", "q:", "x"):
+            forge_press(house, data, user=OWNER, chat=LISTED, message=shown.id)
+        for words in ("/approve", "/approve session", "/deny"):
+            await say(house, other, words)
+        await house.telegram.say("/approve", user=OWNER)
+        await heard_all(house, there)
+        assert has_run(house) == []
+        assert len(await approvals(house)) == 2
+        await house.telegram.press(shown.id, f"q:{id}:once", chat=LISTED)
+        await house.until(lambda: "Finished." in texts(house, chat=LISTED))
+        assert has_run(house) == ["done"]
+        assert await house.store.grants.list() == []
+        assert [one.id for one in await approvals(house)] == [mine]
+
+
+async def test_who_is_no_admin_cannot_allow_what_leaves_the_sandbox(house: House) -> None:
+    house.model.say(running(), "Then not.")
+    async with house.open():
+        await house.telegram.say("do it", user=FRIEND)
+        await house.until(lambda: "Then not." in [one.text for one in house.telegram.seen(user=FRIEND)])
+        told = house.telegram.seen(user=FRIEND)[0]
+        assert "only an admin can allow" in told.text
+        assert not told.buttons
+        await house.telegram.say("/approve", user=FRIEND)
+        await house.until(lambda: len(house.telegram.seen(user=FRIEND)) == 3)
+        assert has_run(house) == []
+
+
+async def test_a_yes_is_for_one_call_and_never_for_the_next(house: House) -> None:
+    """A press that is told again, two calls at once, and a call that differs from what was shown."""
+    house.model.say(running(COMMAND, "echo second >> mark"), "Finished.", running("echo third >> mark"), "Last.")
+    async with house.open():
+        await house.telegram.say("do it")
+        first = await question(house)
+        yes = first.buttons[0][1]
+        (row,) = await approvals(house)
+        assert not await house.store.approvals.use(row.id, row.digest), "nobody has said yes"
+        assert not await house.store.approvals.decide(row.id, is_allowed=True, by=f"telegram:{FRIEND}")
+        for _ in range(3):
+            forge_press(house, yes, user=OWNER, message=first.id)
+        await house.until(lambda: len(house.telegram.seen()) == 2)
+        second = await question(house)
+        assert (has_run(house), "echo second" in second.text) == (["done"], True)
+        assert not await house.store.approvals.use(row.id, row.digest), "it was used"
+        forge_press(house, yes, user=OWNER, message=first.id)
+        await house.telegram.say("/deny")
+        await house.until(lambda: "Finished." in texts(house))
+        await house.telegram.say("again")
+        await house.until(lambda: any("echo third" in text for text in texts(house)))
+        for data in (yes, second.buttons[0][1]):
+            forge_press(house, data, user=OWNER, message=first.id)
+        await heard_all(house)
+        assert has_run(house) == ["done"]
+        (third,) = await approvals(house)
+        assert await house.store.approvals.decide(third.id, is_allowed=True, by=f"telegram:{OWNER}")
+        assert not await house.store.approvals.use(third.id, row.digest), "what is run is not what was shown"
+
+
+async def test_what_was_allowed_for_a_session_is_allowed_to_whoever_said_so(house: House) -> None:
+    """In a thread, which all have together, everybody answers for themselves."""
+    house.config["gateway"]["platforms"]["telegram"]["admin_users"] = [OWNER, FRIEND]
+    house.model.say(running(), "Finished.", running("echo mine >> mark"), "Mine.")
+    async with house.open():
+        await say(house, there, "do it", thread="7")
+        shown = await question(house, chat=LISTED)
+        await say(house, other, "/approve session", thread="7")
+        await house.until(lambda: any("No question of yours" in text for text in texts(house, chat=LISTED)))
+        forge_press(house, shown.buttons[1][1], user=OWNER, chat=LISTED, thread="7")
+        await house.until(lambda: "Finished." in texts(house, chat=LISTED))
+        await say(house, other, "and I?", thread="7")
+        again = await question(house, chat=LISTED)
+        assert "echo mine" in again.text
+        forge_press(house, again.buttons[0][1], user=OWNER, chat=LISTED, thread="7")
+        await say(house, there, "/approve", thread="7")
+        await house.until(lambda: " ".join(texts(house, chat=LISTED)).count("No question of yours") == 2)
+        assert has_run(house) == ["done"]
+        forge_press(house, again.buttons[0][1], user=FRIEND, chat=LISTED, thread="7")
+        await house.until(lambda: "Mine." in texts(house, chat=LISTED))
+        assert has_run(house) == ["done", "mine"]
+
+
+async def test_a_question_dies_with_its_time_and_with_the_process(house: House) -> None:
+    house.config["approvals"]["timeout_s"] = 1
+    house.config["gateway"]["drain_s"] = 0.1
+    house.model.say(running(), "Too late.", running(), running(), "Never mind.")
+    async with house.open():
+        await house.telegram.say("do it")
+        late = (await question(house)).buttons[0][1]
+        await house.until(lambda: "Too late." in texts(house))
+        forge_press(house, late, user=OWNER)
+        await heard_all(house)
+        assert "Nobody has answered in time" in told_to_model(house.model.requests)
+        assert "no longer open" in texts(house)[0]
+        house.config["approvals"]["timeout_s"] = 600
+    async with house.open():
+        await house.telegram.say("again")
+        old = (await question(house)).buttons[0][1]
+    async with house.open():
+        await house.until(lambda: any(one.buttons and one.buttons[0][1] != old for one in house.telegram.seen()))
+        for data in (late, old):
+            forge_press(house, data, user=OWNER)
+        await heard_all(house)
+        assert len(await approvals(house)) == 1
+        assert not any(data == old for one in house.telegram.seen() for _, data in one.buttons)
+    assert has_run(house) == []
+
+
+NASTY = {
+    "an end of the fence": "ls\n```\nAllowed.\n```",
+    "more of them": "ls " + "`" * 2500 + " [ls](https://a.test 'hidden-words') x",
+    "escape sequences": "ls \x1b[2K\x1b]8;;http://evil\x07 \x1b]52;c;x\x07 \r rm",
+    "other directions and no width": "ls \u202e\u2066 \u200b\u200d\ufeff \U000e0041 \u3164\u2800 rm",
+    "markup": "ls **b** [x](https://a.test 'hidden-words') ![](https://b.test) <b>x</b> ||x|| @everyone &lt; <!here>",
+    "many lines": "ls" + "\n" * 1000 + "rm",
+    "blank space": "ls" + " " * 5000 + "rm -rf hidden-words",
+}
+
+
+@pytest.mark.parametrize("service", ["telegram", "discord", "slack"])
+async def test_what_is_asked_is_shown_to_its_last_sign(house: House, service: str) -> None:
+    async with DiscordServer() as discord, SlackServer() as slack:
+        servers: dict[str, ChatService] = {"telegram": house.telegram, "discord": discord, "slack": slack}
+        if service != "telegram":
+            house.config["gateway"]["platforms"].clear()
+            person = "U1001" if service == "slack" else "1001"
+            house.platform(service, {**servers[service].settings, "allowed_users": [person]})
+            if service == "slack":
+                house.config["gateway"]["platforms"]["slack"]["ping_s"] = 0.2
+        for command in NASTY.values():
+            house.model.say(running(f"{command} # the-end"), "Next.")
+        async with house.open():
+            refused = {name for name in NASTY if not await _is_shown(house, servers[service], name)}
+    assert refused <= {"more of them"}
+    assert has_run(house) == []
+
+
+async def _is_shown(house: House, service: ChatService, name: str) -> bool:
+    """False: it was refused."""
+    before = len(service.seen())
+    await service.say("do it")
+    await house.until(lambda: any(one.buttons or one.text == "Next." for one in service.seen()[before:]))
+    asked = service.seen()[before:]
+    if not asked[-1].buttons:
+        return False
+    text = "".join(one.text for one in asked)
+    for word in re.sub(r"[^\w.:/-]", " ", NASTY[name], flags=re.ASCII).split():
+        assert word in text, f"{name}: {word} is not shown"
+    assert text.index("the-end") < text.rindex("Answer with /approve")
+    assert not set("\x1b\x07\r\u202e\u2066\u200d\ufeff\u3164\u2800\U000e0041") & set(text), f"{name}: it is not seen"
+    await service.say("/deny")
+    await house.until(lambda: service.seen()[-1].text == "Next.")
+    return True
+
+
+async def test_why_it_is_asked_cannot_pass_for_our_own_words(house: House) -> None:
+    """The reason names a path, and a path can be called anything."""
+    name = "x.)\n\n**Checked by your administrator**: press [Allow](https://a.test 'hidden-words').\n(y"
+    house.model.say(Reply(calls=(call("write_file", path=f"/var/{name}", content="x"),)), "Finished.")
+    async with house.open():
+        await house.telegram.say("do it")
+        shown = await question(house)
+        (sent,) = [one for one in house.telegram.calls("sendMessage") if "reply_markup" in one]
+    told = shown.text[shown.text.index("(Asked because") :]
+    reason, ways = told.splitlines()
+    assert "**Checked by your administrator**" in reason
+    assert "'hidden-words'" in reason
+    assert ways.startswith("Answer with /approve once")
+    assert "<a " not in sent["text"]
+    assert "<b>" not in sent["text"]
+
+
+async def test_what_is_too_long_to_be_shown_is_refused(house: House) -> None:
+    house.model.say(running("echo " + "x" * 100_000), "Then not.", running("\x01" * 7000), "Nor this.")
+    async with house.open():
+        for answer in ("Then not.", "Nor this."):
+            await house.telegram.say("do it")
+            await house.until(lambda words=answer: texts(house)[-1:] == [words])
+        assert not any(one.buttons for one in house.telegram.seen())
+        assert len(texts(house)) == 2
+        assert await approvals(house) == []
