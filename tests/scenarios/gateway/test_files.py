@@ -18,8 +18,8 @@ def folder(house: House) -> Path:
 
 
 def parts(house: House) -> list[dict[str, Any]]:
-    content = last_request(house.model)[-1]["content"]
-    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+    content: list[dict[str, Any]] | str = last_request(house.model)[-1]["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def words(house: House) -> str:
