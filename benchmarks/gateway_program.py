@@ -1,0 +1,109 @@
+"""The gateway as in the product, on the chat service of lines.
+
+`python -m benchmarks.gateway_program ADDRESS FOLDER WHO`: WHO may speak is `everybody` or the name of one chat.
+"""
+
+# ruff: noqa: ARG002  (a platform that can do little still has all of the port's methods)
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+from benchmarks.chat_service import Line, Said
+from benchmarks.serving import serve
+from talaria.compose import Settings, open_application
+from talaria.config.schema import Config, ModelConfig
+from talaria.gateway.service import Door, Gateway
+from talaria.gateway.settings import GatewaySettings
+from talaria.platforms.base import (
+    Address,
+    Arrival,
+    Attachment,
+    Batch,
+    Capabilities,
+    Outbound,
+    PlatformSettings,
+    Press,
+    Rejected,
+    Sender,
+    SentId,
+)
+
+_MOST = 100
+"""Of one batch."""
+
+
+class LinePlatform:
+    name = "lines"
+    account = "bench"
+    capabilities = Capabilities(max_chars=4096)
+
+    def __init__(self) -> None:
+        self.line = Line(self._hear)
+        self._heard: list[Said] = []
+        self._news = asyncio.Event()
+        self._ids = count()
+
+    def _hear(self, batch: list[Said]) -> None:
+        self._heard += batch
+        self._news.set()
+
+    async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
+        while True:
+            await self._news.wait()
+            batch, self._heard = self._heard[:_MOST], self._heard[_MOST:]
+            if not self._heard:
+                self._news.clear()
+            yield Batch(tuple(_arrival(*said) for said in batch))
+
+    async def acknowledge(self, batch: Batch) -> None:
+        pass
+
+    async def send(self, message: Outbound) -> SentId:
+        self.line.say(message.where.chat, message.text)
+        return SentId(str(next(self._ids)))
+
+    async def edit(self, sent: SentId, message: Outbound) -> None:
+        raise Rejected("Lines cannot be edited.")
+
+    async def delete(self, sent: SentId, where: Address) -> None: ...
+    async def show_typing(self, where: Address) -> None: ...
+    async def react(self, where: Address, message_id: str, emoji: str) -> None: ...
+    async def answer(self, press: Press, text: str) -> None: ...
+    async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
+        raise Rejected("Nothing is attached to a line.")
+
+    async def create_thread(self, where: Address, name: str) -> Address | None:
+        return None
+
+    async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None: ...
+
+
+def _arrival(chat: str, id: str, text: str) -> Arrival:
+    return Arrival(id, Address("lines", chat), "dm", Sender(chat), text)
+
+
+async def main(url: str, folder: Path, who: str) -> None:
+    config = Config(model=ModelConfig(provider="custom", default="test", base_url=url))
+    settings = GatewaySettings(workspace=str(folder.parent / "project"), max_live_sessions=1024)
+    platform = LinePlatform()
+
+    @asynccontextmanager
+    async def opened(_: object) -> AsyncGenerator[LinePlatform]:
+        yield platform
+
+    allowed = PlatformSettings(allow_all_users=True) if who == "everybody" else PlatformSettings(allowed_users=(who,))
+    door = Door("lines", allowed, opened)
+    async with open_application(Settings(folder, config, {}), kind="gateway") as app:
+        gateway = Gateway(app, settings, [door])
+        running = asyncio.create_task(gateway.run())
+        await serve(platform.line)
+        gateway.stop()
+        await running
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
