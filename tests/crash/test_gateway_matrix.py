@@ -47,7 +47,6 @@ share = pytest.mark.parametrize("nth", range(SHARES))
 """Of the matrix, so that its parts can run side by side."""
 LONG_SHARES = 50
 long_share = pytest.mark.parametrize("nth", range(LONG_SHARES))
-NOT_YET = pytest.mark.xfail(strict=False, reason="the cursor is kept with the first message only")
 PlatformName = Literal["telegram", "discord", "slack"]
 SERVERS: dict[PlatformName, Any] = {"telegram": TelegramServer, "discord": DiscordServer, "slack": SlackServer}
 on_each_platform = pytest.mark.parametrize("platform", SERVERS)
@@ -482,7 +481,7 @@ async def test_killed_at_random_times_by_the_hundred_all_is_answered(town: Town,
         await kill_at_random(town.case(*(SLOW if (nth + at) % 5 == 0 else QUICK)), choose)
 
 
-@pytest.mark.parametrize("platform", ["discord", pytest.param("slack", marks=NOT_YET)])
+@pytest.mark.parametrize("platform", ["discord", "slack"])
 async def test_what_is_said_while_a_gateway_is_away_that_nobody_had_spoken_to_is_answered(new_town: Town) -> None:
     case = new_town.case([], mutation="none")
     await case.run(Moment("after acknowledge"), kill_after_s=2.0)

@@ -168,6 +168,7 @@ async def test_what_was_not_acknowledged_before_a_crash_comes_over_the_next_line
 async def test_what_concerns_nobody_is_acknowledged_too(server: SlackServer) -> None:
     async with opened(server) as platform:
         reader = Reader(platform)
+        await reader.batch()  # from where on nothing is missed
         await server.tell({"type": "channel_created", "channel": {"id": "C9", "name": "new"}})
         batch = await reader.batch()
         assert list(await server.wait_for_acknowledged(1)) == batch.token.split()
@@ -303,14 +304,17 @@ async def test_a_name_that_cannot_be_read_holds_nothing_up(server: SlackServer) 
 async def test_an_empty_batch_says_that_the_line_was_proven_alive(server: SlackServer) -> None:
     async with opened(server, ping_s=1.0) as platform:
         reader = Reader(platform)
+        assert (await reader.batch()).cursor  # from where on nothing is missed
         assert [await reader.batch(), await reader.batch()] == [Batch(), Batch()]
 
 
 async def test_a_line_on_which_no_ping_is_answered_is_not_called_alive(server: SlackServer) -> None:
     server.answers_pings = False
     async with opened(server, ping_s=0.3) as platform:
+        reader = Reader(platform)
+        await reader.batch()
         with pytest.raises(NotTaken):
-            await Reader(platform).batch()
+            await reader.batch()
 
 
 @pytest.mark.parametrize("how", ["silence", "cut", "close", "warning", "refresh_requested", "too_many_websockets"])

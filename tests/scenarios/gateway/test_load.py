@@ -28,7 +28,7 @@ from talaria.platforms.base import (
 from talaria.testing import ModelServer
 from talaria.testing.servers.model_server import RecordedRequest
 
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 BATCH = 100
 STRANGERS = 10_000
 CHATS, MESSAGES = 20, 100

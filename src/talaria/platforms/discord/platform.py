@@ -109,6 +109,8 @@ class DiscordPlatform:
 
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
         marks = Bookmarks.at(cursor, self._kit.clock)
+        if cursor is None:
+            yield Batch(cursor=str(marks))  # from now on nothing is missed
         channels = [*marks.channels, *(await self._direct_channels() if cursor else ())]
         for channel in dict.fromkeys(channels):
             async with aclosing(self._missed(channel, marks)) as batches:

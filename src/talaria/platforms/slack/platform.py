@@ -58,6 +58,8 @@ class Slack:
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
         self._marks = Marks(cursor, self._kit.clock.now())
         missed = Missed(self._web, self._marks, self._kit.clock)
+        if self._marks.is_first:
+            yield Batch(cursor=self._marks.cursor())  # from now on nothing is missed
         while True:
             if missed.is_due and (batch := await self._missed(missed)).items:
                 yield batch
