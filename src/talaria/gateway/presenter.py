@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from talaria.gateway.delivery import Delivery, Draft
+from talaria.gateway.delivery import Delivery
+from talaria.gateway.line import Draft
 from talaria.gateway.links import Links
 from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent
 from talaria.model.clock import Clock

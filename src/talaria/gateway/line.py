@@ -1,0 +1,299 @@
+"""The line to one chat, on which everything is sent in order. A row is `started` on the disk before the wire is
+touched; what became of a send that was cut off is unknown, and it is never repeated silently."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+
+from talaria.gateway.counts import Counts
+from talaria.gateway.envelope import Parcel, read_parcel, written
+from talaria.gateway.links import Links
+from talaria.gateway.uploads import copied
+from talaria.model.clock import Clock
+from talaria.model.ids import SessionId
+from talaria.platforms.base import (
+    AccessLost,
+    Address,
+    Moved,
+    NotTaken,
+    Outbound,
+    Platform,
+    PlatformFailure,
+    Refused,
+    Rejected,
+    SentId,
+    Unsure,
+)
+from talaria.store.mail import Outbox, OutboxRow, Outgoing
+
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+AT_ONCE = 20
+MOST_TRIES = 6
+"""Of what may have arrived each time."""
+
+log = logging.getLogger(__name__)
+
+Undelivered = Callable[[OutboxRow, str], Awaitable[None]]
+"""Called with a row that is given up, and why."""
+ChatMoved = Callable[[Address, Address], Awaitable[None]]
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An answer as far as it is written."""
+
+    session: SessionId
+    key: str
+    text: str
+    reply_to: str
+    expires_at: float
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    key: str
+    sent: SentId
+    text: str
+
+
+class Line:
+    """To one chat."""
+
+    def __init__(
+        self,
+        where: Address,
+        outbox: Outbox,
+        links: Links,
+        clock: Clock,
+        undelivered: Undelivered,
+        moved: ChatMoved,
+        counts: Counts,
+    ) -> None:
+        self._where = where
+        self._outbox = outbox
+        self._links = links
+        self._clock = clock
+        self._undelivered = undelivered
+        self._moved = moved
+        self._counts = counts
+        self._draft: Draft | None = None
+        self._shown: _Shown | None = None
+        self._is_woken = True
+
+    def wake(self) -> None:
+        self._is_woken = True
+
+    def show(self, draft: Draft | None) -> None:
+        """The answer that is being written there; None: it is complete."""
+        self._draft = draft
+        if draft is None:
+            self._shown = None
+        self._is_woken = True
+
+    @property
+    def is_needed(self) -> bool:
+        """It knows something that another one would not: what is shown of an answer that is being written."""
+        return self._is_woken or self._shown is not None
+
+    async def serve(self) -> None:
+        """Until nothing is left to do."""
+        while self._is_woken:
+            self._is_woken = False
+            await self._send_due()
+            if (draft := self._draft) is not None:
+                self._draft = None
+                await self._show(draft)
+
+    async def _send_due(self) -> None:
+        while rows := await self._outbox.due(str(self._where), AT_ONCE):
+            parcels = [(row, read_parcel(row.body)) for row in rows]
+            now = self._clock.now()
+            ready = [(row, parcel) for row, parcel in parcels if not parcel.is_draft or row.expires_at <= now]
+            if not ready:
+                return
+            for row, parcel in ready:
+                if not await self._delivered(row, parcel):
+                    break
+            else:
+                if len(rows) < AT_ONCE:  # whoever adds one wakes us
+                    return
+
+    async def _delivered(self, row: OutboxRow, parcel: Parcel) -> bool:
+        """False: look again what is due; perhaps after a while, which has passed by now."""
+        platform = await self._ready(row.expires_at)
+        if platform is None:
+            if not parcel.is_draft:
+                await self._undelivered(row, "It could not be delivered in time.")
+            await self._outbox.expire(row.id)
+            return True
+        is_unknown = row.state == "started" and row.sent_id is None
+        if is_unknown and not await self._may_be_sent_again(row, parcel, platform):
+            return True
+        started = await self._outbox.start(row.id)
+        if started is None:
+            return True
+        parcel = read_parcel(started.body)
+        if not self._is_open(platform):
+            if parcel.is_marked or not is_unknown:
+                await self._outbox.defer(row.id, row.error)
+            return False
+        return await self._attempt(started, parcel, platform, is_again=is_unknown)
+
+    async def _ready(self, expires_at: float) -> Platform | None:
+        """The platform, once something may be sent there; None: that time has come first."""
+        name = self._where.platform
+        while (left_s := expires_at - self._clock.now()) > 0:
+            if (platform := self._links.find(name)) is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await self._links.wait(name)
+            elif (quiet_s := self._links.quiet_s(name)) > 0:
+                await self._clock.sleep(min(quiet_s, left_s))
+            else:
+                return platform
+        return None
+
+    def _is_open(self, platform: Platform) -> bool:
+        """It still is, and has not asked another chat for a rest meanwhile."""
+        return self._links.find(platform.name) is platform and self._links.quiet_s(platform.name) <= 0
+
+    async def _may_be_sent_again(self, row: OutboxRow, parcel: Parcel, platform: Platform) -> bool:
+        """What may be there already: as it was where the platform would notice, elsewhere once more and marked.
+
+        False: that was done, and nobody knows what became of it.
+        """
+        age_s = self._clock.now() - (row.started_at or row.created_at)
+        if age_s < platform.capabilities.dedup_s:
+            return True
+        if parcel.is_marked:
+            await self._give_up(row, "It is not known whether it arrived.")
+            return False
+        marked = msgspec.structs.replace(parcel, is_marked=True)
+        await self._outbox.add(row.session, [Outgoing(row.target, written(marked), row.key, row.expires_at)])
+        return True
+
+    async def _attempt(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> bool:
+        try:
+            with self._links.call(platform):
+                sent = await self._wire(row, parcel, platform, is_again=is_again)
+        except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)  # first of all: other chats are about to send
+            return await self._failed(row, parcel, fault)
+        await self._outbox.sent(row.id, sent)
+        self._counts.delivered("sent")
+        return True
+
+    async def _failed(self, row: OutboxRow, parcel: Parcel, fault: PlatformFailure) -> bool:
+        """As `_delivered`."""
+        match fault:
+            case NotTaken() | Refused():
+                await self._outbox.defer(row.id, str(fault))
+                await self._rest(row, fault)
+            case Unsure():
+                log.info("line %s: %s", self._where, fault)
+                if parcel.is_marked and row.attempts < MOST_TRIES:
+                    await self._outbox.defer(row.id, str(fault))
+                await self._rest(row, fault)
+            case Moved():
+                await self._outbox.defer(row.id, str(fault))
+                if row.attempts > 1:  # two chats may each say that they are the other now
+                    await self._rest(row, fault)
+                await self._moved(self._where, fault.to)
+            case Rejected():
+                await self._rejected(row, parcel, str(fault))
+                return True
+            case AccessLost():
+                await self._give_up(row, str(fault))
+                return True
+            case _:
+                raise fault
+        return False
+
+    async def _wire(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> SentId:
+        message = parcel.outbound(self._where, row.key)
+        if row.sent_id is None and parcel.is_empty:
+            return SentId("")
+        if row.sent_id is None:
+            async with copied(message, platform.capabilities.max_upload_bytes) as safe:
+                sent = await platform.send(safe)
+            if is_again and platform.capabilities.can_edit and not parcel.is_marked and not parcel.file:
+                await self._reword(sent, message, platform)
+            return sent
+        sent = SentId(row.sent_id)
+        if not sent:
+            return sent
+        if not parcel.is_empty:
+            await platform.edit(sent, message)
+        elif platform.capabilities.can_delete:
+            await platform.delete(sent, self._where)
+        return sent
+
+    async def _reword(self, sent: SentId, message: Outbound, platform: Platform) -> None:
+        """A message that the platform knows already stays as it was, which may have been a draft."""
+        try:
+            await platform.edit(sent, message)
+        except (NotTaken, Refused) as fault:
+            raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
+
+    async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> None:
+        """What cannot be edited is sent anew: the draft may be gone, the answer must not be."""
+        if row.sent_id is None:
+            await self._give_up(row, why)
+            return
+        log.info("line %s: what was sent stays as it is: %s", self._where, why)
+        if not parcel.is_empty:
+            anew = Outgoing(row.target, row.body, f"{row.key}:anew", row.expires_at)
+            await self._outbox.add(row.session, [anew])
+            self.wake()
+        await self._outbox.sent(row.id, row.sent_id)
+
+    async def _give_up(self, row: OutboxRow, why: str) -> None:
+        """Told first: a crash in between tells it again, which is once."""
+        await self._undelivered(row, why)
+        await self._outbox.fail(row.id, why)
+
+    async def _rest(self, row: OutboxRow, fault: PlatformFailure) -> None:
+        self._counts.delivered("unsure" if isinstance(fault, Unsure) else "deferred")
+        asked_s: float = getattr(fault, "retry_after_s", None) or 0.0
+        wait_s = asked_s if asked_s > 0 else min(FIRST_WAIT_S * 2 ** max(0, row.attempts - 1), LONGEST_WAIT_S)
+        await self._clock.sleep(min(wait_s, max(0.0, row.expires_at - self._clock.now())))
+
+    async def _show(self, draft: Draft) -> None:
+        """Whatever goes wrong here, the answer itself comes later."""
+        platform = self._links.find(self._where.platform)
+        if platform is None or self._links.quiet_s(self._where.platform) > 0:
+            return
+        parcel = Parcel(draft.text, draft.reply_to, is_draft=True)
+        try:
+            if self._shown is None or self._shown.key != draft.key:
+                await self._show_first(draft, parcel, platform)
+            elif self._shown.text != draft.text:
+                await platform.edit(self._shown.sent, parcel.outbound(self._where, draft.key))
+                self._shown = msgspec.structs.replace(self._shown, text=draft.text)
+        except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)
+            log.debug("line %s: no draft: %s", self._where, fault)
+
+    async def _show_first(self, draft: Draft, parcel: Parcel, platform: Platform) -> None:
+        target = str(self._where)
+        row = await self._outbox.begin(draft.session, Outgoing(target, written(parcel), draft.key, draft.expires_at))
+        if row is None:  # as a crash left it
+            row = await self._outbox.find(draft.key)
+            if row is not None and row.state == "sent" and row.sent_id:
+                self._shown = _Shown(draft.key, SentId(row.sent_id), "")
+            return
+        if not self._is_open(platform):
+            await self._outbox.defer(row.id, row.error)
+            return
+        try:
+            with self._links.call(platform):
+                sent = await platform.send(parcel.outbound(self._where, draft.key))
+        except PlatformFailure as fault:
+            self._links.heed(platform.name, fault)
+            if not isinstance(fault, Unsure):
+                await self._outbox.defer(row.id, str(fault))
+            raise
+        await self._outbox.sent(row.id, sent)
+        self._shown = _Shown(draft.key, sent, draft.text)
