@@ -14,10 +14,13 @@ from pathlib import Path
 
 from benchmarks.chat_service import Line, Said
 from benchmarks.serving import serve
+from talaria.cli import gateway_log
 from talaria.compose import Settings, open_application
 from talaria.config.schema import Config, ModelConfig
 from talaria.gateway.service import Door, Gateway
 from talaria.gateway.settings import GatewaySettings
+from talaria.model.redaction import Redactor
+from talaria.model.secret import Secret
 from talaria.platforms.base import (
     Address,
     Arrival,
@@ -34,6 +37,8 @@ from talaria.platforms.base import (
 
 _MOST = 100
 """Of one batch."""
+_KEY = "sk-bench-4f7a1c02e9b3"
+"""So that there is something to be kept out of all that is written and shown."""
 
 
 class LinePlatform:
@@ -87,7 +92,9 @@ def _arrival(chat: str, id: str, text: str) -> Arrival:
 
 
 async def main(url: str, folder: Path, who: str) -> None:
-    config = Config(model=ModelConfig(provider="custom", default="test", base_url=url))
+    config = Config(model=ModelConfig(provider="custom", default="test", base_url=url, api_key=Secret(_KEY)))
+    redactor = Redactor([_KEY])
+    gateway_log.keep(folder, redactor, is_shown=False)
     settings = GatewaySettings(workspace=str(folder.parent / "project"), max_live_sessions=1024)
     platform = LinePlatform()
 
@@ -97,7 +104,7 @@ async def main(url: str, folder: Path, who: str) -> None:
 
     allowed = PlatformSettings(allow_all_users=True) if who == "everybody" else PlatformSettings(allowed_users=(who,))
     door = Door("lines", allowed, opened)
-    async with open_application(Settings(folder, config, {}), kind="gateway") as app:
+    async with open_application(Settings(folder, config, {}, redactor), kind="gateway") as app:
         gateway = Gateway(app, settings, [door])
         running = asyncio.create_task(gateway.run())
         await serve(platform.line)

@@ -436,7 +436,7 @@ async def kill_twice(town: Town, first: Moment, choose: Random, times: int) -> l
 @on_each_platform
 async def test_killed_again_during_recovery_all_is_answered(town: Town) -> None:
     choose = Random(20261205)
-    for first in choose.sample(ends(await town.case(*QUICK).run()), 5):
+    for first in choose.sample(ends(await town.case(*QUICK).run()), 3):
         assert await kill_twice(town, first, choose, 1) == []
 
 
@@ -457,7 +457,7 @@ async def kill_at_random(case: Case, choose: Random) -> None:
 @on_each_platform
 async def test_killed_at_random_times_all_is_answered(town: Town) -> None:
     choose = Random(42)
-    for _ in range(3):
+    for _ in range(2):
         await kill_at_random(town.case(*QUICK), choose)
 
 

@@ -1,17 +1,14 @@
-"""The garbage collector, around and after a gateway."""
+"""The garbage collector, while a gateway runs and afterwards."""
 
 import gc
-
-import pytest
 
 from talaria.gateway.collecting import THRESHOLDS, rarely_collected
 
 
 def test_the_collector_is_as_it_was_afterwards() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    with pytest.raises(KeyError), rarely_collected():
+    with rarely_collected():
         assert gc.get_threshold() == THRESHOLDS
         assert gc.get_freeze_count() > frozen
-        raise KeyError
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() <= frozen
