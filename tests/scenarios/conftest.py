@@ -27,6 +27,7 @@ def environment(tmp_path: Path, home: Path) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
+        "XDG_RUNTIME_DIR": str(tmp_path),  # where bots are claimed: those of other tests have the same name
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "TALARIA_HOME": str(home),
