@@ -66,7 +66,9 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         home.mkdir()
         house = House(home, model, telegram)
         house.config["gateway"]["platforms"].clear()
-        house.platform(name, {**service.settings, "allowed_users": [place.owner], "allowed_chats": [place.listed]})
+        people = {"allowed_users": [place.owner], "allowed_chats": [place.listed]}
+        quick = {"ping_s": 0.2} if name == "slack" else {}
+        house.platform(name, {**service.settings, **people, **quick})
         yield Stage(name, place, service, house)
 
 
