@@ -27,7 +27,7 @@ from talaria.store.base import (
 )
 from talaria.store.excerpts import preview
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
-from talaria.store.memory import inbox
+from talaria.store.memory.inbox import move, waiting
 from talaria.store.memory.outbox import post
 from talaria.store.memory.spending import apply as apply_spending
 from talaria.store.memory.tables import Memory, SessionRow, Tables
@@ -57,7 +57,7 @@ class Journal:
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         with self._memory.transaction() as tables:
             _check_epoch(tables, session, epoch)
-            if not leaves_mail and inbox.waiting(tables, session):
+            if not leaves_mail and waiting(tables, session):
                 return False
             tables.sessions[session] = replace(tables.row(session), owner=None)
         return True
@@ -99,9 +99,9 @@ def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None
         case CallEnded(result):
             _move_call(tables, session, result.call_id, ("intent", "started"), "done", result)
         case InboxTaken(turn, ids):
-            inbox.move(tables, session, ids, "new", "taken", turn)
+            move(tables, session, ids, "new", "taken", turn)
         case InboxDone(ids):
-            inbox.move(tables, session, ids, "taken", "done")
+            move(tables, session, ids, "taken", "done")
         case Outgoing():
             post(tables, session, write, now)
         case Spent() | Released():
