@@ -113,7 +113,7 @@ async def test_deltas_add_up_to_the_message(server: ModelServer, provider: HttpP
     deltas, answer = await heard(provider)
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == answer.text
     assert "".join(delta.text for delta in deltas if isinstance(delta, ThinkingDelta)) == thinking_of(answer)
-    assert len(deltas) > 2
+    assert len(deltas) >= 2
 
 
 async def test_streamed_arguments_are_kept_exactly_as_the_model_wrote_them(

@@ -33,6 +33,8 @@ _MAX_STRETCH = 4
 _NO_BREAKS = {ord("\r"): None, ord("\n"): None}
 _HIDDEN = HIDDEN.encode()
 
+_pack = msgspec.msgpack.Encoder().encode
+
 T = TypeVar("T")
 Span = tuple[int, int]
 
@@ -72,7 +74,8 @@ class Redactor:
 
     def value(self, value: T) -> T:
         """A message, entry, event or the like, redacted in all its text. Pictures stay, and so do seals: or they go."""
-        return value if self._finder is None else self._redacted(value)
+        finder = self._finder
+        return value if finder is None or _is_clean(value, finder) else self._redacted(value)
 
     @property
     def _finder(self) -> "_Finder | None":
@@ -123,6 +126,23 @@ class Redactor:
         last = max(place for place, part in enumerate(parts) if isinstance(part, Text))
         parts[last] = Text(cast("Text", parts[last]).text + stream.end())
         return msgspec.structs.replace(answer, parts=tuple(parts))
+
+
+def _is_clean(value: object, finder: "_Finder") -> bool:
+    """All of its text at a glance: as it is packed, no piece of it is written in another way. False: look closer."""
+    try:
+        packed = _pack(value)
+    except (TypeError, ValueError):  # it holds what cannot be packed
+        return False
+    return not _may_be_split(value) and not finder.spans(packed.translate(None, b"\r\n"))
+
+
+def _may_be_split(value: object) -> bool:
+    """There is an answer of several texts in it."""
+    held = getattr(value, "message", getattr(value, "messages", value))
+    if isinstance(held, tuple):
+        return any(map(_may_be_split, cast("tuple[object, ...]", held)))
+    return isinstance(held, Assistant) and sum(isinstance(part, Text) for part in held.parts) > 1
 
 
 class TextStream:

@@ -7,7 +7,7 @@ aiohttp is known only here and in `pool.py` (docs/adr/0002).
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 
@@ -86,18 +86,14 @@ class HttpClient:
         if pool is not None:
             await pool.retire()
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self, url: str, *, body: bytes, headers: Mapping[str, str], timeouts: Timeouts
-    ) -> AsyncGenerator[Response]:
+    ) -> AbstractAsyncContextManager[Response]:
         """The response once its head has come; leaving the context ends it."""
-        async with self._request("POST", url, body, headers, timeouts) as response:
-            yield response
+        return self._request("POST", url, body, headers, timeouts)
 
-    @asynccontextmanager
-    async def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts) -> AsyncGenerator[Response]:
-        async with self._request("GET", url, None, headers, timeouts) as response:
-            yield response
+    def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts) -> AbstractAsyncContextManager[Response]:
+        return self._request("GET", url, None, headers, timeouts)
 
     @asynccontextmanager
     async def _request(

@@ -20,9 +20,14 @@ class EventSplitter:
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         for line in self._lines(chunk):
-            data = self._take(line.removesuffix(b"\r"))
-            if data.strip():
-                yield data
+            line = line.removesuffix(b"\r")  # noqa: PLW2901
+            if line:
+                self._take(line)
+            elif self._data:
+                data = b"\n".join(self._data)
+                self._data, self._data_bytes = [], 0
+                if data.strip():
+                    yield data
 
     def end(self) -> Iterator[bytes]:
         """What stands complete in the last, unterminated lines."""
@@ -40,16 +45,11 @@ class EventSplitter:
             raise Disconnected("The model server sent a line without end.")
         return lines
 
-    def _take(self, line: bytes) -> bytes:
-        """The data of the event that this line ends, if it ends one."""
-        if line:
-            field, _, value = line.partition(b":")
-            if field.removeprefix(_BOM) == b"data":
-                self._keep(value.removeprefix(b" "))
-            return b""
-        data = b"\n".join(self._data)
-        self._data, self._data_bytes = [], 0
-        return data
+    def _take(self, line: bytes) -> None:
+        """Whatever it is but the end of an event."""
+        field, _, value = line.partition(b":")
+        if field == b"data" or field.removeprefix(_BOM) == b"data":
+            self._keep(value.removeprefix(b" "))
 
     def _keep(self, value: bytes) -> None:
         self._data.append(value)

@@ -1,8 +1,9 @@
 """A model behind HTTP: any wire, streaming or not, over the shared client."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import groupby
 
 import msgspec
 
@@ -154,15 +155,28 @@ async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:
         size_bytes += len(chunk)
         if size_bytes > MAX_STREAM_BYTES:
             raise Disconnected("The model server sent an answer without end.", kind="invalid_answer")
-        for data in splitter.feed(chunk):
-            for delta in decoder.feed(data):
-                yield delta
+        for delta in _joined(delta for data in splitter.feed(chunk) for delta in decoder.feed(data)):
+            yield delta
         if decoder.is_complete:
             await _read_out(chunks)
             return
-    for data in splitter.end():
-        for delta in decoder.feed(data):
-            yield delta
+    for delta in _joined(delta for data in splitter.end() for delta in decoder.feed(data)):
+        yield delta
+
+
+def _joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
+    """What has come together and is of one kind is one. What came before a fault is passed on before it."""
+    together: list[Delta] = []
+    fault: Exception | None = None
+    try:
+        for delta in deltas:
+            together.append(delta)  # noqa: PERF402  (kept also if the next one is not to be had)
+    except Exception as raised:  # noqa: BLE001  (raised below)
+        fault = raised
+    for kind, run in groupby(together, type):
+        yield kind("".join(delta.text for delta in run))
+    if fault is not None:
+        raise fault
 
 
 async def _read_out(chunks: AsyncIterator[bytes]) -> None:

@@ -43,4 +43,4 @@ def leniently(decoder: msgspec.json.Decoder[Decoded], data: msgspec.Raw) -> Deco
 
 
 def is_present(field: msgspec.Raw) -> bool:
-    return bytes(memoryview(field)[:5]) != b"null"
+    return field is not ABSENT and bytes(memoryview(field)[:5]) != b"null"

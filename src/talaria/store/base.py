@@ -273,8 +273,8 @@ class Search(Protocol):
         """Messages that contain all words of the query, newest first; with `person`, only of their sessions."""
         ...
 
-    async def rebuild(self) -> int:
-        """Throw the index away and make it anew; the number of messages indexed."""
+    async def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Throw the index away and make it anew; the number of messages indexed. `progress`: so many entries of all."""
         ...
 
 

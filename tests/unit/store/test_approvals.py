@@ -130,14 +130,24 @@ def write_schema_2(path: Path) -> None:
     connection.close()
 
 
-def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Every row of every table."""
+def contents(path: Path) -> dict[str, list[dict[str, object]]]:
+    """Every row of every table, by column; what a conversation began with as part of it, wherever it is kept."""
     connection = cast("Connection", apsw.Connection(str(path)))
     try:
         names = [str(row[0]) for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in names}
+        tables = {name: rows(connection, name) for name in names}
     finally:
         connection.close()
+    for prompt in tables.pop("prompts", []):
+        (session,) = (row for row in tables["sessions"] if row["id"] == prompt["session"])
+        session |= prompt
+    return tables
+
+
+def rows(connection: Connection, table: str) -> list[dict[str, object]]:
+    columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
+    found = connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
+    return [dict(zip(columns, row, strict=True)) for row in found]
 
 
 async def test_home_from_before_keeps_everything_and_can_ask(home: Path, clock: ManualClock) -> None:
@@ -150,8 +160,8 @@ async def test_home_from_before_keeps_everything_and_can_ask(home: Path, clock: 
         assert await store.approvals.pending() == []
         assert await store.grants.list() == []
     after = contents(path)
-    kept = {name: [row[: len(old)] for row, old in zip(after[name], before[name], strict=True)] for name in before}
-    assert kept == before
+    for name, old in before.items():
+        assert [row | was for row, was in zip(after[name], old, strict=True)] == after[name]
     assert not any(after[name] for name in after.keys() - before.keys())
 
     async with SqliteStore(home, clock) as store:

@@ -1,7 +1,7 @@
 """Search in memory: reads every message at every question, with the words of the SQLite index."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from talaria.store import excerpts
 from talaria.store.base import Hit
@@ -27,7 +27,7 @@ class Search:
                     found.append((place, Hit(row.session.id, row.session.title, recorded.at, role, piece)))
         return [hit for _, hit in sorted(found, key=lambda pair: pair[0], reverse=True)[:limit]]
 
-    async def rebuild(self) -> int:
+    async def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:  # noqa: ARG002  (it is quick)
         rows = self._memory.tables.sessions.values()
         return sum(excerpts.text(recorded.entry) != "" for row in rows for recorded in row.entries)
 

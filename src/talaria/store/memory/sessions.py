@@ -65,16 +65,7 @@ class Sessions:
         with self._memory.transaction() as tables:
             if tables.row(session).owner in tables.owners:
                 raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
-            del tables.sessions[session]
-            tables.chats = {key: row for key, row in tables.chats.items() if row.session != session}
-            tables.inbox = {key: row for key, row in tables.inbox.items() if row.inbound.session != session}
-            tables.outbox = {id: row for id, row in tables.outbox.items() if row.session != session}
-            tables.holds = {id: row for id, row in tables.holds.items() if row.session != session}
-            tables.approvals = {id: row for id, row in tables.approvals.items() if row.session != session}
-            tables.grants = {id: row for id, row in tables.grants.items() if row.session != session}
-            for id, row in tables.sessions.items():
-                if row.session.parent == session:
-                    tables.sessions[id] = replace(row, session=msgspec.structs.replace(row.session, parent=None))
+            remove(tables, session)
 
     async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
         with self._memory.transaction() as tables:
@@ -91,6 +82,20 @@ class Sessions:
                 append(tables, new.id, recorded.entry, recorded.at)
             check_at_rest(tables.row(new.id).session)
         return True
+
+
+def remove(tables: Tables, session: SessionId) -> None:
+    """With all that belongs to it."""
+    del tables.sessions[session]
+    tables.chats = {key: row for key, row in tables.chats.items() if row.session != session}
+    tables.inbox = {key: row for key, row in tables.inbox.items() if row.inbound.session != session}
+    tables.outbox = {id: row for id, row in tables.outbox.items() if row.session != session}
+    tables.holds = {id: row for id, row in tables.holds.items() if row.session != session}
+    tables.approvals = {id: row for id, row in tables.approvals.items() if row.session != session}
+    tables.grants = {id: row for id, row in tables.grants.items() if row.session != session}
+    for id, row in tables.sessions.items():
+        if row.session.parent == session:
+            tables.sessions[id] = replace(row, session=msgspec.structs.replace(row.session, parent=None))
 
 
 def _begun(new: NewSession, at: float) -> Session:

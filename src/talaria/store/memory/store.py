@@ -6,6 +6,7 @@ from talaria.model.clock import Clock
 from talaria.store.memory.access import Access
 from talaria.store.memory.approvals import Approvals
 from talaria.store.memory.chats import Chats
+from talaria.store.memory.forgetting import Forgetting
 from talaria.store.memory.grants import Grants
 from talaria.store.memory.handoffs import Handoffs
 from talaria.store.memory.inbox import Inbox
@@ -33,6 +34,7 @@ class MemoryStore:
         self.spending = Spending(memory, clock)
         self.approvals = Approvals(memory, clock)
         self.grants = Grants(memory, clock)
+        self.forgetting = Forgetting(memory)
 
     async def version(self) -> int:
         """No other process sees it."""

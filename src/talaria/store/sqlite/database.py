@@ -5,19 +5,23 @@ closing any other descriptor of it would silently drop this process's locks.
 import array
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
 import apsw
 
 from talaria.store.sqlite.connection import Connection
-from talaria.store.sqlite.faults import unusable_folder
+from talaria.store.sqlite.faults import explain, unusable_folder
 from talaria.store.sqlite.jobs import Work
 from talaria.store.sqlite.readers import Readers
 from talaria.store.sqlite.writer import Writer
 from talaria.waiting import completed, in_thread
 
 T = TypeVar("T")
+CACHE_KB = 16 << 10
+CHECKPOINT_PAGES = 4 << 10
+"""So that a page which changes with every turn is written back once for many turns."""
 Prepare = Callable[[Connection, Path], None]
 
 
@@ -61,6 +65,17 @@ class Database:
     async def read(self, work: Work[T]) -> T:
         return await self._readers.submit(work)
 
+    async def alone(self, work: Work[T]) -> T:
+        """With a connection of its own and outside of transactions: for what takes long. Who is cancelled leaves it."""
+        return await in_thread(lambda: self._alone(work))
+
+    def _alone(self, work: Work[T]) -> T:
+        try:
+            with closing(self._connect()) as connection:
+                return work(connection)
+        except apsw.Error as fault:
+            raise explain(fault, self.path) or fault from fault
+
     def _connect(self) -> Connection:
         is_new = self._make_folder()
         native = apsw.Connection(str(self.path), vfs=self._vfs)
@@ -75,6 +90,7 @@ class Database:
         connection.pragma("foreign_keys", True)
         connection.pragma("trusted_schema", False)
         connection.pragma("cell_size_check", True)
+        connection.pragma("cache_size", -CACHE_KB)
         return connection
 
     def _make_folder(self) -> bool:
@@ -93,6 +109,7 @@ class Database:
         self._prepare(connection, self.path)  # before the first write: it may refuse the file
         self._enter_wal(connection)
         connection.pragma("journal_size_limit", 64 << 20)
+        connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         return connection
 
     def _enter_wal(self, connection: Connection) -> None:

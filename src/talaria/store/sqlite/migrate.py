@@ -43,5 +43,5 @@ def _apply(connection: Connection, number: int, sql: str) -> None:
             connection.execute("ROLLBACK")
 
 
-LATEST = 4
+LATEST = 5
 """Number of the newest migration, known without reading the folder; a test compares."""

@@ -62,6 +62,10 @@ class Presence:
         finally:
             os.close(descriptor)
 
+    def living(self) -> list[OwnerId]:
+        """Those whose processes run."""
+        return [owner for file in self._folder.glob("[0-9]*-*.lock") if self.is_alive(owner := OwnerId(file.stem))]
+
     def _file(self, owner: OwnerId) -> Path:
         return self._folder / f"{owner}.lock"
 

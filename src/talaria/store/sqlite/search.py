@@ -18,6 +18,7 @@ from talaria.model.ids import SessionId
 from talaria.store import excerpts
 from talaria.store.base import Hit
 from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.copying import Progress
 from talaria.store.sqlite.database import Database
 from talaria.waiting import in_thread
 
@@ -70,8 +71,13 @@ class Search:
     async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[Hit]:
         return await self._healed(lambda index: self._find(index, query, limit, person))
 
-    async def rebuild(self) -> int:
-        return await self._healed(self._rebuild)
+    async def rebuild(self, progress: Progress | None = None) -> int:
+        return await self._healed(lambda index: self._rebuild(index, progress))
+
+    async def discard(self) -> None:
+        """Throw the index away; the next search makes it anew."""
+        async with self._using:
+            await self._discard()
 
     async def catch_up(self) -> None:
         """Index what the journal has gained and lost since the last look."""
@@ -111,12 +117,15 @@ class Search:
             last, count = page[-1], min(count * 4, MAX_PAGE)
         return found[:limit]
 
-    async def _rebuild(self, index: Database) -> int:
+    async def _rebuild(self, index: Database, progress: Progress | None) -> int:
         def clear(db: Connection) -> None:
             db.execute("INSERT INTO words (words) VALUES ('delete-all')")
             db.execute("UPDATE progress SET last_entry = 0")
 
         await index.write(clear)
+        last = await self._state.read(_last_entry) if progress else 0
+        while progress and await self._feed_batch(index):
+            progress(await index.read(_progress), last)
         await self._follow(index)
         return await index.read(lambda db: cast("int", db.execute("SELECT count(*) FROM words").get))
 
@@ -150,6 +159,10 @@ class Search:
 
 def _progress(db: Connection) -> int:
     return cast("int", db.execute("SELECT last_entry FROM progress").get)
+
+
+def _last_entry(db: Connection) -> int:
+    return cast("int", db.execute("SELECT coalesce(max(id), 0) FROM entries").get)
 
 
 def _new_entries(db: Connection, seen: int) -> list[tuple[int, str]]:

@@ -18,9 +18,9 @@ from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.journal import append
 from talaria.store.sqlite.presence import Presence
 
-_COLUMNS = (
-    "id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at, open_turn,"
-    " message_count, usage, preview, person"
+_ROWS = (
+    "SELECT id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at, open_turn,"
+    " message_count, usage, preview, person FROM sessions JOIN prompts ON prompts.session = sessions.id"
 )
 _decode_usage = msgspec.json.Decoder(Usage).decode
 _decode_entry = msgspec.json.Decoder(Entry).decode
@@ -46,7 +46,7 @@ class Sessions:
     async def find(self, name: str, person: str | None = None) -> Session:
         def work(db: Connection) -> Session:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM sessions WHERE (id = ?1 OR title = ?1"
+                f"{_ROWS} WHERE (id = ?1 OR title = ?1"
                 " OR (length(?1) >= 4 AND substr(id, 1, length(?1)) = ?1)) AND (?2 IS NULL OR person = ?2)"
                 " ORDER BY id = ?1 DESC, title IS ?1 DESC LIMIT 2",
                 (name, person),
@@ -66,7 +66,7 @@ class Sessions:
 
         def work(db: Connection) -> Sequence[Session]:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM sessions WHERE {chosen} ORDER BY updated_at DESC, id DESC LIMIT ?",
+                f"{_ROWS} WHERE {chosen} ORDER BY updated_at DESC, id DESC LIMIT ?",
                 (*values, limit),
             )
             return [_session(row) for row in rows]
@@ -76,7 +76,7 @@ class Sessions:
     async def latest(self, source: str) -> Session | None:
         def work(db: Connection) -> Session | None:
             row = db.execute(
-                f"SELECT {_COLUMNS} FROM sessions WHERE source = ? ORDER BY updated_at DESC, id DESC LIMIT 1",
+                f"{_ROWS} WHERE source = ? ORDER BY updated_at DESC, id DESC LIMIT 1",
                 (source,),
             ).fetchone()
             return _session(row) if row else None
@@ -100,12 +100,7 @@ class Sessions:
             owner = cast("OwnerId | None", row[0])
             if owner is not None and self._presence.is_alive(owner):
                 raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
-            db.execute("INSERT INTO unindexed SELECT id FROM entries WHERE session = ?", (session,))
-            db.execute("DELETE FROM chats WHERE session = ?", (session,))
-            db.execute("DELETE FROM inbox WHERE session = ?", (session,))
-            db.execute("DELETE FROM outbox WHERE session = ?", (session,))
-            db.execute("DELETE FROM holds WHERE session = ?", (session,))
-            db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+            remove(db, session)
 
         await self._database.write(work)
 
@@ -131,12 +126,23 @@ class Sessions:
         return await self._database.write(work)
 
 
+def remove(db: Connection, session: SessionId) -> None:
+    """With all that belongs to it."""
+    db.execute("INSERT INTO unindexed SELECT id FROM entries WHERE session = ?", (session,))
+    db.execute("DELETE FROM chats WHERE session = ?", (session,))
+    db.execute("DELETE FROM inbox WHERE session = ?", (session,))
+    db.execute("DELETE FROM outbox WHERE session = ?", (session,))
+    db.execute("DELETE FROM holds WHERE session = ?", (session,))
+    db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+
+
 def _insert(db: Connection, new: NewSession, at: float) -> None:
     db.execute(
-        "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, person, created_at,"
-        " updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*msgspec.structs.astuple(new), at, at),
+        "INSERT INTO sessions (id, source, model, cwd, title, parent, person, created_at, updated_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (new.id, new.source, new.model, new.cwd, new.title, new.parent, new.person, at, at),
     )
+    db.execute("INSERT INTO prompts VALUES (?, ?, ?)", (new.id, new.system_prompt, new.tools))
 
 
 def _as_it_fits(db: Connection, new: NewSession) -> NewSession:
@@ -148,11 +154,11 @@ def _as_it_fits(db: Connection, new: NewSession) -> NewSession:
 def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
     """The journal without the turn that is open: that one stays behind with its calls."""
     db.execute(
-        "INSERT INTO sessions (id, source, model, cwd, system_prompt, tools, title, parent, person, created_at,"
-        " updated_at, usage) SELECT ?, source, model, cwd, system_prompt, tools, ?, id, person, ?, ?, usage"
-        " FROM sessions WHERE id = ?",
+        "INSERT INTO sessions (id, source, model, cwd, title, parent, person, created_at, updated_at, usage)"
+        " SELECT ?, source, model, cwd, ?, id, person, ?, ?, usage FROM sessions WHERE id = ?",
         (new, title, now, now, session),
     )
+    db.execute("INSERT INTO prompts SELECT ?, system_prompt, tools FROM prompts WHERE session = ?", (new, session))
     db.execute(
         "INSERT INTO entries (session, seq, at, body) SELECT ?1, seq, at, body FROM entries WHERE session = ?2"
         " AND seq < coalesce((SELECT max(seq) FROM entries WHERE session = ?2 AND body ->> 'type' = 'turn_started'"
@@ -188,7 +194,7 @@ def _holder(db: Connection, title: str, but: SessionId | None = None) -> str | N
 
 
 def _get(db: Connection, session: SessionId) -> Session | None:
-    row = db.execute(f"SELECT {_COLUMNS} FROM sessions WHERE id = ?", (session,)).fetchone()
+    row = db.execute(f"{_ROWS} WHERE id = ?", (session,)).fetchone()
     return _session(row) if row else None
 
 

@@ -10,8 +10,10 @@ from talaria.model.clock import Clock
 from talaria.store.sqlite.access import Access
 from talaria.store.sqlite.approvals import Approvals
 from talaria.store.sqlite.chats import Chats
+from talaria.store.sqlite.copying import Progress, copy, erase
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.feeder import Feeder
+from talaria.store.sqlite.forgetting import Forgetting
 from talaria.store.sqlite.grants import Grants
 from talaria.store.sqlite.handoffs import Handoffs
 from talaria.store.sqlite.inbox import Inbox
@@ -43,6 +45,7 @@ class SqliteStore:
         self.spending = Spending(self._database, presence, clock)
         self.approvals = Approvals(self._database, presence, clock)
         self.grants = Grants(self._database, clock)
+        self.forgetting = Forgetting(self._database, presence)
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -58,6 +61,15 @@ class SqliteStore:
         """What SQLite finds wrong with the file; empty if nothing."""
         found = await self._database.read(lambda db: str(db.execute("PRAGMA quick_check(3)").get))
         return "" if found == "ok" else found
+
+    async def copy_to(self, target: Path, progress: Progress) -> None:
+        """All conversations as they are at this moment; `progress` is called in a thread. Raises `StoreUnavailable`."""
+        await self._database.alone(lambda db: copy(db, target, progress))
+
+    async def erase(self) -> bool:
+        """What was deleted is not in the files any more. False: it is, because somebody else still reads it."""
+        await self.search.discard()
+        return await self._database.alone(erase)
 
     @property
     def sqlite_version(self) -> str:

@@ -1,0 +1,80 @@
+"""The port for what is thrown away for good. Beside the others, because only the person at the terminal needs it."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from talaria.model.ids import SessionId
+
+
+class Stale(msgspec.Struct, frozen=True):
+    """A conversation that may go."""
+
+    id: SessionId
+    name: str
+    """Its title, else how it began."""
+    updated_at: float
+    message_count: int
+    size_bytes: int
+    """Of its journal."""
+
+
+class Whose(msgspec.Struct, frozen=True):
+    """Somebody on a platform, and how their traces are told from those of others."""
+
+    platform: str
+    user: str
+    has_said: Callable[[str], bool]
+    """Of the body of an inbox row: they said it."""
+    has_chat: Callable[[str], bool]
+    """Of the key of a chat: by its name it is theirs alone."""
+    is_private: Callable[[str], bool]
+    """Of the key of a chat: whoever speaks there is alone with us."""
+
+    @property
+    def person(self) -> str:
+        return f"{self.platform}:{self.user}"
+
+
+class Traces(msgspec.Struct, frozen=True):
+    """What is kept about somebody."""
+
+    conversations: tuple[SessionId, ...] = ()
+    """That they began."""
+    messages: int = 0
+    """In those."""
+    inbox: int = 0
+    outbox: int = 0
+    chats: int = 0
+    approvals: int = 0
+    grants: int = 0
+    pairing: int = 0
+    """That they were let in by a code, or asked for one."""
+    homes: int = 0
+    """Their chat as the home channel of a platform."""
+    spending: int = 0
+    """Model calls in their name. These stay counted, without the name."""
+    shared: tuple[SessionId, ...] = ()
+    """Conversations of others in which they spoke, as far as the inbox still tells. These stay."""
+    names: tuple[str, ...] = ()
+    """How they were called when they were let in."""
+    folders: tuple[str, ...] = ()
+    """Where the agent worked for them, and for nobody else."""
+
+
+class Forgetting(Protocol):
+    """What goes is overwritten, not only given up; older copies of it are gone after `SqliteStore.erase`."""
+
+    async def stale(self, before: float | None = None, keep: int = 0, *, is_empty: bool = False) -> Sequence[Stale]:
+        """Those at rest, oldest first: not active since `before`, not among the newest `keep`, without a message."""
+        ...
+
+    async def discard(self, session: SessionId) -> bool:
+        """Delete it with all that belongs to it. False: it is not at rest (it runs, or mail waits), or not there."""
+        ...
+
+    async def traces(self, whose: Whose) -> Traces: ...
+    async def forget(self, whose: Whose) -> Traces:
+        """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their turn runs."""
+        ...
