@@ -54,11 +54,7 @@ class Recorder:
         if self._is_closed:
             raise Fenced(f"Session {self._session} is left as it is.")
         redacted = self._redactor.value(writes)
-        try:
-            await self._write(redacted)
-        except StoreUnavailable:
-            await completed(self.patiently(lambda: self._write(redacted)))
-            _go_on_cancelling()
+        await completed(self.patiently(lambda: self._write(redacted)))
 
     def when_durable(self, settle: Callable[[Sequence[Write]], None]) -> None:
         """Call this with the writes of each record, once they survive a crash, also if the record was cancelled."""
@@ -128,10 +124,3 @@ class Recorder:
     def partial_text(self) -> str:
         """What people have seen of an answer that is not recorded."""
         return "".join(self._shown)
-
-
-def _go_on_cancelling() -> None:
-    """A cancellation that came while the store failed gave way to that failure; it is not forgotten."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
