@@ -377,6 +377,12 @@ def reconfigured(app: Application, settings: Settings) -> Application:
     return replace(app, settings=settings, route=planned, toolbox=toolbox, is_stand_in=choice is None)
 
 
+def with_model(app: Application, name: str) -> Application:
+    """The same application with another model before all fallbacks. Raises `BadConfig`, `MissingCredential`."""
+    choice = choose(app.settings.config, app.settings.environment, name) or Choice(DEMO)
+    return replace(app, route=_planned(choice, app.settings).route, is_stand_in=False)
+
+
 def _extensions(settings: Settings, clock: Clock, commands: Commands) -> AbstractAsyncContextManager["Extensions"]:
     from talaria.extensions import open_extensions  # noqa: PLC0415  (who has no plugins does not pay for them)
 

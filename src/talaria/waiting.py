@@ -19,7 +19,7 @@ async def completed(work: Awaitable[T]) -> T:
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await _ended(task)
+            await ended(task)
         except asyncio.CancelledError as request:
             cancelled = request
     result = task.result()
@@ -28,8 +28,8 @@ async def completed(work: Awaitable[T]) -> T:
     return result
 
 
-async def _ended(task: "asyncio.Future[Any]") -> None:
-    """As `asyncio.wait`, with less ado: every write to the disk is waited for so."""
+async def ended(task: "asyncio.Future[Any]") -> None:
+    """As `asyncio.wait`, with less ado: who is cancelled does not cancel the task."""
     waiter: asyncio.Future[None] = task.get_loop().create_future()
     task.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
     await waiter

@@ -80,13 +80,13 @@ class MutantJournal(JournalProxy):
         self._mutation = mutation
         self._points = points
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
         replies = [write for write in writes if isinstance(write, Outgoing)]
         if replies and self._mutation == "mail is done before its reply is written":
             await super().record(session, epoch, [write for write in writes if write not in replies])
             self._points.reach(TORN)
             writes = replies
-        await super().record(session, epoch, writes)
+        return await super().record(session, epoch, writes)
 
 
 class MutantInbox(InboxProxy):

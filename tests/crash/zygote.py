@@ -51,10 +51,12 @@ class MutantJournal(JournalProxy):
         self._points = points
         self._held_back: list[Write] = []
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+        is_released = False
         for part in self._parts(writes):
-            await super().record(session, epoch, part)
+            is_released = await super().record(session, epoch, part)
             self._points.reach("inside a torn record")
+        return is_released
 
     def _parts(self, writes: Sequence[Write]) -> list[Sequence[Write]]:
         match self._mutation:

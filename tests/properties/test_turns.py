@@ -91,7 +91,7 @@ class MortalJournal(JournalProxy):
         await self._impatience.feel()
         return held
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
         await self._impatience.feel()
         self._check()
         if self._full_in is not None:
@@ -105,8 +105,9 @@ class MortalJournal(JournalProxy):
                 await super().record(session, epoch, writes)
             self.is_dead = True
         self._check()
-        await super().record(session, epoch, writes)
+        is_released = await super().record(session, epoch, writes)
         await self._impatience.feel()
+        return is_released
 
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         self._check()

@@ -762,6 +762,7 @@ def test_store_of_ours_that_cannot_be_opened_is_told_beside_what_was_done(
 
 def test_profile_has_a_home_of_its_own(talaria: Talaria, hermes: Hermes, home: Path) -> None:
     hermes.write("SOUL.md", "You are a tailor.")
+    talaria("profiles", "create", "work")
     talaria("-p", "work", "import", "hermes")
     assert (home / "profiles" / "work" / "SOUL.md").exists()
     assert not (home / "SOUL.md").exists()

@@ -1,10 +1,19 @@
+import asyncio
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from talaria.compose import open_store
+from talaria.model.entries import Noted
+from talaria.model.ids import SessionId
+from talaria.store.base import NewSession
+from talaria.store.mail import Inbound
+from talaria.testing.clock import ManualClock
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -132,3 +141,72 @@ def test_what_a_command_refuses_is_told_as_json_too(talaria: Talaria, id: str, t
         told = json.loads(ended.stdout)
         assert (ended.returncode, told["ok"], told["exit_code"]) == (2, False, 2)
         assert ended.stderr == f"talaria: {told['error']['message']}\n"
+
+
+def aged(home: Path, id: str, days: float) -> None:
+    """As if it had not been used for so long."""
+
+    async def work() -> None:
+        async with open_store(home, ManualClock(time.time() - days * 86_400)) as store:
+            owner = await store.owners.join("test")
+            epoch = await store.journal.seize(SessionId(id), owner)
+            assert isinstance(epoch, int)
+            await store.journal.record(SessionId(id), epoch, [Noted("of then")])
+            await store.journal.release(SessionId(id), epoch)
+
+    asyncio.run(work())
+
+
+def test_prune_deletes_what_is_old_with_its_files_and_says_how_much(talaria: Talaria, id: str, home: Path) -> None:
+    talaria("-m", "demo", "-q", "hello")
+    aged(home, id, 91)
+    for folder in ("spill", "checkpoints"):
+        (home / folder / id).mkdir(parents=True, exist_ok=True)
+    would = talaria("sessions", "prune", "--older-than", "90d", "--dry-run")
+    assert would.stdout.startswith(f"{id}  20")
+    assert would.stderr == "1 conversation (4 messages, 0.0 MB) would go. Nothing was deleted.\n"
+    assert len(document(talaria("sessions", "list", "--json"))) == 2
+    ended = talaria("sessions", "prune", "--older-than", "90d", "--yes")
+    assert (ended.returncode, ended.stderr) == (0, "Deleted 1 conversation (4 messages, 0.0 MB).\n")
+    assert [row["preview"] for row in document(talaria("sessions", "list", "--json"))] == ["hello"]
+    assert not (home / "spill" / id).exists()
+    assert not (home / "checkpoints" / id).exists()
+    assert document(talaria("sessions", "prune", "--older-than", "90d", "--yes", "--json"))["sessions"] == []
+
+
+def test_prune_keeps_so_many_of_the_latest(talaria: Talaria, id: str, home: Path) -> None:
+    talaria("-m", "demo", "-q", "hello")
+    told = document(talaria("sessions", "prune", "--keep", "1", "--yes", "--json"))
+    assert (told["ok"], [one["id"] for one in told["sessions"]]) == (True, [id])
+    assert document(talaria("sessions", "prune", "--empty", "--yes", "--json"))["sessions"] == []
+    assert [row["preview"] for row in document(talaria("sessions", "list", "--json"))] == ["hello"]
+
+
+async def test_prune_leaves_what_runs_and_what_has_mail(talaria: Talaria, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    async with open_store(home) as store:
+        for name in ("running", "mail", "idle"):
+            await store.sessions.create(NewSession(SessionId(name), "test"))
+        await store.journal.seize(SessionId("running"), await store.owners.join("terminal"))
+        await store.inbox.accept([Inbound("telegram", "bot", "42", "1", SessionId("mail"), "body")])
+        told = document(talaria("sessions", "prune", "--empty", "--keep", "0", "--yes", "--json"))
+        assert [one["id"] for one in told["sessions"]] == ["idle"]
+        assert sorted(one.id for one in await store.sessions.list()) == ["mail", "running"]
+
+
+def test_prune_wants_to_know_which_and_asks(talaria: Talaria, id: str) -> None:
+    which = talaria("sessions", "prune", "--yes")
+    assert (which.returncode, which.stderr.startswith("talaria: Say which conversations may go")) == (2, True)
+    age = talaria("sessions", "prune", "--older-than", "soon", "--yes")
+    assert age.stderr == "talaria: 'soon' is no age: say a number and h, d or w, as in 90d.\n"
+    nobody = talaria("sessions", "prune", "--keep", "0", input="y\n")
+    assert nobody.stderr == "talaria: There is nobody to ask whether they may go: add --yes.\n"
+    assert talaria("sessions", "list").stdout.startswith(id)
+
+
+def test_reindex_makes_the_index_anew(talaria: Talaria, id: str, home: Path) -> None:
+    for file in home.glob("search.db*"):
+        file.unlink()
+    assert talaria("sessions", "reindex").stderr == "3 messages can be found.\n"
+    assert document(talaria("sessions", "reindex", "--json")) == {"ok": True, "messages": 3}
+    assert talaria("sessions", "search", "needle").stdout.startswith(id)

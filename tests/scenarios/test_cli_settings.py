@@ -1,4 +1,4 @@
-"""`talaria config`, `talaria doctor`, profiles and the version."""
+"""`talaria config`, profiles and the version."""
 
 import json
 import stat
@@ -10,7 +10,6 @@ import pytest
 
 import talaria as package
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -31,6 +30,7 @@ def test_help_is_there(talaria: Talaria, home: Path, arguments: list[str]) -> No
 
 def test_path_is_where_the_settings_are(talaria: Talaria, home: Path) -> None:
     assert talaria("config", "path").stdout == f"{home}/config.yaml\n"
+    talaria("profiles", "create", "work")
     assert talaria("-p", "work", "config", "path").stdout == f"{home}/profiles/work/config.yaml\n"
 
 
@@ -72,6 +72,7 @@ def test_check_says_that_all_is_well(talaria: Talaria) -> None:
 
 
 def test_profile_has_a_home_of_its_own(talaria: Talaria, home: Path) -> None:
+    talaria("profiles", "create", "work")
     talaria("-p", "work", "-m", "demo", "-q", "hello from work")
     talaria("-pwork", "-m", "demo", "-q", "again")
     talaria("chat", "-p", "work", "-m", "demo", "-q", "and again")
@@ -79,70 +80,3 @@ def test_profile_has_a_home_of_its_own(talaria: Talaria, home: Path) -> None:
     assert not (home / "state.db").exists()
     assert talaria("--profile=work", "sessions", "list").stdout.count("\n") == 3
     assert talaria("sessions", "list").stdout == ""
-
-
-def test_doctor_finds_everything_in_order(talaria: Talaria, server: ModelServer) -> None:
-    ended = talaria("doctor")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert f"  ok  model: custom:test-model answers at {server.base_url}\n" in ended.stdout
-    assert "  ok  store: SQLite " in ended.stdout
-
-
-def test_doctor_tells_a_stand_in_from_a_choice(talaria: Talaria) -> None:
-    assert "warn  model: demo: no API key and no local model server found\n" in talaria("doctor").stdout
-    talaria("config", "set", "model.default", "demo")
-    assert "  ok  model: demo, a scripted stand-in, as you asked for\n" in talaria("doctor").stdout
-
-
-@pytest.mark.parametrize(("status", "says"), [(401, "did not accept the API key"), (503, "is in trouble")])
-def test_doctor_tells_that_the_endpoint_refuses(talaria: Talaria, home: Path, status: int, says: str) -> None:
-    with ModelServer(listing=Failure(status)) as server:
-        home.mkdir(exist_ok=True)
-        (home / "config.yaml").write_text(f"model: {{default: m, base_url: '{server.base_url}'}}")
-        ended = talaria("doctor")
-    assert ended.returncode == 2
-    assert says in ended.stdout
-
-
-def test_doctor_tells_that_the_endpoint_is_not_there(talaria: Talaria, home: Path) -> None:
-    home.mkdir(exist_ok=True)
-    (home / "config.yaml").write_text("model: {default: m, base_url: 'http://127.0.0.1:9/v1'}")
-    assert "fail  model: Cannot reach 127.0.0.1:9: Connection refused." in talaria("doctor").stdout
-
-
-def test_doctor_as_json_is_a_list_of_findings(talaria: Talaria, server: ModelServer) -> None:
-    findings = json.loads(talaria("doctor", "--json").stdout)
-    verdicts = {finding["subject"]: finding["verdict"] for finding in findings}
-    verdicts.pop("user", None)  # of root
-    assert verdicts == dict.fromkeys(("talaria", "home", "settings", "store", "model", "sandbox"), "ok")
-
-
-@pytest.mark.parametrize(
-    ("config", "subject", "says"),
-    [
-        ("modle: {}", "settings", "did you mean 'model'?"),
-        ("model: {provider: groq}", "model", "GROQ_API_KEY"),
-        ("model: [", "settings", "is not valid YAML at line "),
-    ],
-)
-def test_doctor_tells_what_is_wrong_and_goes_on(
-    talaria: Talaria, home: Path, config: str, subject: str, says: str
-) -> None:
-    home.mkdir()
-    (home / "config.yaml").write_text(config)
-    ended = talaria("doctor", "--json")
-    found = {finding["subject"]: finding for finding in json.loads(ended.stdout)}
-    assert ended.returncode == 2
-    assert (found[subject]["verdict"], found["store"]["verdict"]) == ("fail", "ok")
-    assert says in found[subject]["text"]
-
-
-def test_doctor_tells_of_damage_and_of_a_home_that_is_none(talaria: Talaria, home: Path) -> None:
-    home.mkdir()
-    (home / "state.db").write_text("Dear diary, " * 1_000)
-    damaged = talaria("doctor")
-    nowhere = talaria("doctor", env={"TALARIA_HOME": str(home / "state.db" / "home")})
-    assert (damaged.returncode, nowhere.returncode) == (2, 2)
-    assert f"fail  store: {home}/state.db is damaged" in damaged.stdout
-    assert f"fail  home: {home}/state.db is no writable folder; make it one, or set TALARIA_HOME" in nowhere.stdout
-    assert (home / "state.db").read_text() == "Dear diary, " * 1_000

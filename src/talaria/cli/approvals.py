@@ -6,7 +6,7 @@ from datetime import datetime
 import click
 
 from talaria.cli import exits, surroundings
-from talaria.cli.render import print_json
+from talaria.cli.json_output import print_json
 from talaria.cli.safe import visible
 from talaria.compose import open_store
 from talaria.model.errors import BadInput

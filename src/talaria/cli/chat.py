@@ -1,20 +1,10 @@
 """`talaria` and `talaria chat`: a conversation, or one question with `-q`."""
 
-import select
-import sys
 from pathlib import Path
 
 import click
 
-from talaria.cli.conversation import Options, open_conversation
-from talaria.cli.notices import say
-from talaria.cli.pictures import read_image
-from talaria.cli.render import Format, print_failure
-from talaria.cli.surroundings import settings
-from talaria.model.errors import BadInput, TalariaError
-from talaria.model.messages import Text, User
-
-SILENCE_S = 2.0
+from talaria.cli.options import Format, Options
 
 
 @click.command("chat", help="Talk to the model. Without a terminal, each line of standard input is a turn.")
@@ -48,35 +38,10 @@ def command(
 ) -> int:
     ctx.find_root().obj = profile or ctx.find_root().obj
     options = Options(format, query is not None, model, resume, is_continuing, max_turns, yolo)
-    try:
-        message = _question(query, images)
-        with open_conversation(settings(ctx), options) as conversation:
-            return conversation.once(message) if message else conversation.converse()
-    except TalariaError as error:
-        if format != "text":
-            print_failure(error)
-        raise
+    if options.has_screen and not images:
+        from talaria.cli.screen.opening import run_screen  # noqa: PLC0415  (loads the rest behind the prompt)
 
+        return run_screen(ctx.find_root().obj, options)
+    from talaria.cli.asking import answer  # noqa: PLC0415  (who has a screen does not wait for it)
 
-def _question(query: str | None, images: tuple[Path, ...]) -> User | None:
-    """What was asked, with what stands on standard input behind it."""
-    if query is None:
-        if images:
-            raise BadInput("--image needs a question: add -q TEXT.")
-        return None
-    piped = _piped()
-    query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are no text
-    text = f"{query}\n\n{piped}" if piped else query
-    if not text.strip():
-        raise BadInput("The question is empty.")
-    return User((*(read_image(image) for image in images), Text(text)))
-
-
-def _piped() -> str:
-    """What somebody hands us on standard input, to its end: a slow writer is waited for, and that is told."""
-    if sys.stdin is None or sys.stdin.isatty():
-        return ""
-    ready, _, _ = select.select([sys.stdin], [], [], SILENCE_S)
-    if not ready:
-        say("Waiting for the end of standard input; add `< /dev/null` if there is none.")
-    return sys.stdin.read().strip()
+    return answer(ctx, options, query, images)

@@ -2,55 +2,72 @@
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 
 import click
 
 from talaria import __version__
+from talaria.cli.arguments import with_default
 from talaria.cli.exits import guarded
-from talaria.model.errors import BadConfig
+from talaria.model.errors import BadConfig, BadInput
 
 _MODULES = {
     "chat": "talaria.cli.chat",
+    "setup": "talaria.cli.setup",
     "model": "talaria.cli.model",
     "sessions": "talaria.cli.sessions",
     "rollback": "talaria.cli.rollback",
     "usage": "talaria.cli.usage",
     "config": "talaria.cli.config",
+    "profiles": "talaria.cli.profiles",
     "import": "talaria.cli.importing",
+    "backup": "talaria.cli.backup",
+    "restore": "talaria.cli.restore",
+    "forget": "talaria.cli.forgetting",
     "tools": "talaria.cli.tools",
     "approvals": "talaria.cli.approvals",
     "plugins": "talaria.cli.plugins",
     "mcp": "talaria.cli.mcp",
     "gateway": "talaria.cli.gateway",
     "pairing": "talaria.cli.pairing",
+    "send": "talaria.cli.send",
     "doctor": "talaria.cli.doctor",
+    "completion": "talaria.cli.completion",
 }
 _SUMMARIES = {
     "chat": "Talk to the model (the default).",
+    "setup": "Find or choose a model, try it, and make it the default.",
     "model": "List and try models, and choose the default.",
     "sessions": "List, show, search, export and change conversations.",
     "rollback": "Put files back as they were before a turn changed them.",
     "usage": "What model calls have used and cost.",
     "config": "Read and change settings.",
+    "profiles": "List, make and delete profiles: each a home of its own.",
     "import": "Bring along what another program keeps.",
+    "backup": "Write all that is yours into one file.",
+    "restore": "Make a backup the home again.",
+    "forget": "Delete what is kept about somebody.",
     "tools": "List tools, and choose which of them the model may use.",
     "approvals": "List what was allowed beforehand, and take it back.",
     "plugins": "List, install, enable and choose plugins.",
     "mcp": "List, add and try MCP servers.",
     "gateway": "Talk to the agent in chats: start, stop and look at it.",
     "pairing": "Let people in who wrote to the agent.",
+    "send": "Send a message to a chat.",
     "doctor": "Check that everything is in order.",
+    "completion": "Print what completes this command in your shell.",
 }
+_ALIASES = {"message": "send", "onboard": "setup", "profile": "profiles"}
+"""As they are called elsewhere."""
 
 
 class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_MODULES, *_of_plugins(ctx)]
+        return list(self.summaries(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _MODULES.get(cmd_name)
+        module = _MODULES.get(_ALIASES.get(cmd_name, cmd_name))
         if module is not None:
             return importlib.import_module(module).command
         named = _of_plugins(ctx)
@@ -60,6 +77,13 @@ class LazyGroup(click.Group):
 
         return plugin_commands.command(cmd_name, named[cmd_name])
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in (*_ALIASES, *self.summaries(ctx)):
+            raise BadInput(_unknown(args, self.summaries(ctx)))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_SUMMARIES.items()))
@@ -67,6 +91,23 @@ class LazyGroup(click.Group):
         if named:
             with formatter.section("Commands of plugins"):
                 formatter.write_dl(list(named.items()))
+
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """Every command with its help; none of them is loaded for that."""
+        return {**_SUMMARIES, **_of_plugins(ctx)}
+
+    def is_ours(self, name: str) -> bool:
+        """No code of others is loaded for it."""
+        return _ALIASES.get(name, name) in _MODULES
+
+
+def _unknown(words: Sequence[str], known: Iterable[str]) -> str:
+    import shlex  # noqa: PLC0415  (only who errs waits for it)
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    near = get_close_matches(words[0], list(known), 1, 0.76)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return f"No such command {words[0]!r}{hint} To ask a question: talaria -q {shlex.quote(' '.join(words))}"
 
 
 def _of_plugins(ctx: click.Context) -> dict[str, str]:
@@ -83,7 +124,9 @@ def _of_plugins(ctx: click.Context) -> dict[str, str]:
         agreed = consent.read(file).values()
     except BadConfig:  # told by whoever needs it; help is still help
         return {}
-    return {name: printable(told) for one in agreed for name, told in one.cli.items() if name not in _MODULES}
+    return {
+        name: printable(told) for one in agreed for name, told in one.cli.items() if name not in _MODULES | _ALIASES
+    }
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -103,22 +146,10 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what the terminal's encoding cannot hold must not end a turn
             stream.reconfigure(errors="replace")
-    return guarded(lambda: _invoke(_with_default(arguments)))
+    return guarded(lambda: _invoke(with_default(arguments, _MODULES)))
 
 
 def _invoke(arguments: list[str]) -> object:
     """Without click's `main`, which would swallow a broken pipe."""
     with talaria.make_context("talaria", arguments) as ctx:
         return talaria.invoke(ctx)
-
-
-def _with_default(arguments: Sequence[str]) -> list[str]:
-    """`talaria -c` means `talaria chat -c`; the profile may stand before the command."""
-    given = list(arguments)
-    first = given[0] if given else ""
-    is_joined = first.startswith(("--profile=", "-p")) and first != "-p"
-    start = 2 if first in ("-p", "--profile") else 1 if is_joined else 0
-    rest = given[start:]
-    if not rest or (rest[0].startswith("-") and rest[0] not in ("-h", "--help", "-V", "--version")):
-        return [*given[:start], "chat", *rest]
-    return given

@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from talaria.cli import surroundings
+from talaria.cli.json_output import print_json
 from talaria.cli.notices import say
-from talaria.cli.render import print_json
 from talaria.config import paths, selection
 from talaria.config.edit import set_value
 from talaria.config.schema import Config

@@ -10,8 +10,8 @@ import click
 
 from talaria.cli import background, exits, gateway_log, surroundings, systemd
 from talaria.cli import gateway_view as view
+from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import complain, say
-from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable
 from talaria.compose import open_store
 from talaria.config import paths

@@ -12,7 +12,7 @@ from talaria.model.clock import SystemClock
 from talaria.platforms.loading import manifests
 from talaria.switchboard import wanted
 
-OF_A_PLUGIN = "not one of ours: if a plugin brings it, `talaria gateway status` says how it is"
+OF_A_PLUGIN = "not one of ours: a plugin may bring it"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -22,24 +22,30 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _process(settings)
     may_be_theirs = settings.config.wants_plugins
     for name, problem in found.problems.items():
-        is_unknown = may_be_theirs and name not in manifests()
-        yield Finding(f"platform {name}", "warn" if is_unknown else "fail", OF_A_PLUGIN if is_unknown else problem)
+        if may_be_theirs and name not in manifests():
+            yield Finding(f"platform {name}", "warn", OF_A_PLUGIN, "`talaria gateway status` says how it is")
+        else:
+            remedy = "set it right in config.yaml or .env; `talaria gateway platforms` says what it needs"
+            yield Finding(f"platform {name}", "fail", problem, remedy)
     yield from (_platform(door, settings) for door in found.doors)
 
 
 def _process(settings: Settings) -> Finding:
     if (pid := holder(gateway_file(settings.home))) is None:
-        return Finding("gateway", "warn", "platforms are set up, and it does not run: `talaria gateway start`")
+        return Finding("gateway", "warn", "platforms are set up, and it does not run", "`talaria gateway start`")
     status = read_status(settings.home)
     complaints = status.complaints(time.time()) if status else ["It has not come up yet."]
-    return Finding("gateway", "warn" if complaints else "ok", " ".join(complaints) or f"runs as process {pid}")
+    if complaints:
+        return Finding("gateway", "warn", " ".join(complaints), "`talaria gateway status` and `logs` tell more")
+    return Finding("gateway", "ok", f"runs as process {pid}")
 
 
 def _platform(door: Door, settings: Settings) -> Finding:
     subject, given = f"platform {door.name}", door.settings
     if given.allow_all_users:
-        return Finding(subject, "warn", "allow_all_users is on: anybody who finds the bot commands the agent")
+        text = "allow_all_users is on: anybody who finds the bot commands the agent"
+        return Finding(subject, "warn", text, "take it out, and set its allowed_users")
     people, has_pairing = len({*given.allowed_users, *given.admin_users}), settings.config.gateway.pairing
     if not people and not has_pairing:
-        return Finding(subject, "warn", "nobody may speak: set its allowed_users, or gateway.pairing to true")
+        return Finding(subject, "warn", "nobody may speak", "set its allowed_users, or gateway.pairing to true")
     return Finding(subject, "ok", f"{people} may speak{', others by pairing' if has_pairing else ''}")

@@ -144,10 +144,20 @@ class _Shown(_Quiet, logging.StreamHandler[TextIO]):
 
 
 class _PutAside(_Quiet, RotatingFileHandler):
-    """In a file for its owner only."""
+    """In a file for its owner only. How full it is is counted here: to ask the disk costs more than a line."""
+
+    _size_bytes = 0
+
+    def shouldRollover(self, record: logging.LogRecord) -> int:  # noqa: ARG002, N802
+        return self._size_bytes >= self.maxBytes
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        self._size_bytes += len(line.encode()) + 1
+        return line
 
     def _open(self) -> TextIOWrapper:
-        def open_private(path: str, flags: int) -> int:
-            return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=open_private)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        descriptor = os.open(self.baseFilename, flags, 0o600)
+        self._size_bytes = os.fstat(descriptor).st_size
+        return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)

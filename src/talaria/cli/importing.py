@@ -3,17 +3,17 @@
 import asyncio
 import os
 import textwrap
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from talaria.cli import exits, surroundings
+from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
-from talaria.cli.render import print_json, told
+from talaria.cli.progress import Progress
 from talaria.cli.safe import printable
-from talaria.compat.hermes_home.conversations import Progress, move
+from talaria.compat.hermes_home.conversations import move
 from talaria.compat.hermes_home.home import locate
 from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
 from talaria.compat.hermes_home.report import Item, Verdict, failed
@@ -24,7 +24,6 @@ from talaria.model.clock import SystemClock
 from talaria.model.errors import TalariaError
 from talaria.tools.registry import Toolbox
 
-PROGRESS_EVERY_S = 2.0
 LINE_COLUMNS = 100
 
 _HEADS: dict[Verdict, tuple[str, str]] = {
@@ -70,24 +69,12 @@ def _conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
 
 
 async def _moved(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
-    if is_dry_run:
-        return await move(file, NoReceiver(paths.database_file(home)), _progress())
-    async with open_store(home) as store:
-        toolbox = Toolbox(builtin_tools(store, read_settings(home), SystemClock()))
-        return await move(file, StoreReceiver(store.sessions, toolbox, home), _progress())
-
-
-def _progress() -> Progress:
-    """A line now and then, if it takes long."""
-    said_at = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal said_at
-        if time.monotonic() - said_at >= PROGRESS_EVERY_S:
-            said_at = time.monotonic()
-            say(f"{done:,} of {total:,} conversations …")
-
-    return show
+    with Progress("Importing conversations") as show:
+        if is_dry_run:
+            return await move(file, NoReceiver(paths.database_file(home)), show)
+        async with open_store(home) as store:
+            toolbox = Toolbox(builtin_tools(store, read_settings(home), SystemClock()))
+            return await move(file, StoreReceiver(store.sessions, toolbox, home), show)
 
 
 def _show(items: Sequence[Item], root: Path, home: Path, *, is_dry_run: bool, as_json: bool) -> None:

@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from talaria.cli import surroundings
+from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
-from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable, visible
 from talaria.compose import Settings
 from talaria.config import edit

@@ -7,8 +7,8 @@ import click
 import msgspec
 
 from talaria.cli import surroundings, survey, trial
+from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
-from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable
 from talaria.cli.survey import Default, KnownModel, Models, ProviderState
 from talaria.cli.trial import Trial

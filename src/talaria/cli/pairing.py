@@ -9,8 +9,8 @@ from typing import TypeVar
 import click
 
 from talaria.cli import surroundings
+from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
-from talaria.cli.render import print_json, told
 from talaria.cli.safe import visible
 from talaria.compose import open_store
 from talaria.gateway.pairing import LIVES_S, Pairing

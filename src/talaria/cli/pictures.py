@@ -11,7 +11,8 @@ MAX_IMAGE_BYTES = 20 << 20
 
 def read_image(file: Path) -> Image:
     try:
-        content = file.read_bytes()
+        with file.open("rb") as stream:
+            content = stream.read(MAX_IMAGE_BYTES + 1)  # what has no end is not read to it
     except OSError as fault:
         raise BadInput(f"Cannot read the image {file}: {fault.strerror}.") from fault
     if len(content) > MAX_IMAGE_BYTES:

@@ -10,6 +10,7 @@ from textwrap import shorten
 import click
 
 from talaria.cli import exits, surroundings
+from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
 from talaria.cli.plugin_view import (
     Kind,
@@ -24,7 +25,7 @@ from talaria.cli.plugin_view import (
     only_key,
     rows,
 )
-from talaria.cli.render import print_json, told
+from talaria.cli.progress import Progress
 from talaria.cli.safe import printable
 from talaria.compose import Settings
 from talaria.config import edit, paths
@@ -97,7 +98,8 @@ def info(ctx: click.Context, name: str) -> None:
 def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> None:
     home = surroundings.home(ctx)
     say(f"Fetching {source} …")
-    folder, manifest = installed(source, home / "plugins", replace=force)
+    with Progress(f"Installing {source}"):
+        folder, manifest = installed(source, home / "plugins", replace=force)
     click.echo(printable(f"Installed {manifest.name} {manifest.version} into {folder}."))
     after = read_text(folder / AFTER, SHOWN_CHARS)
     if after:

@@ -1,16 +1,12 @@
 """How a turn is shown: text as it comes, or as JSON. stdout carries only the answer; everything else goes to stderr."""
 
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Protocol
 
-import msgspec
-
-from talaria.cli import exits
+from talaria.cli.json_output import JsonView, StreamJsonView, in_words
 from talaria.cli.notices import say
+from talaria.cli.options import Format
 from talaria.cli.safe import printable
-from talaria.model.errors import TalariaError
 from talaria.model.events import (
     AnswerRestarted,
     Event,
@@ -23,10 +19,7 @@ from talaria.model.events import (
 )
 from talaria.runtime.turn import Report
 
-Format = Literal["text", "json", "stream-json"]
 MAX_ARGUMENT_CHARS = 100
-
-_encode = msgspec.json.Encoder().encode
 
 
 class View(Protocol):
@@ -62,7 +55,7 @@ class TextView:
                 say(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
             case Notice() | RouteSwitched():
                 self._end_line()
-                say(_notice(event))
+                say(in_words(event))
             case _:
                 pass
 
@@ -82,39 +75,6 @@ class TextView:
             self._write("\n")
 
 
-class JsonView:
-    """One document at the end."""
-
-    def show(self, event: Event) -> None:
-        if isinstance(event, Notice | RouteSwitched):
-            say(_notice(event))
-
-    def finish(self, report: Report) -> None:
-        print_json(
-            {
-                "ok": report.outcome == "completed",
-                "session": report.session,
-                "turn": report.turn,
-                "outcome": report.outcome,
-                "model": report.model,
-                "text": report.text,
-                "usage": {**msgspec.structs.asdict(report.usage), "total": report.usage.total},
-                **({"error": error_document(report.error)} if report.error else {}),
-            }
-        )
-
-
-class StreamJsonView:
-    """Every event as a line."""
-
-    def show(self, event: Event) -> None:
-        sys.stdout.write(_encode(event).decode() + "\n")
-        sys.stdout.flush()
-
-    def finish(self, report: Report) -> None:
-        """`TurnDone` has said it."""
-
-
 def view_for(format: Format) -> View:
     match format:
         case "text":
@@ -123,35 +83,6 @@ def view_for(format: Format) -> View:
             return JsonView()
         case "stream-json":
             return StreamJsonView()
-
-
-def print_json(document: object) -> None:
-    sys.stdout.write(_encode(document).decode() + "\n")
-    sys.stdout.flush()
-
-
-def print_failure(error: TalariaError) -> None:
-    """Of a command that has nothing else to print."""
-    print_json({"ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
-
-
-@contextmanager
-def told(*, as_json: bool) -> Generator[None]:
-    """A failure inside is printed as JSON, too, if JSON was asked for."""
-    try:
-        yield
-    except TalariaError as error:
-        if as_json:
-            print_failure(error)
-        raise
-
-
-def error_document(error: TalariaError) -> dict[str, str]:
-    return {"type": type(error).__name__, "message": str(error)}
-
-
-def _notice(event: Notice | RouteSwitched) -> str:
-    return event.text if isinstance(event, Notice) else f"{event.reason} Going on with {event.model}."
 
 
 def _short(arguments: str) -> str:

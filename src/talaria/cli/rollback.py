@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from talaria.cli import exits, surroundings
-from talaria.cli.render import print_json, told
+from talaria.cli.json_output import print_json, told
 from talaria.cli.safe import printable
 from talaria.compose import open_store
 from talaria.model.errors import BadInput, UnknownSession

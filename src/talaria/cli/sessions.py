@@ -1,8 +1,6 @@
 """`talaria sessions`: the conversations on the disk."""
 
 import asyncio
-import shutil
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -12,19 +10,20 @@ import click
 import msgspec
 
 from talaria.cli import surroundings
+from talaria.cli.confirming import confirmed
+from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
-from talaria.cli.render import print_json, told
+from talaria.cli.progress import Progress
 from talaria.cli.safe import printable
+from talaria.cli.session_export import ExportFormat, exported, remark_on, when
+from talaria.cli.session_files import remove_files
+from talaria.cli.session_prune import prune
 from talaria.compose import open_store
-from talaria.model.compaction import Compacted
-from talaria.model.entries import MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
+from talaria.model.entries import MessageAdded, Recorded
 from talaria.model.errors import BadInput
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
-from talaria.runtime.setup import spill_folder
 from talaria.store.base import Session, Store
-from talaria.tools.builtin.todo import list_file
-from talaria.tools.checkpoints import checkpoint_folder
 
 T = TypeVar("T")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -33,6 +32,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 @click.group("sessions", help="List, show, search, export and change conversations.")
 def command() -> None:
     pass
+
+
+command.add_command(prune)
 
 
 def _with_store(ctx: click.Context, work: Callable[[Store], Awaitable[T]], *, as_json: bool) -> T:
@@ -58,7 +60,7 @@ def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
     for row in found:
         name = row.title or row.preview or "(empty)"
         mark = " (interrupted)" if row.open_turn else ""
-        click.echo(f"{row.id}  {_when(row.updated_at)}  {row.message_count:>4}  {printable(name)}{mark}")
+        click.echo(f"{row.id}  {when(row.updated_at)}  {row.message_count:>4}  {printable(name)}{mark}")
 
 
 @command.command("show", help="Print a conversation.")
@@ -70,7 +72,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json({**_summary(row), "entries": entries})
         return
-    click.echo(printable(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {_when(row.created_at)}"))
+    click.echo(printable(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {when(row.created_at)}"))
     for recorded in entries:
         text = _as_text(recorded)
         if text:
@@ -90,22 +92,39 @@ def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool
     if not hits:
         say("Nothing found.")
     for hit in hits:
-        click.echo(f"{hit.session}  {_when(hit.at)}  {hit.role}: {printable(hit.snippet)}")
+        click.echo(f"{hit.session}  {when(hit.at)}  {hit.role}: {printable(hit.snippet)}")
 
 
-@command.command("export", help="Write a conversation as JSON lines, to a file or standard output.")
+@command.command("reindex", help="Make the index for searching anew.")
+@json_option
+@click.pass_context
+def reindex(ctx: click.Context, as_json: bool) -> None:
+    async def work(store: Store) -> int:
+        with Progress("Indexing messages") as show:
+            return await store.search.rebuild(show)
+
+    count = _with_store(ctx, work, as_json=as_json)
+    if as_json:
+        print_json({"ok": True, "messages": count})
+    else:
+        say(f"{count:,} messages can be found.")
+
+
+@command.command("export", help="Write a conversation to a file or standard output, as JSON lines unless you say how.")
 @click.argument("name")
+@click.option("--html", "format", flag_value="html", help="One page that needs nothing else.")
+@click.option("--markdown", "format", flag_value="markdown", help="As it reads.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write.")
 @json_option
 @click.pass_context
-def export(ctx: click.Context, name: str, output: Path | None, as_json: bool) -> None:
+def export(ctx: click.Context, name: str, format: ExportFormat | None, output: Path | None, as_json: bool) -> None:
     row, entries = _with_store(ctx, lambda store: _read(store, name), as_json=as_json)
-    lines = b"\n".join([msgspec.json.encode(row), *(msgspec.json.encode(recorded) for recorded in entries)]) + b"\n"
+    content = exported(row, entries, format or "lines")
     if output is None:
-        click.echo(lines, nl=False)
+        click.echo(content, nl=False)
         return
     with told(as_json=as_json):
-        _write(output, lines)
+        _write(output, content)
     _done(as_json, f"Wrote {len(entries)} entries to {output}.", session=row.id, file=str(output))
 
 
@@ -133,22 +152,14 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     row = _with_store(ctx, lambda store: store.sessions.find(name), as_json=as_json)
     if not yes:
         with told(as_json=as_json):
-            may_delete = _confirm(row, can_ask=not as_json and sys.stdin is not None and sys.stdin.isatty())
+            question = f"Delete {row.id} ({printable(row.title or row.preview)}) for good?"
+            may_delete = confirmed(question, f"{row.id} may be deleted", as_json=as_json)
         if not may_delete:
             say("Nothing was deleted.")
             return
     _with_store(ctx, lambda store: store.sessions.delete(row.id), as_json=as_json)
-    home = surroundings.home(ctx)
-    for folder in (spill_folder(home, row.id), checkpoint_folder(home, row.id)):
-        shutil.rmtree(folder, ignore_errors=True)
-    list_file(spill_folder(home, row.id)).unlink(missing_ok=True)
+    remove_files(surroundings.home(ctx), row.id)
     _done(as_json, f"Deleted {row.id}.", session=row.id)
-
-
-def _confirm(row: Session, *, can_ask: bool) -> bool:
-    if not can_ask:
-        raise BadInput(f"There is nobody to ask whether {row.id} may be deleted: add --yes.")
-    return click.confirm(f"Delete {row.id} ({printable(row.title or row.preview)}) for good?", err=True)
 
 
 @command.command("fork", help="Copy a conversation, up to its last finished turn, under a new id.")
@@ -190,26 +201,11 @@ def _summary(row: Session) -> dict[str, object]:
     return {**shown, "is_interrupted": row.open_turn is not None}
 
 
-def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-
-
 def _as_text(recorded: Recorded) -> str:
-    match recorded.entry:
-        case MessageAdded(message):
-            return _message_as_text(message)
-        case Noted(text):
-            return f"[{text}]"
-        case Undone():
-            return "[The turn before this was taken back.]"
-        case Compacted():
-            return "[Made shorter for the model; everything is still here.]"
-        case RouteChanged(_, _, model, reason):
-            return f"[{reason} Went on with {model}.]"
-        case TurnEnded(_, outcome, _, error) if outcome != "completed":
-            return f"[{outcome}{f': {error}' if error else ''}]"
-        case TurnStarted() | TurnEnded():
-            return ""
+    if isinstance(recorded.entry, MessageAdded):
+        return _message_as_text(recorded.entry.message)
+    remark = remark_on(recorded.entry)
+    return f"[{remark}]" if remark else ""
 
 
 def _message_as_text(message: Message) -> str:

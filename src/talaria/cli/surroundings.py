@@ -2,24 +2,55 @@
 
 import logging
 import os
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
 
 from talaria.compose import Settings, read_settings
 from talaria.config import paths
+from talaria.model.errors import BadInput
 from talaria.model.redaction import Redactor
 
 
 def home(ctx: click.Context) -> Path:
-    profile: str | None = ctx.find_root().obj
-    found = paths.home(profile)
+    return _entered(ctx.find_root().obj)
+
+
+def _entered(profile: str | None) -> Path:
+    found = home_of(profile)
     _log_to_file(found)
     return found
 
 
+def home_of(profile: str | None) -> Path:
+    found = paths.home(profile)
+    if profile is not None and found != paths.home() and not found.is_dir():
+        raise BadInput(_unknown(profile))
+    return found
+
+
+def profiles() -> Sequence[str]:
+    """Those that were made."""
+    try:
+        return sorted(one.name for one in (paths.home() / "profiles").iterdir() if one.is_dir() and "." not in one.name)
+    except OSError:
+        return ()
+
+
+def _unknown(profile: str) -> str:
+    near = get_close_matches(profile, profiles(), 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"There is no profile {profile!r}; {hint}`talaria profiles create {profile}` makes one."
+
+
 def settings(ctx: click.Context) -> Settings:
-    found = read_settings(home(ctx))
+    return settings_of(ctx.find_root().obj)
+
+
+def settings_of(profile: str | None) -> Settings:
+    found = read_settings(_entered(profile))
     _keep_from_log(found.redactor)
     return found
 

@@ -1,5 +1,6 @@
 """What can be used right now: every provider with its key or address, its models, and which one is the default."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from urllib.parse import urlsplit
@@ -103,6 +104,19 @@ async def models(name: str, settings: Settings, *, is_live: bool) -> Models:
     if not listed:
         return Models(state, known, f"{name} tells no list of its models.")
     return Models(state, _joined(known, listed))
+
+
+async def usable_models(settings: Settings) -> list[str]:
+    """`provider:model` of every provider that can be used, as far as it tells them."""
+    usable = [one.name for one in await providers(settings, is_live=True) if one.is_usable]
+    listed = await asyncio.gather(*(models(name, settings, is_live=True) for name in usable), return_exceptions=True)
+    found = [
+        f"{name}:{model.name}"
+        for name, some in zip(usable, listed, strict=True)
+        if isinstance(some, Models)
+        for model in some.models
+    ]
+    return list(dict.fromkeys(found))
 
 
 def default_model(name: str, config: Config) -> str | None:

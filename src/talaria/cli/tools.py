@@ -8,7 +8,7 @@ from textwrap import shorten
 import click
 
 from talaria.cli import surroundings
-from talaria.cli.render import print_json, told
+from talaria.cli.json_output import print_json, told
 from talaria.cli.safe import printable
 from talaria.cli.tool_view import Group, looked
 from talaria.config import edit

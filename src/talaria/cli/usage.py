@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from talaria.cli import surroundings
+from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
-from talaria.cli.render import print_json, told
 from talaria.cli.safe import printable
 from talaria.cli.trial import TRIALS
 from talaria.compose import open_store

@@ -5,8 +5,7 @@ so that a reader who is slow itself is not cut.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from typing import Self
 
 from talaria.model.clock import Clock
@@ -34,19 +33,14 @@ class StallWatch:
         """The whole exchange took too long, not only the last wait."""
         return self._clock.monotonic() >= self._end
 
-    @asynccontextmanager
-    async def waiting(self, seconds: float) -> AsyncGenerator[None]:
+    def waiting(self, seconds: float) -> asyncio.Timeout:
         """Raises `TimeoutError` when what is awaited inside takes longer than that, or than is left of the total."""
         now = self._clock.monotonic()
         self._due = min(now + seconds, self._end)
         if self._timer is None or self._timer.done() or self._due < self._aim:
             self._start_timer()
-        async with asyncio.timeout(None if self._due > now else 0) as wait:
-            self._wait = wait
-            try:
-                yield
-            finally:
-                self._wait = None
+        self._wait = asyncio.timeout(None if self._due > now else 0)
+        return self._wait
 
     def _start_timer(self) -> None:
         if self._timer is not None:
@@ -59,4 +53,5 @@ class StallWatch:
             self._aim = self._due
             await self._clock.expire(left_s)
         if self._wait is not None:
-            self._wait.reschedule(asyncio.get_running_loop().time())
+            with suppress(RuntimeError):  # it has ended
+                self._wait.reschedule(asyncio.get_running_loop().time())

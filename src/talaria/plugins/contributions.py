@@ -25,7 +25,7 @@ from talaria.waiting import in_thread
 
 OWN_COMMANDS = (
     *("chat", "model", "sessions", "rollback", "usage", "config", "import", "tools", "approvals", "plugins", "mcp"),
-    *("gateway", "pairing", "doctor"),
+    *("gateway", "pairing", "doctor", "setup", "send", "backup", "restore", "forget", "profiles", "completion"),
 )
 """Of `talaria`; a test holds them against the real ones."""
 COMMAND_S = 30.0

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager
 from itertools import groupby
 
 import msgspec
@@ -51,31 +51,28 @@ class HttpProvider:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
         try:
-            async with aclosing(self._stream(request)) as items:
-                async for item in items:
-                    yield item
+            async with self._posted(request) as response:
+                if not 200 <= response.status < 300:
+                    raise await self._refusal(response, request)
+                if not _is_event_stream(response):
+                    yield self._document(await response.read(MAX_DOCUMENT_BYTES))
+                    return
+                decoder = self._wire.decoder(self.endpoint)
+                async for delta in _deltas(response, decoder):
+                    yield delta
+                yield decoder.finish()
         except ProviderFailure as failure:
             raise self._redacted(failure, request.key) from failure.__cause__
         except UnicodeDecodeError as fault:  # inside what is passed on as it came, such as a call's arguments
             raise failures.unreadable(self.endpoint.label, fault.object) from fault
 
-    async def _stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
-        endpoint = self.endpoint
-        async with self._client.post(
+    def _posted(self, request: Request) -> AbstractAsyncContextManager[Response]:
+        return self._client.post(
             self._address + self._wire.path,
-            body=self._wire.body(request, endpoint, self._encoded(request)),
+            body=self._wire.body(request, self.endpoint, self._encoded(request)),
             headers={"Content-Type": "application/json", **self._headers(request.key)},
-            timeouts=_timeouts(endpoint, request),
-        ) as response:
-            if not 200 <= response.status < 300:
-                raise await self._refusal(response, request)
-            if not _is_event_stream(response):
-                yield self._document(await response.read(MAX_DOCUMENT_BYTES))
-                return
-            decoder = self._wire.decoder(endpoint)
-            async for delta in _deltas(response, decoder):
-                yield delta
-            yield decoder.finish()
+            timeouts=_timeouts(self.endpoint, request),
+        )
 
     async def models(self, key: Secret) -> Sequence[str]:
         headers = self._headers(key)

@@ -101,7 +101,10 @@ async def _usage(chat: Chat, _: str) -> Outcome:
     return Say(await chat.usage())
 
 
-async def _model(chat: Chat, _: str) -> Outcome:
+async def _model(chat: Chat, name: str) -> Outcome:
+    if name:
+        await chat.use_model(name)
+        return Say(f"From now on {chat.model} answers here; `talaria model set` makes it the default.")
     return Say(f"The model in use is {chat.model}.")
 
 
@@ -184,7 +187,7 @@ BUILTIN = (
         cli_only=True,
     ),
     Command("image", "add an image to your next message", "conversation", _image, (), "PATH", cli_only=True),
-    Command("model", "which model answers", "model", _model),
+    Command("model", "which model answers, or another one for this conversation", "model", _model, (), "[NAME]"),
     Command("tools", "what the model may use", "info", _tools),
     Command("status", "which conversation and model this is", "info", _status),
     Command("usage", "what it has used and cost, and what today has", "info", _usage),

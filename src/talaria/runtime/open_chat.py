@@ -53,6 +53,9 @@ class OpenChat(ABC):
     @abstractmethod
     async def hand_off(self, platform: str) -> None: ...
 
+    async def use_model(self, name: str) -> None:
+        raise BadInput(f"Which model answers in chats is a setting: talaria model set {name}")
+
     @property
     def session(self) -> SessionId:
         return self.live.id

@@ -10,10 +10,11 @@ from talaria.model.clock import Clock
 from talaria.model.entries import Entry
 from talaria.model.errors import Fenced, StoreUnavailable
 from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta
-from talaria.model.ids import Epoch, SessionId
+from talaria.model.ids import Epoch
 from talaria.model.redaction import Redactor
+from talaria.runtime.tenure import Tenure
 from talaria.runtime.view import View
-from talaria.store.base import Journal, Write
+from talaria.store.base import Write
 from talaria.waiting import completed
 
 PATIENCE_S = 120.0
@@ -29,16 +30,14 @@ log = logging.getLogger(__name__)
 class Recorder:
     def __init__(
         self,
-        journal: Journal,
-        session: SessionId,
+        tenure: Tenure,
         epoch: Epoch,
         view: View,
         clock: Clock,
         observer: Observer,
         redactor: Redactor | None = None,
     ) -> None:
-        self._journal = journal
-        self._session = session
+        self._tenure = tenure
         self._epoch = epoch
         self._view = view
         self._clock = clock
@@ -52,9 +51,23 @@ class Recorder:
     async def record(self, *writes: Write) -> None:
         """Durable when it returns, also when it returns by cancellation. Raises `Fenced`, `StoreUnavailable`."""
         if self._is_closed:
-            raise Fenced(f"Session {self._session} is left as it is.")
+            raise Fenced(f"Session {self._tenure.session} is left as it is.")
         redacted = self._redactor.value(writes)
         await completed(self.patiently(lambda: self._write(redacted)))
+
+    async def begin(self, *writes: Write) -> bool:
+        """Seize the session and record, in one commit. False: somebody has had it meanwhile, and nothing is written.
+
+        As who seizes it, it waits for no store. Raises `StoreUnavailable`.
+        """
+        return await completed(self._begin((self._tenure.seizing, *self._redactor.value(writes))))
+
+    async def _begin(self, writes: tuple[Write, ...]) -> bool:
+        try:
+            await self._write(writes)
+        except Fenced:
+            return False
+        return True
 
     def when_durable(self, settle: Callable[[Sequence[Write]], None]) -> None:
         """Call this with the writes of each record, once they survive a crash, also if the record was cancelled."""
@@ -86,7 +99,7 @@ class Recorder:
 
     async def _write(self, writes: tuple[Write, ...]) -> None:
         try:
-            await self._journal.record(self._session, self._epoch, writes)
+            await self._tenure.record(self._epoch, writes)
         except asyncio.CancelledError:
             self._take(writes)  # the journal lets a cancellation through only after the commit
             raise

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequ
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from talaria.agent import interrupted
 from talaria.agent.budget import Account, Budget
-from talaria.agent.hooks import Hooks, Leaving
+from talaria.agent.hooks import Hooks, Leaving, NoHooks
 from talaria.agent.loop import run_turn
 from talaria.agent.room import shorten
 from talaria.agent.tool_calls import run_calls
@@ -45,8 +45,9 @@ from talaria.tools.base import AfterCrash
 from talaria.tools.executor import Executor
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
-from talaria.waiting import completed, in_thread
+from talaria.waiting import completed, ended, in_thread
 
+T = TypeVar("T")
 Work = Callable[[Turn, Recorder], Awaitable[Assistant]]
 
 
@@ -73,7 +74,7 @@ class _Running:
 
 async def _ended(task: "asyncio.Task[Report]", runner: TurnRunner) -> Report:
     """How the turn ended, also if it was stopped before it took its first step."""
-    await asyncio.wait([task])
+    await ended(task)
     return await runner.interrupted() if task.cancelled() else task.result()
 
 
@@ -135,19 +136,55 @@ class LiveSession:
 
         Raises `SessionBusy` when another turn or another process has the session; the message is then not taken.
         """
-        async with self._seized() as epoch:
-            recorder = self._recorder(epoch, observer)
-            if self._view.open_turn is not None:
-                await self._give_up(self._view.open_turn, recorder)
-            turn = self._new_turn(new_turn_id(), recorder)
-            added = await turn.hooks.before_turn(turn.facts, message.text, tuple(self._view.history), _teller(recorder))
-            news = self.companions.take_news(self._view.history)
-            in_context = self._in_context(message, (*added, *news))
-            mail = letter.opening(turn.id) if letter else ()
-            opening = (TurnStarted(turn.id, self._setup.origin), MessageAdded(in_context), *mail)
-            report = await self._run(turn, recorder, self._answer, letter, opening)
+        async with self._at_work() as left:
+            turn, recorder = await self._begun(left, message, observer, letter)
+            report = await self._run(turn, recorder, self._answer, letter)
             await self._told_of(turn, message.text, report)
             return report
+
+    async def _begun(
+        self, left: Epoch | None, message: User, observer: Observer, letter: Letter | None
+    ) -> tuple[Turn, Recorder]:
+        """A turn that is on the disk; in one commit with the hold on the session, where that can be."""
+        news: list[str] = []
+        if left is not None and not self._tenure.is_held and self._is_alone:
+            recorder = self._recorder(Epoch(left + 1), observer)
+            news += self.companions.take_news(self._view.history)
+            turn, opening = await self._prepared(message, recorder, letter, news)
+            if await self._closed_if_cancelled(recorder.begin(*opening), turn, recorder, letter):
+                return turn, recorder
+        recorder = self._recorder(await completed(self._hold(left)), observer)
+        if self._view.open_turn is not None:
+            await self._give_up(self._view.open_turn, recorder)
+        news += self.companions.take_news(self._view.history)
+        turn, opening = await self._prepared(message, recorder, letter, news)
+        await self._closed_if_cancelled(recorder.record(*opening), turn, recorder, letter)
+        return turn, recorder
+
+    @property
+    def _is_alone(self) -> bool:
+        """Nobody else hears of turns, so nothing is done before and after them that needs the hold."""
+        return isinstance(self.companions.hooks, NoHooks)
+
+    async def _prepared(
+        self, message: User, recorder: Recorder, letter: Letter | None, news: Sequence[str]
+    ) -> tuple[Turn, Sequence[Write]]:
+        """A turn, and what it begins with."""
+        turn = self._new_turn(new_turn_id(), recorder)
+        added = await turn.hooks.before_turn(turn.facts, message.text, tuple(self._view.history), _teller(recorder))
+        in_context = self._in_context(message, (*added, *news))
+        mail = letter.opening(turn.id) if letter else ()
+        return turn, (TurnStarted(turn.id, self._setup.origin), MessageAdded(in_context), *mail)
+
+    async def _closed_if_cancelled(
+        self, opening: Awaitable[T], turn: Turn, recorder: Recorder, letter: Letter | None
+    ) -> T:
+        try:
+            return await opening
+        except asyncio.CancelledError:
+            if self._tenure.is_held:
+                await completed(self._runner(turn, recorder, letter).interrupted())
+            raise
 
     async def resume(self, observer: Observer = ignore, letter: Letter | None = None) -> Report | None:
         """Finish the turn that a crash left open; None if there is none. `letter` is what that turn had taken."""
@@ -268,7 +305,7 @@ class LiveSession:
     async def let_go(self) -> None:
         """Another process may run the conversation now."""
         if not self._is_busy:
-            await completed(self._tenure.let_go())
+            await self._let_go()
 
     async def close(self, reason: Leaving = "end") -> None:
         """The conversation is left; it can be opened again."""
@@ -342,23 +379,19 @@ class LiveSession:
             )
         )
 
-    async def _run(
-        self, turn: Turn, recorder: Recorder, work: Work, letter: Letter | None, opening: Sequence[Write] = ()
-    ) -> Report:
+    def _runner(self, turn: Turn, recorder: Recorder, letter: Letter | None) -> TurnRunner:
+        parting = (self._tenure.leaving,) if self._is_alone else ()
+        return TurnRunner(turn, self.id, self._view, self._store.journal, recorder, letter, parting)
+
+    async def _run(self, turn: Turn, recorder: Recorder, work: Work, letter: Letter | None) -> Report:
         """The turn in a task of its own, so that it can be stopped without stopping whoever asked."""
-        runner = TurnRunner(turn, self.id, self._view, self._store.journal, recorder, letter)
-        try:
-            if opening:
-                await recorder.record(*opening)
-        except asyncio.CancelledError:
-            await completed(runner.interrupted())
-            raise
+        runner = self._runner(turn, recorder, letter)
         endpoint = turn.walk.endpoint
         recorder.emit(TurnBegan(self.id, turn.id, endpoint.label, endpoint.window, endpoint.compact_at))
         task = asyncio.create_task(runner.run(lambda: work(turn, recorder)), name=f"turn {turn.id}")
         self._running = _Running(turn, recorder, task)
         try:
-            await asyncio.wait([task])
+            await ended(task)
         except asyncio.CancelledError:
             self._running.stop()
             await completed(_ended(task, runner))
@@ -368,23 +401,32 @@ class LiveSession:
         return await completed(_ended(task, runner)) if task.cancelled() else task.result()
 
     @asynccontextmanager
-    async def _seized(self) -> AsyncGenerator[Epoch]:
-        """The session in our hands, and its view up to date with what other processes wrote."""
+    async def _at_work(self) -> AsyncGenerator[Epoch | None]:
+        """One at a time, and nothing of it is held afterwards. Yields the epoch up to which all is known."""
         self.check_idle()
         self._is_busy = True
         left, self._left_at = self._left_at, None
         try:
             with self.serving():
                 await self.companions.equip()
-                epoch = await completed(self._hold(left))
-                yield epoch
-                self._left_at = epoch if self._view.open_turn is None else None
+                yield left
+                self._left_at = self._tenure.last if self._view.open_turn is None else None
         finally:
             self.companions.end_turn()
             try:
-                await completed(self._tenure.let_go())
+                await self._let_go()
             finally:
                 self._is_busy = False
+
+    @asynccontextmanager
+    async def _seized(self) -> AsyncGenerator[Epoch]:
+        """The session in our hands, and its view up to date with what other processes wrote."""
+        async with self._at_work() as left:
+            yield await completed(self._hold(left))
+
+    async def _let_go(self) -> None:
+        if self._tenure.is_held:
+            await completed(self._tenure.let_go())
 
     def _executor(self) -> Executor:
         """For code that is called meanwhile: its calls are part of the turn that runs."""
@@ -463,7 +505,7 @@ class LiveSession:
         )
 
     def _recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
-        return Recorder(self._store.journal, self.id, epoch, self._view, self._clock, observer, self._redactor)
+        return Recorder(self._tenure, epoch, self._view, self._clock, observer, self._redactor)
 
     def _declared(self, call: ToolCall) -> AfterCrash:
         try:

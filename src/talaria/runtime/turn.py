@@ -49,13 +49,16 @@ class TurnRunner:
         journal: Journal,
         recorder: Recorder,
         letter: Letter | None = None,
+        parting: Sequence[Write] = (),
     ) -> None:
+        """`parting` is written last, with the answer."""
         self._turn = turn
         self._session = session
         self._view = view
         self._journal = journal
         self._recorder = recorder
         self._letter = letter
+        self._parting = parting
         self._fault: TalariaError | None = None
 
     async def run(self, work: Callable[[], Awaitable[Assistant]]) -> Report:
@@ -64,7 +67,7 @@ class TurnRunner:
             answer = await self._revised(await work())
             ended = TurnEnded(self._turn.id, "completed", self._turn.budget.usage)
             mail = self._answered("completed", answer.text)
-            await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.writes, *mail)
+            await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.writes, *mail, *self._parting)
         except asyncio.CancelledError:
             return await self.interrupted()
         except (Fenced, StoreUnavailable) as fault:

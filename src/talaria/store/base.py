@@ -97,7 +97,34 @@ class Released(msgspec.Struct, frozen=True):
     hold: HoldId
 
 
-Write = Entry | CallIntended | CallStarted | CallEnded | InboxTaken | InboxDone | Outgoing | Spent | Released
+class Seized(msgspec.Struct, frozen=True):
+    """First of a record: the session is seized with it, under the record's epoch.
+
+    That must be the very next one, and the session free; else it is `Fenced`, and nothing is written.
+    """
+
+    owner: OwnerId
+
+
+class Left(msgspec.Struct, frozen=True):
+    """Last of a record: the session is released with it, on the terms of `Journal.release`."""
+
+    leaves_mail: bool = False
+
+
+Write = (
+    Entry
+    | CallIntended
+    | CallStarted
+    | CallEnded
+    | InboxTaken
+    | InboxDone
+    | Outgoing
+    | Spent
+    | Released
+    | Seized
+    | Left
+)
 
 CallState = Literal["intent", "started", "done"]
 
@@ -115,8 +142,11 @@ class Journal(Protocol):
         """Become the session's owner. Never takes from a living one."""
         ...
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
-        """All of `writes` or none of them. Raises `Fenced`; a `CancelledError` means that they are durable."""
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+        """All of `writes` or none of them. Raises `Fenced`; a `CancelledError` means that they are durable.
+
+        True: the session was released with them. False: that was not asked for, or mail has arrived.
+        """
         ...
 
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:

@@ -88,9 +88,9 @@ class CrashingJournal(JournalProxy):
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
         return await self._points.around("seize", super().seize(session, owner))
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
         what = "+".join(dict.fromkeys(type(write).__name__ for write in writes))
-        await self._points.around(f"record {what}", super().record(session, epoch, writes))
+        return await self._points.around(f"record {what}", super().record(session, epoch, writes))
 
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         return await self._points.around("release", super().release(session, epoch, leaves_mail=leaves_mail))

@@ -16,8 +16,8 @@ class JournalProxy:
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
         return await self.journal.seize(session, owner)
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
-        await self.journal.record(session, epoch, writes)
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+        return await self.journal.record(session, epoch, writes)
 
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         return await self.journal.release(session, epoch, leaves_mail=leaves_mail)

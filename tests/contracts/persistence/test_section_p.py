@@ -112,11 +112,11 @@ class FailingAtFirst(JournalProxy):
         super().__init__(journal)
         self.failures = failures
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
         if self.failures and any(isinstance(write, CallIntended) for write in writes):
             self.failures -= 1
             raise StoreUnavailable("Cannot use state.db: the disk is full.")
-        await super().record(session, epoch, writes)
+        return await super().record(session, epoch, writes)
 
 
 @pytest.mark.clause("P-03")
@@ -201,8 +201,8 @@ class Recording(JournalProxy):
         self.flushes: list[list[str]] = []
         self.ended: list[str] = []
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
-        await super().record(session, epoch, writes)
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+        is_released = await super().record(session, epoch, writes)
         for write in writes:
             if isinstance(write, CallEnded):
                 self.ended.append(write.result.call_id)
@@ -211,6 +211,7 @@ class Recording(JournalProxy):
             if isinstance(write, MessageAdded) and isinstance(write.message, ToolResult):
                 seen = await stored(self._home)
                 self.flushes.append([one.call_id for one in seen if isinstance(one, ToolResult)])
+        return is_released
 
 
 @pytest.mark.clause("P-07")

@@ -146,10 +146,10 @@ class Watched(JournalProxy):
         self.work["entries read"] += len(entries)
         return entries
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
         self.work["bytes written"] += sum(len(_encode(write)) for write in writes)
         self.work["compactions"] += sum(isinstance(write, Compacted) for write in writes)
-        await super().record(session, epoch, writes)
+        return await super().record(session, epoch, writes)
 
 
 @dataclass

@@ -456,11 +456,11 @@ async def test_an_interruption_does_not_wait_for_a_store_that_is_not_well(scene:
     waiting = asyncio.Event()
 
     class Full(JournalProxy):
-        async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+        async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
             if any(isinstance(write, CallIntended | TurnEnded) for write in writes):
                 waiting.set()
                 raise StoreUnavailable("The disk is full.")
-            await super().record(session, epoch, writes)
+            return await super().record(session, epoch, writes)
 
     scene.provider.say(calls(("c1", "echo", '{"text": "a"}')))
     ran: list[str] = []
@@ -518,13 +518,14 @@ async def test_a_host_that_cancels_every_task_leaves_a_legal_transcript(scene: "
     class Slow(JournalProxy):
         records = 0
 
-        async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
-            await super().record(session, epoch, writes)
+        async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+            is_released = await super().record(session, epoch, writes)
             self.records += 1
             if self.records == nth:
                 reached.set()
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
+            return is_released
 
     ran: list[str] = []
     scene.provider.say(calls(("c1", "echo", '{"text": "a"}'), ("c2", "echo", '{"text": "b"}')))

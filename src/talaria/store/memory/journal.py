@@ -20,7 +20,9 @@ from talaria.store.base import (
     CallStarted,
     CallState,
     Held,
+    Left,
     Released,
+    Seized,
     Session,
     Spent,
     Write,
@@ -47,20 +49,26 @@ class Journal:
             tables.sessions[session] = replace(row, owner=owner, epoch=epoch)
         return epoch
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
         with self._memory.transaction() as tables:
-            _check_epoch(tables, session, epoch)
+            match writes:
+                case [Seized(owner), *_]:
+                    _seize_next(tables, session, epoch, owner)
+                case _:
+                    _check_epoch(tables, session, epoch)
             now = self._clock.now()
             for write in writes:
                 _apply(tables, session, write, now)
+            match writes:
+                case [*_, Left(leaves_mail)]:
+                    return _release(tables, session, leaves_mail=leaves_mail)
+                case _:
+                    return False
 
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
         with self._memory.transaction() as tables:
             _check_epoch(tables, session, epoch)
-            if not leaves_mail and waiting(tables, session):
-                return False
-            tables.sessions[session] = replace(tables.row(session), owner=None)
-        return True
+            return _release(tables, session, leaves_mail=leaves_mail)
 
     async def entries(self, session: SessionId, after: int = 0) -> Sequence[Recorded]:
         row = self._memory.tables.sessions.get(session)
@@ -80,6 +88,20 @@ class Journal:
 
 def _activity(session: Session) -> tuple[float, SessionId]:
     return session.updated_at, session.id
+
+
+def _seize_next(tables: Tables, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
+    row = tables.sessions.get(session)
+    if row is None or row.owner is not None or row.epoch != epoch - 1:
+        raise Fenced(f"Session {session} was run by another process meanwhile.")
+    tables.sessions[session] = replace(row, owner=owner, epoch=epoch)
+
+
+def _release(tables: Tables, session: SessionId, *, leaves_mail: bool) -> bool:
+    if not leaves_mail and waiting(tables, session):
+        return False
+    tables.sessions[session] = replace(tables.row(session), owner=None)
+    return True
 
 
 def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
@@ -106,6 +128,8 @@ def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None
             post(tables, session, write, now)
         case Spent() | Released():
             apply_spending(tables, session, write, now)
+        case Seized() | Left():
+            pass  # before and after all others
         case _:
             assert_never(write)
 

@@ -23,8 +23,8 @@ def copy(source: Connection, target: Path, progress: Progress) -> None:
     try:
         with closing(apsw.Connection(str(target))) as made:
             _copy(cast("apsw.Connection", source), made, progress)
-    except (apsw.FullError, apsw.IOError) as fault:
-        raise StoreUnavailable(f"Cannot write {target}: the disk is full or faulty ({fault}).") from fault
+    except (apsw.FullError, apsw.IOError, apsw.CantOpenError) as fault:
+        raise StoreUnavailable(f"Cannot write {target} ({fault}): look whether the disk is full.") from fault
     finally:
         source.execute("ROLLBACK")
 

@@ -21,7 +21,9 @@ from talaria.store.base import (
     CallStarted,
     CallState,
     Held,
+    Left,
     Released,
+    Seized,
     Spent,
     Write,
 )
@@ -69,29 +71,29 @@ class Journal:
         db.execute("UPDATE sessions SET owner = ?, epoch = ? WHERE id = ?", (owner, epoch + 1, session))
         return Epoch(epoch + 1)
 
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> None:
-        def work(db: Connection) -> None:
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+        def work(db: Connection) -> bool:
             now = self._clock.now()
+            match writes:
+                case [Seized(owner), *_]:
+                    _seize_next(db, session, epoch, owner)
+                case _:
+                    pass
             append(db, session, [(write, now) for write in writes if isinstance(write, Entry)], epoch)
             for write in writes:
                 _apply(db, session, write, now)
+            match writes:
+                case [*_, Left(leaves_mail)]:
+                    return _release(db, session, epoch, leaves_mail=leaves_mail)
+                case _:
+                    return False
 
-        await self._database.write(work)
+        is_released = await self._database.write(work)
         self._on_commit()
+        return is_released
 
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
-        def work(db: Connection) -> bool:
-            db.execute(
-                "UPDATE sessions SET owner = NULL WHERE id = ?1 AND epoch = ?2 AND owner IS NOT NULL"
-                " AND (?3 OR NOT EXISTS (SELECT 1 FROM inbox WHERE session = ?1 AND state <> 'done'))",
-                (session, epoch, leaves_mail),
-            )
-            if db.changes() == 1:
-                return True
-            _check_epoch(db, session, epoch)
-            return False
-
-        return await self._database.write(work)
+        return await self._database.write(lambda db: _release(db, session, epoch, leaves_mail=leaves_mail))
 
     async def entries(self, session: SessionId, after: int = 0) -> Sequence[Recorded]:
         def work(db: Connection) -> list[Recorded]:
@@ -134,6 +136,27 @@ def _call_row(
     return CallRow(turn, ToolCall(id, name, arguments), state, created_at, _decode_result(result) if result else None)
 
 
+def _seize_next(db: Connection, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
+    db.execute(
+        "UPDATE sessions SET owner = ?, epoch = epoch + 1 WHERE id = ? AND owner IS NULL AND epoch = ?",
+        (owner, session, epoch - 1),
+    )
+    if db.changes() != 1:
+        raise Fenced(f"Session {session} was run by another process meanwhile.")
+
+
+def _release(db: Connection, session: SessionId, epoch: Epoch, *, leaves_mail: bool) -> bool:
+    db.execute(
+        "UPDATE sessions SET owner = NULL WHERE id = ?1 AND epoch = ?2 AND owner IS NOT NULL"
+        " AND (?3 OR NOT EXISTS (SELECT 1 FROM inbox WHERE session = ?1 AND state <> 'done'))",
+        (session, epoch, leaves_mail),
+    )
+    if db.changes() == 1:
+        return True
+    _check_epoch(db, session, epoch)
+    return False
+
+
 def _check_epoch(db: Connection, session: SessionId, epoch: Epoch) -> None:
     row = db.execute("SELECT epoch FROM sessions WHERE id = ? AND owner IS NOT NULL", (session,)).fetchone()
     if row is None or row[0] != epoch:
@@ -173,6 +196,8 @@ def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None
             post(db, session, write, now)
         case Spent() | Released():
             spending.apply(db, session, write, now)
+        case Seized() | Left():
+            pass  # before and after all others
         case _:
             assert_never(write)
 

@@ -1,0 +1,41 @@
+"""`talaria chat` without a screen: what is asked, and with what."""
+
+from pathlib import Path
+
+import click
+
+from talaria.cli import piped
+from talaria.cli.json_output import print_failure
+from talaria.cli.options import Options
+from talaria.cli.pictures import read_image
+from talaria.cli.plain import converse
+from talaria.cli.surroundings import settings
+from talaria.model.errors import BadInput, TalariaError
+from talaria.model.messages import Text, User
+
+
+def answer(ctx: click.Context, options: Options, query: str | None, images: tuple[Path, ...]) -> int:
+    try:
+        return converse(settings(ctx), options, _question(query, images))
+    except TalariaError as error:
+        if options.format != "text":
+            print_failure(error, is_line=options.format == "stream-json")
+        raise
+
+
+def _question(query: str | None, images: tuple[Path, ...]) -> User | None:
+    """What was asked, with what stands on standard input behind it; `-` asks just that."""
+    if query is None:
+        if images:
+            raise BadInput("--image needs a question: add -q TEXT.")
+        piped.refuse_binary_lines()
+        return None
+    query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are no text
+    text = piped.read_all() if query == "-" else "\n\n".join(filter(None, [query, _piped()]))
+    if not text.strip():
+        raise BadInput("The question is empty.")
+    return User((*(read_image(image) for image in images), Text(text)))
+
+
+def _piped() -> str:
+    return piped.read_all() if piped.is_piped() else ""

@@ -1,0 +1,142 @@
+"""What a parameter may be, for the tab key: looked up in the home, without a network and without code of others."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from talaria.cli import surroundings
+from talaria.cli.send import platforms
+from talaria.compose import open_store, read_settings
+from talaria.config import paths
+from talaria.config.schema import Config
+from talaria.config.selection import DEMO
+from talaria.platforms.loading import EVERYWHERE, manifests
+from talaria.providers.catalog import catalog
+from talaria.store.base import Session
+
+Found = Iterable[tuple[str, str]]
+"""Values, each with what is told beside it."""
+Find = Callable[[Path], Found]
+
+MAX_SESSIONS = 50
+
+
+def sessions(home: Path) -> Found:
+    """Latest first: by title, if they have one, and by id."""
+
+    async def latest() -> list[Session]:
+        async with open_store(home) as store:
+            return list(await store.sessions.list(MAX_SESSIONS))
+
+    rows = asyncio.run(latest()) if paths.database_file(home).exists() else []
+    yield from ((row.title, row.preview) for row in rows if row.title)
+    yield from ((row.id, row.title or row.preview) for row in rows)
+
+
+def models(home: Path) -> Found:
+    given = read_settings(home).config.providers
+    for name in dict.fromkeys((*given, *catalog())):
+        facts, own = catalog().get(name), given.get(name)
+        usual = (own and own.default_model) or (facts and facts.default_model)
+        known = {**(own.models if own else {}), **(facts.models if facts else {}), **({usual: None} if usual else {})}
+        yield from ((f"{name}:{model}", "its usual one" if model == usual else "") for model in known)
+    yield DEMO, "a scripted stand-in"
+
+
+def providers(home: Path) -> Found:
+    given = read_settings(home).config.providers
+    return [(name, "") for name in dict.fromkeys((*given, *catalog(), DEMO))]
+
+
+def servers(home: Path) -> Found:
+    return [(name, "") for name in read_settings(home).config.mcp_servers]
+
+
+def profiles(_: Path) -> Found:
+    return [(name, "") for name in ("default", *surroundings.profiles())]
+
+
+def targets(home: Path) -> Found:
+    return [(name, _label(name)) for name in platforms(read_settings(home))]
+
+
+def _label(platform: str) -> str:
+    manifest = manifests().get(platform)
+    return manifest.label if manifest else "of a plugin"
+
+
+def keys(_: Path) -> Found:
+    """Of settings; then of secrets."""
+    yield from _keys(Config)
+    names = {key for facts in catalog().values() for key in facts.keys}
+    names |= {*EVERYWHERE, *(name for one in manifests().values() for name in one.environment)}
+    yield from ((name, "in .env") for name in sorted(names))
+
+
+def _keys(struct: type[msgspec.Struct], prefix: str = "") -> Found:
+    """What is under a name of the person's choice is left out."""
+    for field in msgspec.structs.fields(struct):
+        inner = [one for one in (field.type, *get_args(field.type)) if _is_struct(one)]
+        if get_origin(field.type) in (dict, Mapping):
+            continue
+        if not inner:
+            yield f"{prefix}{field.encode_name}", ""
+        for one in inner:
+            yield from _keys(one, f"{prefix}{field.encode_name}.")
+
+
+def _is_struct(one: Any) -> bool:
+    return isinstance(one, type) and issubclass(one, msgspec.Struct)
+
+
+_VALUES: Mapping[str, Find] = {
+    "chat model": models,
+    "chat resume": sessions,
+    "chat profile": profiles,
+    "talaria profile": profiles,
+    "sessions name": sessions,
+    "rollback session": sessions,
+    "model name": models,
+    "model provider": providers,
+    "mcp name": servers,
+    "config key": keys,
+    "profiles name": profiles,
+    "pairing platform": targets,
+    "send target": targets,
+}
+"""By command and parameter."""
+
+
+def equip(command: click.Command | None, name: str = "") -> None:
+    """Its parameters know their values from now on."""
+    if command is None:
+        return
+    name = name or command.name or ""
+    for one in command.params:
+        if find := _VALUES.get(f"{name} {one.name}"):
+            one.type = _Values(find)
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        equip(inner, name)
+
+
+class _Values(click.ParamType[str]):
+    name = "text"
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002  (click gives it)
+        incomplete: str,
+    ) -> list[CompletionItem[str]]:
+        named = [one.params.get("profile") for one in (ctx, ctx.find_root())]
+        home = surroundings.home_of(next(filter(None, named), None))
+        found = {value: told for value, told in self._find(home) if value.startswith(incomplete)}
+        return [CompletionItem(value, help=told) for value, told in found.items() if value.isprintable()]

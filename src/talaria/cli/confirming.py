@@ -1,0 +1,15 @@
+"""Questions before something is done for good."""
+
+import sys
+
+import click
+
+from talaria.cli.safe import printable
+from talaria.model.errors import BadInput
+
+
+def confirmed(question: str, what: str, *, as_json: bool = False) -> bool:
+    """Raises `BadInput` where nobody can be asked; `what` completes "There is nobody to ask whether"."""
+    if as_json or sys.stdin is None or not sys.stdin.isatty():
+        raise BadInput(f"There is nobody to ask whether {what}: add --yes.")
+    return click.confirm(printable(question), err=True)

@@ -1,0 +1,80 @@
+"""What programs read: a turn as one document or as a line per event, and what a command answers with `--json`."""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import msgspec
+
+from talaria.cli import exits
+from talaria.cli.notices import say
+from talaria.model.errors import TalariaError
+from talaria.model.events import Event, Notice, RouteSwitched, TurnBegan
+from talaria.runtime.turn import Report
+
+SCHEMA = 1
+"""Grows when a line or a field is taken away or means something else; more of them may come without that."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class JsonView:
+    """One document at the end."""
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Notice | RouteSwitched):
+            say(in_words(event))
+
+    def finish(self, report: Report) -> None:
+        print_json(
+            {
+                "ok": report.outcome == "completed",
+                "session": report.session,
+                "turn": report.turn,
+                "outcome": report.outcome,
+                "model": report.model,
+                "text": report.text,
+                "usage": {**msgspec.structs.asdict(report.usage), "total": report.usage.total},
+                **({"error": error_document(report.error)} if report.error else {}),
+            }
+        )
+
+
+class StreamJsonView:
+    """Every event as a line, as docs/reference/stream-json.md tells; each turn begins with the version of that."""
+
+    def show(self, event: Event) -> None:
+        print_json({**msgspec.to_builtins(event), "schema": SCHEMA} if isinstance(event, TurnBegan) else event)
+
+    def finish(self, report: Report) -> None:
+        """`TurnDone` has said it."""
+
+
+def print_json(document: object) -> None:
+    sys.stdout.write(_encode(document).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_failure(error: TalariaError, *, is_line: bool = False) -> None:
+    """Of a command that has nothing else to print; in a stream every line has a type."""
+    kind = {"type": "error"} if is_line else {}
+    print_json({**kind, "ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
+
+
+@contextmanager
+def told(*, as_json: bool) -> Generator[None]:
+    """A failure inside is printed as JSON, too, if JSON was asked for."""
+    try:
+        yield
+    except TalariaError as error:
+        if as_json:
+            print_failure(error)
+        raise
+
+
+def error_document(error: TalariaError) -> dict[str, str]:
+    return {"type": type(error).__name__, "message": str(error)}
+
+
+def in_words(event: Notice | RouteSwitched) -> str:
+    return event.text if isinstance(event, Notice) else f"{event.reason} Going on with {event.model}."

@@ -1,0 +1,34 @@
+"""What was asked for on the command line of a chat."""
+
+import os
+import sys
+from typing import Literal
+
+import msgspec
+
+Format = Literal["text", "json", "stream-json"]
+
+
+class Options(msgspec.Struct, frozen=True):
+    format: Format = "text"
+    is_one_shot: bool = False
+    model: str | None = None
+    resume: str | None = None
+    is_continuing: bool = False
+    max_turns: int | None = None
+    yolo: bool = False
+
+    @property
+    def is_interactive(self) -> bool:
+        return not self.is_one_shot and sys.stdin is not None and sys.stdin.isatty()
+
+    @property
+    def has_screen(self) -> bool:
+        """A terminal that can move its cursor, on both sides."""
+        return (
+            self.is_interactive
+            and self.format == "text"
+            and sys.stdout is not None
+            and sys.stdout.isatty()
+            and os.environ.get("TERM", "dumb") != "dumb"
+        )

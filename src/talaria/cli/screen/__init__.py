@@ -1,0 +1,1 @@
+"""The chat screen: a line to type on below the terminal's own scrollback."""

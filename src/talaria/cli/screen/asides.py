@@ -1,0 +1,56 @@
+"""Conversations beside the one on the screen: each is asked once, and reports when it is done."""
+
+import asyncio
+from collections.abc import Callable
+
+from talaria.cli.safe import visible
+from talaria.cli.screen.painting import BOLD, DIM, RED, markdown, styled
+from talaria.model.errors import TalariaError
+from talaria.model.messages import user
+from talaria.runtime.session import LiveSession
+
+COLUMNS = 100
+_NAME_CHARS = 50
+
+
+class Asides:
+    def __init__(self, report: Callable[[str], None], changed: Callable[[], None]) -> None:
+        self._report = report
+        self._changed = changed
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._count = 0
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    def begin(self, live: LiveSession, text: str) -> int:
+        """Its number."""
+        self._count += 1
+        number = self._count
+        self._tasks[number] = asyncio.create_task(self._run(number, live, text), name=f"background {number}")
+        self._changed()
+        return number
+
+    async def close(self) -> None:
+        """What runs is left as it is on the disk, and can be gone on with."""
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def _run(self, number: int, live: LiveSession, text: str) -> None:
+        try:
+            report = await live.ask(user(text))
+            name = " ".join(visible(text).split())[:_NAME_CHARS]
+            head = styled(f"Background #{number}: {name}", BOLD) + styled(f"  /resume {live.id} goes on with it", DIM)
+            told = (
+                markdown(report.text, COLUMNS) if report.text else styled(visible(str(report.error or "stopped")), RED)
+            )
+            self._report(f"\n{head}\n{told}\n")
+        except TalariaError as error:
+            self._report(styled(f"Background #{number}: {visible(str(error))}", RED))
+        finally:
+            del self._tasks[number]
+            self._changed()
+            await live.close()

@@ -1,0 +1,67 @@
+"""The slash commands that only the screen has: what can be done while a turn runs, and beside it."""
+
+from typing import TYPE_CHECKING
+
+from talaria.model.errors import BadInput
+from talaria.runtime.chat import Chat, Outcome, Say
+from talaria.runtime.commands import Command
+
+if TYPE_CHECKING:
+    from talaria.cli.screen.talk import Talk
+
+
+class ScreenCommands:
+    def __init__(self, talk: "Talk") -> None:
+        self._talk = talk
+
+    def all(self) -> tuple[Command, ...]:
+        def made(name: str, does: str, args: str = "", *also: str) -> Command:
+            run = getattr(self, f"_{name}")
+            return Command(name, does, "conversation", run, also, args, cli_only=True)
+
+        return (
+            made("stop", "end the turn that runs; what waits is dropped"),
+            made("queue", "say something when this turn has ended", "TEXT", "q"),
+            made("steer", "tell the model something while it works", "TEXT", "tell"),
+            made("background", "ask beside this conversation; the answer comes here", "TEXT", "bg", "btw"),
+            made("details", "what the last turn has thought and done, in full (Ctrl-O)", "", "verbose"),
+            made("approve", "how to allow what is asked"),
+            made("deny", "how not to"),
+            made("sethome", "where that is done"),
+        )
+
+    async def _stop(self, _: Chat, __: str) -> Outcome:
+        dropped = self._talk.forget_lines()
+        waited = f" {dropped} waiting message(s) dropped." if dropped else ""
+        return Say(f"{'Stopping.' if self._talk.stop() else 'Nothing runs.'}{waited}")
+
+    async def _queue(self, _: Chat, text: str) -> Outcome:
+        if not text:
+            raise BadInput("/queue needs words.")
+        self._talk.enqueue(text)
+        return None
+
+    async def _steer(self, _: Chat, text: str) -> Outcome:
+        if not text:
+            raise BadInput("/steer needs words.")
+        self._talk.steered(text)
+        return None
+
+    async def _background(self, _: Chat, text: str) -> Outcome:
+        if not text:
+            raise BadInput("/background needs words.")
+        number = self._talk.asides.begin(self._talk.conversation.aside(), text)
+        return Say(f"Background #{number} has begun.")
+
+    async def _details(self, _: Chat, __: str) -> Outcome:
+        self._talk.wants_details()
+        return None
+
+    async def _approve(self, _: Chat, __: str) -> Outcome:
+        return Say("A question that waits stands in place of the line: choose with ↑↓ or a letter, then Enter.")
+
+    async def _deny(self, chat: Chat, text: str) -> Outcome:
+        return await self._approve(chat, text)
+
+    async def _sethome(self, _: Chat, __: str) -> Outcome:
+        return Say("/sethome is said in the chat that should be home, such as on Telegram.")

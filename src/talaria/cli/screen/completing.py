@@ -1,0 +1,95 @@
+"""What the beginning of a line may become: commands and what they are given, and files behind an @."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from talaria.cli.safe import printable
+
+MOST = 100
+MOST_WALKED = 5_000
+_HIDDEN = (".git", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache")
+
+
+class Offer(msgspec.Struct, frozen=True):
+    text: str
+    about: str = ""
+
+
+class LineCompleter(Completer):
+    """Knows commands and their arguments once somebody has told it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.commands: Callable[[str], Sequence[Offer]] = lambda _: ()
+        self.arguments: Callable[[str], Sequence[Offer]] = lambda _: ()
+        """Of the command of this name."""
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002  (of the port)
+        text = document.text_before_cursor
+        if text.startswith("/") and "\n" not in text:
+            command, space, argument = text.partition(" ")
+            if not space:
+                yield from (_made(offer, len(text)) for offer in self.commands(command))
+                return
+            wanted = argument.lower()
+            fitting = (one for one in self.arguments(command[1:]) if wanted in f"{one.text} {one.about}".lower())
+            yield from (_made(offer, len(argument)) for offer in fitting)
+        word = text.rpartition("@")[2]
+        before = text[: len(text) - len(word)]
+        if before.endswith("@") and not any(sign.isspace() for sign in word) and _begins_word(before[:-1]):
+            yield from (_made(offer, len(word)) for offer in self._files(word))
+
+    def _files(self, word: str) -> Iterator[Offer]:
+        if "/" in word or word.startswith(("~", ".")):
+            return _beside(word, self._folder)
+        return _anywhere(word, self._folder)
+
+
+def _begins_word(before: str) -> bool:
+    return not before or before[-1].isspace() or before[-1] in "(\"'"
+
+
+def _made(offer: Offer, replaced: int) -> Completion:
+    return Completion(
+        offer.text, start_position=-replaced, display=printable(offer.text), display_meta=printable(offer.about)
+    )
+
+
+def _beside(word: str, folder: Path) -> Iterator[Offer]:
+    """The names in the folder that was typed."""
+    typed, _, begun = word.rpartition("/")
+    place = folder / Path(f"{typed}/" if typed or word.startswith("/") else ".").expanduser()
+    try:
+        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    except OSError:
+        return
+    prefix = f"{typed}/" if "/" in word else ""
+    for entry in entries[:MOST_WALKED]:
+        if entry.name.startswith(begun) and (begun.startswith(".") or not entry.name.startswith(".")):
+            yield Offer(f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}")
+
+
+def _anywhere(word: str, folder: Path) -> Iterator[Offer]:
+    """Files below the folder whose path holds the letters typed, the closest first."""
+    wanted = word.lower()
+    found = [path for path in _walked(folder) if wanted in path.lower()]
+    found.sort(key=lambda path: (not path.rpartition("/")[2].lower().startswith(wanted), path.count("/"), path))
+    yield from map(Offer, found[:MOST])
+
+
+def _walked(folder: Path) -> Iterator[str]:
+    """A bounded look: a home folder has no end."""
+    left = MOST_WALKED
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _HIDDEN and not name.startswith("."))
+        prefix = os.path.relpath(place, folder)
+        for name in sorted(files):
+            yield name if prefix == "." else f"{prefix}/{name}"
+            left -= 1
+            if left <= 0:
+                return

@@ -1,0 +1,143 @@
+"""What each key does on the screen."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from prompt_toolkit.filters import Condition, Filter, has_completions
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
+
+if TYPE_CHECKING:
+    from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+
+    from talaria.cli.screen.menu import Menu
+
+STEER = "c-s"
+"""Usually."""
+Act = Callable[[], object]
+
+
+class Keyed(Protocol):
+    """What keys act on."""
+
+    @property
+    def buffer(self) -> "Buffer": ...
+    @property
+    def menu(self) -> "Menu | None": ...
+    @property
+    def is_working(self) -> bool: ...
+    def submit(self) -> None: ...
+    def steer(self) -> None: ...
+    def interrupt(self) -> None: ...
+    def leave(self) -> None: ...
+    def show_details(self) -> None: ...
+    def search_history(self) -> None: ...
+    def paste(self, text: str) -> None: ...
+
+
+def bindings(screen: Keyed, steer_key: str = STEER) -> KeyBindings:
+    keys = KeyBindings()
+    asks = Condition(lambda: screen.menu is not None)
+    _Line(screen).bind(keys, ~asks, steer_key)
+    _Menu(screen).bind(keys, asks)
+    keys.add("c-z")(_suspend)
+    return keys
+
+
+def _suspend(event: "KeyPressEvent") -> None:
+    event.app.suspend_to_background()
+
+
+def _bind(keys: KeyBindings, key: str, act: Act, here: Filter) -> None:
+    """`key` may be several, one after the other."""
+
+    def handle(_: "KeyPressEvent") -> None:
+        act()
+
+    keys.add(*key.split(), filter=here)(handle)
+
+
+class _Line:
+    """While a line is typed."""
+
+    def __init__(self, screen: Keyed) -> None:
+        self._screen = screen
+        self._buffer = screen.buffer
+
+    def bind(self, keys: KeyBindings, here: Filter, steer_key: str) -> None:
+        buffer, screen = self._buffer, self._screen
+        acts: dict[str, Act] = {
+            "enter": self._enter,
+            "escape enter": lambda: buffer.insert_text("\n"),
+            "c-j": lambda: buffer.insert_text("\n"),
+            "tab": self._complete,
+            "c-c": screen.interrupt,
+            "c-d": lambda: buffer.delete() if buffer.text else screen.leave(),
+            "c-o": screen.show_details,
+            "c-r": screen.search_history,
+            "c-x c-e": buffer.open_in_editor,
+            steer_key: screen.steer,
+        }
+        for key, act in acts.items():
+            _bind(keys, key, act, here)
+        _bind(keys, "escape", screen.interrupt, here & Condition(lambda: screen.is_working))
+        _bind(keys, "up", buffer.auto_up, here & ~has_completions)
+        _bind(keys, "down", buffer.auto_down, here & ~has_completions)
+
+        def paste(event: "KeyPressEvent") -> None:
+            screen.paste(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+        keys.add(Keys.BracketedPaste, filter=here)(paste)
+
+    def _enter(self) -> None:
+        state = self._buffer.complete_state
+        if state is not None and state.current_completion is not None:
+            self._buffer.complete_state = None  # what was chosen stands on the line already
+        else:
+            self._screen.submit()
+
+    def _complete(self) -> None:
+        if self._buffer.complete_state is not None:
+            self._buffer.complete_next()
+        else:
+            self._buffer.start_completion(insert_common_part=True)
+
+
+class _Menu:
+    """While a question stands in its place."""
+
+    def __init__(self, screen: Keyed) -> None:
+        self._screen = screen
+
+    @property
+    def _menu(self) -> "Menu":
+        assert self._screen.menu is not None  # noqa: S101  (these keys are bound only then)
+        return self._screen.menu
+
+    def bind(self, keys: KeyBindings, here: Filter) -> None:
+        acts: dict[str, Act] = {
+            "up": lambda: self._menu.move(-1),
+            "s-tab": lambda: self._menu.move(-1),
+            "down": lambda: self._menu.move(1),
+            "tab": lambda: self._menu.move(1),
+            "pageup": lambda: self._menu.scroll(-5),
+            "pagedown": lambda: self._menu.scroll(5),
+            "enter": lambda: self._menu.accept(),  # noqa: PLW0108  (of whichever is there then)
+            "backspace": lambda: self._menu.erase(),  # noqa: PLW0108
+            "escape": lambda: self._menu.leave(),  # noqa: PLW0108
+            "c-c": lambda: self._menu.leave(),  # noqa: PLW0108
+            "c-d": lambda: self._menu.leave(),  # noqa: PLW0108
+        }
+        for key, act in acts.items():
+            _bind(keys, key, act, here)
+
+        def type_(event: "KeyPressEvent") -> None:
+            if event.data.isprintable():
+                self._menu.type(event.data)
+
+        def paste(event: "KeyPressEvent") -> None:
+            self._menu.type(" ".join(event.data.split()))
+
+        keys.add(Keys.Any, filter=here)(type_)
+        keys.add(Keys.BracketedPaste, filter=here)(paste)

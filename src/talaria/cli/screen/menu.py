@@ -1,0 +1,149 @@
+"""A question in place of the line: one of several answers is chosen, found by typing, or put in own words."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+
+from talaria.cli.safe import visible
+from talaria.cli.screen.width import cut, wrapped
+
+Fragments = StyleAndTextTuples
+Typing = Literal["keys", "search", "words"]
+"""What typing does: choose by a letter, search among the answers, or answer in own words."""
+
+MOST_ROWS = 10
+_RULE = "─"
+
+
+class Choice(msgspec.Struct, frozen=True):
+    value: str
+    label: str
+    preview: str = ""
+    """Shown while it is the chosen one."""
+    key: str = ""
+    """The letter that chooses it."""
+    searched: str = ""
+    """What is searched besides the label."""
+
+
+class Menu:
+    """The first choice is the default. None as its answer: it was left."""
+
+    def __init__(
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        *,
+        body: str = "",
+        footer: str = "",
+        typing: Typing = "keys",
+        is_urgent: bool = False,
+    ) -> None:
+        """`body` and labels may come from anywhere; control signs in them are shown."""
+        self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self.is_urgent = is_urgent
+        self._title = title
+        self._body = visible(body)
+        self._footer = visible(footer)
+        self._choices = tuple(choices)
+        self._typing: Typing = typing
+        self._typed = ""
+        self._at = 0
+        self._scrolled = 0
+        self._is_in_words = False
+        """Somebody types a sentence: its letters are no answers."""
+
+    def move(self, by: int) -> None:
+        self._is_in_words = False
+        if self._found:
+            self._at = (self._at + by) % len(self._found)
+
+    def scroll(self, by: int) -> None:
+        self._scrolled = max(0, self._scrolled + by)
+
+    def type(self, text: str) -> None:
+        if self._typing != "keys":
+            self._typed += text
+            self._at = 0
+            return
+        meant = [place for place, choice in enumerate(self._choices) if choice.key and choice.key == text.lower()]
+        self._at = 0 if self._is_in_words or not meant else meant[0]
+        self._is_in_words = self._is_in_words or not meant
+
+    def erase(self) -> None:
+        self._typed = self._typed[:-1]
+
+    def accept(self) -> None:
+        found = self._found
+        if self._typing == "words" and self._typed.strip():
+            self._settle(self._typed.strip())
+        elif found:
+            self._settle(found[self._at].value)
+        elif self._typing != "search":
+            self._settle(None)
+
+    def leave(self) -> None:
+        self._settle(None)
+
+    def _settle(self, answer: str | None) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    @property
+    def _found(self) -> Sequence[Choice]:
+        if self._typing != "search" or not self._typed:
+            return self._choices
+        words = self._typed.lower().split()
+        return [one for one in self._choices if all(word in f"{one.label} {one.searched}".lower() for word in words)]
+
+    def fragments(self, columns: int, rows: int) -> Fragments:
+        """As it is drawn, no higher than `rows`."""
+        head: Fragments = [("class:menu.rule", f"{_RULE * 2} "), ("class:menu.title", cut(self._title, columns - 4))]
+        head += [("class:menu.rule", f" {_RULE * max(0, columns - len(self._title) - 4)}"), ("", "\n")]
+        answers = self._answers(columns, min(MOST_ROWS, max(3, rows // 2)))
+        foot = [("class:menu.hint", f"{line}\n") for line in wrapped(self._footer, columns)] if self._footer else []
+        height = rows - 2 - sum(fragment[1].count("\n") for fragment in answers) - len(foot)
+        return [
+            *head,
+            *self._lines_of_body(columns, max(1, height)),
+            *answers,
+            *foot,
+            ("class:menu.hint", self._hint(columns)),
+        ]
+
+    def _lines_of_body(self, columns: int, rows: int) -> Fragments:
+        if not self._body:
+            return []
+        lines = wrapped(self._body, columns - 2)
+        if len(lines) > rows:
+            self._scrolled = min(self._scrolled, len(lines) - rows + 1)
+            left = len(lines) - self._scrolled - rows + 1
+            more = f"… {left} more lines: PageDown" if left else "(the end) PageUp"
+            lines = [*lines[self._scrolled : self._scrolled + rows - 1], more]
+        return [("class:menu.body", f"  {line}\n") for line in lines]
+
+    def _answers(self, columns: int, rows: int) -> Fragments:
+        found = self._found
+        first = max(0, min(self._at - rows // 2, len(found) - rows))
+        drawn: Fragments = []
+        if self._typing != "keys":
+            drawn += [("class:menu.hint", "search: " if self._typing == "search" else "or in your words: ")]
+            drawn += [("", visible(self._typed)), ("class:menu.cursor", " "), ("", "\n")]
+        for place, choice in enumerate(found[first : first + rows], first):
+            is_chosen = place == self._at and not (self._typing == "words" and self._typed)
+            label = cut(visible(" ".join(choice.label.split())), columns - 4)
+            drawn += [("class:menu.chosen", f"▸ {label}\n")] if is_chosen else [("", f"  {label}\n")]
+        if not found and self._choices:
+            drawn += [("class:menu.hint", "  nothing fits\n")]
+        if found and (preview := found[self._at].preview):
+            shown = [line for part in visible(preview).split("\n")[:4] for line in wrapped(part, columns - 4)[:2]]
+            drawn += [("class:menu.preview", f"  │ {line}\n") for line in shown]
+        return drawn
+
+    def _hint(self, columns: int) -> str:
+        letters = "".join(f" · {one.key}" for one in self._choices if one.key)
+        how = {"keys": f"↑↓{letters} choose · Enter answers · Esc no", "search": "↑↓ · Enter takes it · Esc leaves"}
+        return cut(how.get(self._typing, "↑↓ · Enter answers · Esc no answer"), columns)

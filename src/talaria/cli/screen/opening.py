@@ -1,0 +1,119 @@
+"""Opens the screen before anything else is loaded: what is typed meanwhile waits."""
+
+import asyncio
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit.history import FileHistory
+
+from talaria.cli import exits
+from talaria.cli.notices import complain
+from talaria.cli.options import Options
+from talaria.cli.screen.completing import LineCompleter
+from talaria.cli.screen.keys import STEER
+from talaria.cli.screen.screen import Screen
+from talaria.config import paths
+from talaria.model.errors import TalariaError
+from talaria.waiting import in_thread
+
+if TYPE_CHECKING:
+    from talaria.cli.screen.talk import Talk
+
+HISTORY = "history"
+_TALK = "talaria.cli.screen.talk"
+
+
+def run_screen(profile: str | None, options: Options) -> int:
+    return asyncio.run(Opening(profile, options).run())
+
+
+class Opening:
+    """Listens until the conversation does."""
+
+    def __init__(self, profile: str | None, options: Options) -> None:
+        self._profile = profile
+        self._options = options
+        self._waiting: list[str] = []
+        self._talk: Talk | None = None
+        self._code = exits.DONE
+        self._task: asyncio.Task[None] | None = None
+        completer = LineCompleter(Path.cwd())
+        self._screen = Screen(
+            self,
+            history=FileHistory(str(_history_file(paths.home(profile)))),
+            completer=completer,
+            steer_key=os.environ.get("TALARIA_STEER_KEY", STEER),
+        )
+        self._completer = completer
+
+    async def run(self) -> int:
+        await self._screen.run(self._begin)
+        if self._task is not None:
+            if self._talk is None:
+                self._task.cancel()
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.result()
+        return self._code
+
+    def _begin(self) -> None:
+        self._screen.show(lambda _: "")
+        self._task = asyncio.create_task(self._open(), name="conversation")
+
+    async def _open(self) -> None:
+        """The conversation, from its beginning to its end."""
+        try:
+            talk: Any = (await in_thread(lambda: importlib.import_module(_TALK))).Talk
+            opened: Talk = talk(self._screen, self._completer, self._profile, self._options)
+            self._code = await opened.run(self._hand_over)
+        except TalariaError as error:
+            self._screen.close()
+            self._code = exits.code_for(error)
+            await asyncio.sleep(0)
+            complain(str(error))
+        finally:
+            self._screen.close()
+
+    def _hand_over(self, talk: "Talk") -> None:
+        """It listens from now on; what was typed before comes first."""
+        self._talk = talk
+        waiting, self._waiting = self._waiting, []
+        for text in waiting:
+            talk.submitted(text)
+
+    # What the person does
+
+    def submitted(self, text: str) -> None:
+        self._tell(lambda talk: talk.submitted(text), lambda: self._waiting.append(text))
+
+    def steered(self, text: str) -> None:
+        self._tell(lambda talk: talk.steered(text), lambda: self._waiting.append(text))
+
+    def interrupted(self) -> None:
+        self._tell(lambda talk: talk.interrupted(), self._screen.close)
+
+    def left(self) -> None:
+        self._tell(lambda talk: talk.left(), self._screen.close)
+
+    def wants_details(self) -> None:
+        self._tell(lambda talk: talk.wants_details(), lambda: None)
+
+    def _tell(self, heard: "Callable[[Talk], None]", unheard: Callable[[], None]) -> None:
+        if self._talk is not None:
+            heard(self._talk)
+        else:
+            unheard()
+
+
+def _history_file(home: Path) -> Path:
+    """Nobody else may read it."""
+    file = home / HISTORY
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+    except OSError:
+        return Path(os.devnull)
+    return file

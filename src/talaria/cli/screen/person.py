@@ -1,0 +1,31 @@
+"""The person at the screen: allows or does not, and answers the model's questions."""
+
+from collections.abc import Sequence
+
+from talaria.cli.screen.menu import Choice, Menu
+from talaria.cli.screen.screen import Screen
+from talaria.tools.person import Answer, Question
+
+_ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
+_MEANT: dict[str, Answer] = {"no": "no", "once": "once", "session": "session", "always": "always"}
+
+
+class ScreenPerson:
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    async def allow(self, question: Question) -> Answer:
+        choices = [
+            Choice("no", "No, do not", key="n"),
+            Choice("once", "Yes, this once", key="y"),
+            Choice("session", f"Yes, in this conversation: {question.in_session}", key="s"),
+            Choice("always", "Yes, always (for 30 days)", key="a"),
+        ]
+        offered = choices[: _ORDER.index(question.longest) + 1]
+        why = f"It is asked because {question.reason}" if question.reason else ""
+        menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why, is_urgent=True)
+        return _MEANT.get(await self._screen.ask(menu) or "no", "no")
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        offered = [Choice(one, one) for one in choices]
+        return await self._screen.ask(Menu("The model asks", offered, body=question, typing="words", is_urgent=True))

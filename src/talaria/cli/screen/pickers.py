@@ -1,0 +1,64 @@
+"""Commands that ask which one: conversations and models, to be searched and looked at before they are chosen."""
+
+import time
+from collections.abc import Sequence
+
+from talaria.cli.conversation import Conversation
+from talaria.cli.screen.completing import Offer
+from talaria.cli.screen.menu import Choice, Menu
+from talaria.cli.screen.screen import Screen
+from talaria.store.base import Session
+
+MOST_SESSIONS = 200
+
+
+async def completed(command: str, line: str, conversation: Conversation, screen: Screen) -> str:
+    """The line with what was chosen; empty: nothing was."""
+    match command:
+        case "resume" | "sessions":
+            title, choices = "Go on with which conversation?", await _conversations(conversation)
+            line = "/resume"
+        case "model":
+            title, choices = f"Which model? (now {conversation.model})", await _models(conversation)
+        case _:
+            return line
+    if not choices:
+        return line
+    chosen = await screen.ask(Menu(title, choices, typing="search"))
+    return f"{line.rstrip()} {chosen}" if chosen else ""
+
+
+async def _conversations(conversation: Conversation) -> Sequence[Choice]:
+    rows = await conversation.sessions(MOST_SESSIONS)
+    return [_conversation(row) for row in rows if row.id != conversation.session]
+
+
+def _conversation(row: Session) -> Choice:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
+    mark = " (interrupted)" if row.open_turn else ""
+    about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
+    return Choice(str(row.id), f"{when}  {row.title or row.preview or '(empty)'}{mark}", about, searched=about)
+
+
+async def _models(conversation: Conversation) -> Sequence[Choice]:
+    from talaria.cli.survey import usable_models  # noqa: PLC0415  (asks every endpoint that has a key)
+
+    names = await usable_models(conversation.app.settings)
+    now = conversation.model
+    return [Choice(name, f"{name}{'  (in use)' if name == now else ''}") for name in names]
+
+
+class Arguments:
+    """What commands may be given, as far as it is known without waiting."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._known: dict[str, list[Offer]] = {}
+
+    def of(self, command: str) -> Sequence[Offer]:
+        return self._known.get(command, ())
+
+    async def learn(self) -> None:
+        rows = await self._conversation.sessions(MOST_SESSIONS)
+        self._known["resume"] = [Offer(row.title or str(row.id), row.preview) for row in rows]
+        self._known["handoff"] = [Offer(name) for name in self._conversation.app.settings.config.gateway.platforms]

@@ -1,0 +1,277 @@
+"""The screen itself: finished lines go into the terminal's own scrollback; below them what is still changing, the line
+to type on, or a question in its place, and the status."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.application.run_in_terminal import run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
+from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, VerticalAlign, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
+from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.output.color_depth import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+
+from talaria.cli.screen.keys import bindings
+from talaria.cli.screen.menu import Menu
+from talaria.cli.screen.pastes import Pastes
+from talaria.cli.screen.status import Status
+from talaria.cli.screen.width import cut
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.history import History
+    from prompt_toolkit.input import Input
+
+REDRAW_S = 0.02
+MOST_COMPLETIONS = 7
+PROMPT = "› "
+_OTHER_ROWS = 6
+"""Kept for the line, its completions and the status."""
+_STYLE = Style.from_dict(
+    {
+        "status": "fg:ansibrightblack noreverse",
+        "prompt": "fg:ansicyan bold",
+        "menu.rule": "fg:ansiyellow",
+        "menu.title": "bold fg:ansiyellow",
+        "menu.chosen": "bold reverse",
+        "menu.hint": "fg:ansibrightblack",
+        "menu.preview": "fg:ansibrightblack",
+        "menu.cursor": "reverse",
+        "completion.chosen": "reverse",
+        "completion.about": "fg:ansibrightblack",
+    }
+)
+
+
+class Listener(Protocol):
+    """Whoever is told what the person does."""
+
+    def submitted(self, text: str) -> None: ...
+    def steered(self, text: str) -> None: ...
+    def interrupted(self) -> None: ...
+    def left(self) -> None: ...
+    def wants_details(self) -> None: ...
+
+
+class Screen:
+    def __init__(
+        self,
+        listener: Listener,
+        *,
+        history: "History",
+        completer: "Completer",
+        steer_key: str,
+        input: "Input | None" = None,
+        output: Vt100_Output | None = None,
+    ) -> None:
+        self.status = Status()
+        self.is_working = False
+        self.menu: Menu | None = None
+        self._listener = listener
+        self._live: Callable[[int], str] = lambda _: ""
+        self._pastes = Pastes()
+        self._history = history
+        self._menus: list[Menu] = []
+        self._printing: asyncio.Queue[str] = asyncio.Queue()
+        self.buffer = Buffer(
+            history=history, completer=completer, complete_while_typing=True, multiline=True, name="line"
+        )
+        self._app: Application[None] = Application(
+            layout=Layout(self._layout(), focused_element=self.buffer),
+            key_bindings=bindings(self, steer_key),
+            style=_STYLE,
+            color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
+            min_redraw_interval=REDRAW_S,
+            input=input,
+            output=output or _output(),
+            enable_page_navigation_bindings=False,
+        )
+        self._app.ttimeoutlen = 0.1
+
+    async def run(self, meanwhile: Callable[[], None]) -> None:
+        """Until `close`. `meanwhile` is called once the line can be typed on."""
+        printer = asyncio.create_task(self._print_all(), name="printer")
+        try:
+            await self._app.run_async(pre_run=partial(_soon, meanwhile))
+        finally:
+            printer.cancel()
+            self._print_rest()
+
+    def close(self) -> None:
+        if self._app.is_running and not self._app.is_done:
+            self._app.exit()
+
+    # What is shown
+
+    def print(self, text: str) -> None:
+        """For good, above the line; harmless text, or our own."""
+        self._printing.put_nowait(text)
+
+    async def printed(self) -> None:
+        """Once all of it stands there."""
+        await self._printing.join()
+
+    def show(self, live: Callable[[int], str]) -> None:
+        """What is still changing, as it is drawn for so many columns."""
+        self._live = live
+        self.redraw()
+
+    def redraw(self) -> None:
+        self._app.invalidate()
+
+    async def ask(self, menu: Menu) -> str | None:
+        """One at a time; the line keeps what is on it."""
+        self._menus.append(menu)
+        self._next_menu()
+        try:
+            return await menu.answer
+        finally:
+            self._menus.remove(menu)
+            self._next_menu()
+
+    def _next_menu(self) -> None:
+        self.menu = self._menus[0] if self._menus else None
+        self.redraw()
+
+    @property
+    def columns(self) -> int:
+        return self._app.output.get_size().columns
+
+    @property
+    def rows(self) -> int:
+        return self._app.output.get_size().rows
+
+    async def _print_all(self) -> None:
+        while True:
+            text = await self._printing.get()
+            waiting = [text, *(self._printing.get_nowait() for _ in range(self._printing.qsize()))]
+            await run_in_terminal(partial(self._write, waiting))
+            for _ in waiting:
+                self._printing.task_done()
+
+    def _print_rest(self) -> None:
+        self._write([self._printing.get_nowait() for _ in range(self._printing.qsize())])
+
+    def _write(self, texts: list[str]) -> None:
+        output = self._app.output
+        for text in texts:
+            output.write_raw(text.replace("\n", "\r\n") + "\r\n")
+        output.flush()
+
+    # What is typed
+
+    def submit(self) -> None:
+        text = self._taken()
+        if text.strip():
+            self._listener.submitted(text)
+
+    def steer(self) -> None:
+        text = self._taken()
+        if text.strip():
+            self._listener.steered(text)
+
+    def _taken(self) -> str:
+        text = self._pastes.unfolded(self.buffer.text)
+        if text.strip():
+            self._history.append_string(text)
+        self.buffer.reset()
+        return text
+
+    def interrupt(self) -> None:
+        if self.buffer.text and not self.is_working:
+            self.buffer.reset()
+        else:
+            self._listener.interrupted()
+
+    def leave(self) -> None:
+        self._listener.left()
+
+    def show_details(self) -> None:
+        self._listener.wants_details()
+
+    def paste(self, text: str) -> None:
+        self.buffer.insert_text(self._pastes.folded(text))
+
+    def search_history(self) -> None:
+        from talaria.cli.screen.recalling import recall  # noqa: PLC0415  (when it is asked for)
+
+        asyncio.get_running_loop().create_task(recall(self, list(self._history.get_strings())))
+
+    # How it is laid out
+
+    def _layout(self) -> HSplit:
+        asks = Condition(lambda: self.menu is not None)
+        shows = Condition(lambda: bool(self._live_text()))
+        completes = Condition(lambda: self.buffer.complete_state is not None and bool(self._completions()))
+        line = Window(
+            BufferControl(self.buffer),
+            get_line_prefix=lambda number, wrap: [("class:prompt", PROMPT if number == wrap == 0 else "  ")],
+            height=lambda: Dimension(max=max(1, self.rows - 4)),
+            wrap_lines=True,
+            dont_extend_height=True,
+        )
+        return HSplit(
+            [
+                ConditionalContainer(Window(FormattedTextControl(self._drawn_live), dont_extend_height=True), shows),
+                ConditionalContainer(Window(FormattedTextControl(self._drawn_menu), dont_extend_height=True), asks),
+                ConditionalContainer(line, ~asks),
+                ConditionalContainer(
+                    Window(FormattedTextControl(self._completions), dont_extend_height=True), completes & ~asks
+                ),
+                Window(FormattedTextControl(self._drawn_status), height=1),
+            ],
+            align=VerticalAlign.TOP,
+        )
+
+    def _live_text(self) -> str:
+        rows = max(1, self.rows - _OTHER_ROWS) if self.menu is None else 1
+        lines = self._live(self.columns).split("\n")
+        return "\n".join(lines[-rows:])
+
+    def _drawn_live(self) -> ANSI:
+        return ANSI(self._live_text())
+
+    def _drawn_menu(self) -> StyleAndTextTuples:
+        return self.menu.fragments(self.columns, max(4, self.rows - 3)) if self.menu else []
+
+    def _drawn_status(self) -> StyleAndTextTuples:
+        return [("class:status", self.status.line(self.columns))]
+
+    def _completions(self) -> StyleAndTextTuples:
+        state = self.buffer.complete_state
+        if state is None or not state.completions:
+            return []
+        at = state.complete_index or 0
+        first = max(0, min(at - MOST_COMPLETIONS // 2, len(state.completions) - MOST_COMPLETIONS))
+        drawn: StyleAndTextTuples = []
+        for place, one in enumerate(state.completions[first : first + MOST_COMPLETIONS], first):
+            style = "class:completion.chosen" if place == state.complete_index else ""
+            name = cut(f"  {one.display_text}", self.columns)
+            about = cut(f"  {one.display_meta_text}", self.columns - len(name)) if one.display_meta_text else ""
+            drawn += [(style, name), ("class:completion.about", about), ("", "\n")]
+        return drawn[:-1]
+
+
+def _soon(act: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(act)
+
+
+def _output() -> Vt100_Output:
+    """The terminal is never asked where its cursor is: not every one answers."""
+    return Vt100_Output(sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False)
+
+
+def _size() -> Size:
+    """Some terminals say that they have no size at all."""
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    return Size(rows=rows or 24, columns=columns or 80)

@@ -1,0 +1,304 @@
+"""The talk on the screen: lines are heeded one after the other, turns are shown, and the person can step in."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from talaria.cli import exits, surroundings
+from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
+from talaria.cli.options import Options
+from talaria.cli.safe import visible
+from talaria.cli.screen import pickers
+from talaria.cli.screen.asides import Asides
+from talaria.cli.screen.commands import ScreenCommands
+from talaria.cli.screen.completing import LineCompleter, Offer
+from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, styled
+from talaria.cli.screen.person import ScreenPerson
+from talaria.cli.screen.screen import PROMPT, Screen
+from talaria.cli.screen.turn_view import TurnView
+from talaria.cli.screen.width import cut, paragraphs
+from talaria.model.clock import SystemClock
+from talaria.model.errors import TalariaError
+from talaria.runtime.accounts import cost_phrase, total
+from talaria.runtime.commands import Given
+from talaria.runtime.recorder import Observer
+from talaria.runtime.turn import Report
+from talaria.waiting import in_thread
+
+TICK_S = 0.1
+LEAVING_S = 5.0
+AGAIN_S = 2.0
+MOST_ECHOED_LINES = 12
+URGENT = frozenset(
+    {"stop", "steer", "queue", "status", "usage", "help", "tools", "background", "approve", "deny", "details", "quit"}
+)
+"""Heeded at once, also while a turn runs."""
+
+
+class Talk:
+    def __init__(self, screen: Screen, completer: LineCompleter, profile: str | None, options: Options) -> None:
+        self._screen = screen
+        self._completer = completer
+        self._profile = profile
+        self._options = options
+        self._clock = SystemClock()
+        self.person = ScreenPerson(screen)
+        self._lines: deque[str] = deque()
+        self._news = asyncio.Event()
+        self._conversation: Conversation | None = None
+        self._asides = Asides(self._report, self._refreshed)
+        self._view: TurnView | None = None
+        self._last: TurnView | None = None
+        self._stops = 0
+        self._stopped_at = -AGAIN_S
+        self._is_leaving = False
+        self._working: asyncio.Task[int | None] | None = None
+        self._arguments: pickers.Arguments | None = None
+        self._at_once: set[asyncio.Task[None]] = set()
+
+    async def run(self, hand_over: "Callable[[Talk], None]") -> int:
+        """Until the person leaves; the exit code."""
+        settings = await in_thread(lambda: surroundings.settings_of(self._profile))
+        async with open_conversation(settings, self._options, self) as conversation:
+            self._conversation = conversation
+            for command in ScreenCommands(self).all():
+                conversation.app.commands.add(command)
+            self._teach(conversation)
+            ticking = asyncio.create_task(self._tick(), name="tick")
+            try:
+                await conversation.greet()
+                hand_over(self)
+                await self._refresh()
+                code = await conversation.finish_interrupted()
+                return await self._heed_all(conversation) or (exits.DONE if self._is_leaving else code)
+            finally:
+                ticking.cancel()
+                self._screen.close()
+                await self._asides.close()
+
+    async def _heed_all(self, conversation: Conversation) -> int:
+        while not self._is_leaving:
+            if not self._lines:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            line = self._lines.popleft()
+            self._refreshed()
+            line = await self._with_argument(line)
+            self._echo(line)
+            if line and await self._interruptibly(self._heed(conversation, line)) is None:
+                break
+            await self._refresh()
+        return exits.DONE
+
+    async def _heed(self, conversation: Conversation, line: str) -> int | None:
+        code = await conversation.heed(line)
+        return code if code is None else await conversation.heed_injected() or code
+
+    async def _interruptibly(self, work: Coroutine[Any, Any, int | None]) -> int | None:
+        """What a line brings about, until it is done or stopped."""
+        self._stops = 0
+        self._working = task = asyncio.create_task(work, name="line")
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._working = None
+        if task.cancelled():
+            self.say(INTERRUPTED)
+            return exits.INTERRUPTED
+        return task.result()
+
+    async def _with_argument(self, line: str) -> str:
+        """A command that needs to know which one asks for it."""
+        given = self.conversation.app.commands.parse(line, "terminal")
+        if not isinstance(given, Given) or given.argument:
+            return line
+        return await pickers.completed(given.command.name, line, self.conversation, self._screen)
+
+    # What the person does
+
+    def submitted(self, text: str) -> None:
+        given = self.conversation.app.commands.parse(text, "terminal")
+        if isinstance(given, Given) and given.command.name in URGENT and self._is_busy:
+            task = asyncio.create_task(self._heed_at_once(text), name="command")
+            self._at_once.add(task)
+            task.add_done_callback(self._at_once.discard)
+            return
+        self.enqueue(text)
+
+    async def _heed_at_once(self, text: str) -> None:
+        self._echo(text)
+        if await self.conversation.heed(text) is None:
+            self.left()
+
+    def enqueue(self, text: str) -> None:
+        self._lines.append(text)
+        self._news.set()
+        self._refreshed()
+
+    def steered(self, text: str) -> None:
+        if not self.steer(text):
+            self.enqueue(text)
+
+    def steer(self, text: str) -> bool:
+        """False: no turn runs."""
+        if not self.conversation.live.steer(text):
+            return False
+        self._screen.print(styled(f"  ↪ {visible(text)}", CYAN) + styled("  (told at its next step)", DIM))
+        return True
+
+    def interrupted(self) -> None:
+        now = self._clock.monotonic()
+        is_again = now - self._stopped_at < AGAIN_S or self._stops > 0
+        self._stopped_at = now
+        if not self._is_busy:
+            if is_again:
+                self.left()
+            else:
+                self.say("Ctrl-C again leaves; so does Ctrl-D.")
+            return
+        self._stops += 1
+        if self._stops > 1:
+            self.left()
+            return
+        self._give_back()
+        self.stop()
+
+    def stop(self) -> bool:
+        """False: nothing runs."""
+        if self.conversation.live.interrupt():
+            return True
+        return self._working is not None and self._working.cancel()
+
+    def forget_lines(self) -> int:
+        """How many waited."""
+        count = len(self._lines)
+        self._lines.clear()
+        self._refreshed()
+        return count
+
+    def _give_back(self) -> None:
+        """What waited comes back onto the line: whoever stops a turn does not want the next at once."""
+        if self._lines:
+            self._screen.buffer.insert_text("\n".join(self._lines))
+            self.forget_lines()
+
+    def left(self) -> None:
+        self._is_leaving = True
+        self._lines.clear()
+        self._news.set()
+        if self._is_busy:
+            self.stop()
+            asyncio.get_running_loop().call_later(LEAVING_S, self._leave_now)
+        self._screen.close()
+
+    def _leave_now(self) -> None:
+        self.conversation.live.abandon()
+
+    def wants_details(self) -> None:
+        shown = self._view or self._last
+        told = shown.details() if shown else ""
+        self._screen.print(told or styled("  No tool was used, and nothing is known of what was thought.", DIM))
+
+    # The front of the conversation
+
+    def say(self, text: str) -> None:
+        self._screen.print(styled(paragraphs(visible(text), self._screen.columns), DIM))
+
+    def failed(self, error: TalariaError) -> None:
+        self._screen.print(styled(visible(str(error)), RED))
+
+    def observer(self) -> Observer:
+        self._view = self._last = TurnView(self._screen, self._clock, self._fill)
+        self._screen.is_working = True
+        self._screen.show(self._live)
+        return self._view.show
+
+    def ended(self, report: Report) -> None:
+        self._view = None
+        self._screen.is_working = False
+        self._screen.show(self._live)
+        if report.error is not None:
+            self._screen.print(styled(visible(str(report.error)), RED))
+        elif report.outcome != "completed":
+            self._screen.print(styled(INTERRUPTED, YELLOW))
+        self._screen.print("")
+
+    # What is shown
+
+    @property
+    def conversation(self) -> Conversation:
+        assert self._conversation is not None  # noqa: S101  (nobody hears us before)
+        return self._conversation
+
+    @property
+    def asides(self) -> Asides:
+        return self._asides
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._working is not None or self._view is not None
+
+    def _live(self, columns: int) -> str:
+        shown = [self._view.live(columns)] if self._view else []
+        shown += [styled(cut(f"  queued: {' '.join(visible(line).split())}", columns), DIM) for line in self._lines]
+        return "\n".join(shown)
+
+    def _echo(self, line: str) -> None:
+        if not line:
+            return
+        first, *others = visible(line).split("\n")
+        kept = others[: MOST_ECHOED_LINES - 1]
+        left = len(others) - len(kept)
+        more = [styled(f"  … {left} more lines", DIM)] if left else []
+        self._screen.print(
+            "\n".join([styled(PROMPT, CYAN, BOLD) + styled(first, BOLD), *(f"  {one}" for one in kept), *more])
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._view is not None:
+                self._screen.redraw()
+
+    def _fill(self, share: float | None) -> None:
+        self._screen.status = msgspec.structs.replace(self._screen.status, context=share)
+
+    def _refreshed(self) -> None:
+        """What is known without asking anybody."""
+        self._screen.status = msgspec.structs.replace(
+            self._screen.status, waiting=len(self._lines), background=self._asides.running
+        )
+        self._screen.redraw()
+
+    async def _refresh(self) -> None:
+        conversation = self.conversation
+        row = await conversation.app.store.sessions.get(conversation.session)
+        spent = total(
+            [one for one in await conversation.app.store.spending.usage("session") if one.key == conversation.session]
+        )
+        self._screen.status = msgspec.structs.replace(
+            self._screen.status,
+            model=conversation.model,
+            session=visible((row.title if row else None) or str(conversation.session)),
+            cost=cost_phrase(spent) if spent.calls and spent.unpriced_calls < spent.calls else "",
+            sandbox=await in_thread(conversation.app.sandbox_level),
+        )
+        self._refreshed()
+        if self._arguments is not None:
+            await self._arguments.learn()
+
+    def _report(self, text: str) -> None:
+        self._screen.print(text)
+
+    def _teach(self, conversation: Conversation) -> None:
+        """The line knows commands now, and what some are given."""
+        commands = conversation.app.commands
+        self._completer.commands = lambda begun: [
+            Offer(f"/{word} ", about) for word, about in commands.completions(begun)
+        ]
+        self._arguments = pickers.Arguments(conversation)
+        self._completer.arguments = self._arguments.of

@@ -1,0 +1,94 @@
+"""A tool call in one line: what it is about, how it went, how long it took."""
+
+import json
+from typing import Any, cast
+
+import msgspec
+
+from talaria.cli.safe import visible
+from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, diff, styled
+from talaria.cli.screen.width import cut, width
+from talaria.model.messages import ToolResult
+
+_TELLING = ("command", "path", "query", "url", "pattern", "code", "question", "action", "name")
+MOST_DIFF_LINES = 24
+MOST_DETAIL_LINES = 200
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call that was made."""
+
+    name: str
+    arguments: str
+    result: ToolResult | None = None
+    seconds: float = 0.0
+
+    def line(self, columns: int, sign: str) -> str:
+        """While it runs, or when it has ended."""
+        took = f"  {self.seconds:.1f} s" if self.result else ""
+        about = about_what(self.arguments)
+        room = columns - width(f"  {sign} {visible(self.name)}  {took}")
+        told = styled(cut(about, max(0, room)), DIM)
+        return f"  {sign} {styled(visible(self.name), BOLD)}  {told}{styled(took, DIM)}"
+
+    def ended(self, columns: int) -> str:
+        """With what went wrong, or what changed in a file."""
+        result = self.result
+        if result is None:
+            return self.line(columns, "·")
+        if result.is_error:
+            why = next((line for line in result.text.split("\n") if line.strip()), "")
+            return f"{self.line(columns, styled('✗', RED))}\n{styled(cut(f'    {visible(why)}', columns), YELLOW)}"
+        line = self.line(columns, styled("✓", GREEN))
+        changes = changed(result.text)
+        return f"{line}\n{_shortened(changes, columns)}" if changes else line
+
+    def details(self) -> str:
+        """All of it, but for what has no end."""
+        lines = [styled(f"● {visible(self.name)}", BOLD), *_indented(self.arguments)]
+        if self.result is not None:
+            lines += [styled("  ─", DIM), *_indented(self.result.text)]
+        return "\n".join(lines)
+
+
+def about_what(arguments: str) -> str:
+    """The one argument that tells most, on one line."""
+    try:
+        given: Any = json.loads(arguments)
+    except ValueError:
+        return _flat(arguments)
+    if not isinstance(given, dict):
+        return _flat(arguments)
+    named = cast("dict[str, Any]", given)
+    telling = [named[name] for name in _TELLING if isinstance(named.get(name), str)]
+    if telling:
+        return _flat(str(telling[0]))
+    return _flat(", ".join(f"{name}={value}" for name, value in named.items()))
+
+
+def changed(text: str) -> str:
+    """The diff at the end of what a tool says; empty if there is none."""
+    lines = text.split("\n")
+    for place, line in enumerate(lines[:-1]):
+        if line.startswith("--- ") and lines[place + 1].startswith("+++ "):
+            return "\n".join(lines[place + 2 :])
+    return ""
+
+
+def _shortened(changes: str, columns: int) -> str:
+    lines = changes.rstrip("\n").split("\n")
+    left = len(lines) - MOST_DIFF_LINES
+    more = [styled(f"    … {left} more lines: Ctrl-O", DIM)] if left > 0 else []
+    return "\n".join(
+        [*(f"    {line}" for line in diff("\n".join(lines[:MOST_DIFF_LINES]), columns - 4).split("\n")), *more]
+    )
+
+
+def _indented(text: str) -> list[str]:
+    lines = visible(text).split("\n")
+    left = len(lines) - MOST_DETAIL_LINES
+    return [f"    {line}" for line in lines[:MOST_DETAIL_LINES]] + ([f"    … {left} more lines"] if left > 0 else [])
+
+
+def _flat(text: str) -> str:
+    return visible(" ".join(text.split()))

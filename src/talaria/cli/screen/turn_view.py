@@ -1,0 +1,144 @@
+"""A turn on the screen: what is complete goes into the scrollback, what is being written or done stands below it."""
+
+from collections.abc import Callable
+
+from talaria.cli.safe import visible
+from talaria.cli.screen.blocks import Block, Blocks
+from talaria.cli.screen.painting import CYAN, DIM, YELLOW, markdown, styled
+from talaria.cli.screen.screen import Screen
+from talaria.cli.screen.tool_lines import Call
+from talaria.cli.screen.width import cut
+from talaria.model.clock import Clock
+from talaria.model.events import (
+    AnswerRestarted,
+    Event,
+    Notice,
+    RoundEnded,
+    RouteSwitched,
+    TextDelta,
+    ThinkingDelta,
+    ToolBegan,
+    ToolEnded,
+    TurnBegan,
+    TurnDone,
+)
+from talaria.model.ids import CallId
+
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINS_PER_S = 8
+Filled = Callable[[float | None], None]
+"""Told how much of the model's window is in use."""
+
+
+class TurnView:
+    def __init__(self, screen: Screen, clock: Clock, filled: Filled) -> None:
+        self._screen = screen
+        self._clock = clock
+        self._filled = filled
+        self._began = clock.monotonic()
+        self._blocks = Blocks()
+        self._thoughts: list[str] = []
+        self._has_written = False
+        self._running: dict[CallId, Call] = {}
+        self._ended: list[Call] = []
+        self._window: int | None = None
+        self._painted = ("", 0, "")
+        """The rest of the text, for how many columns, and what it looks like."""
+        self._needs_gap = True
+
+    def show(self, event: Event) -> None:  # noqa: C901  (one case for each event)
+        match event:
+            case TurnBegan(window=window):
+                self._window = window
+            case TextDelta(text):
+                self._write(text)
+            case ThinkingDelta(text):
+                self._thoughts.append(text)
+            case AnswerRestarted(reason):
+                self._blocks = Blocks()
+                self._note(f"[…] {reason}")
+                self._has_written = False
+            case RoundEnded(message):
+                if message.text and not self._has_written:  # it came whole
+                    self._write(message.text)
+                self._end_text()
+                self._has_written = False
+                self._fill(message.usage.prompt + message.usage.output if message.usage else None)
+            case ToolBegan(call, name, arguments):
+                self._end_text()
+                self._running[call] = Call(name, arguments)
+            case ToolEnded(result, seconds):
+                self._end_tool(self._running.pop(result.call_id, Call(result.name, "")), event, seconds)
+            case Notice(text):
+                self._note(text)
+            case RouteSwitched(_, model, reason, window):
+                self._window = window
+                self._note(f"{reason} Going on with {model}.")
+            case TurnDone():
+                self._end_text()
+
+    def live(self, columns: int) -> str:
+        """What is still changing, and that something goes on."""
+        parts = [self._rest(columns)] if self._blocks.rest else []
+        parts += [call.line(columns, styled(self._sign, CYAN)) for call in self._running.values()]
+        return "\n".join([*parts, self._pulse(columns)])
+
+    def details(self) -> str:
+        """What the turn has thought and done, in full."""
+        thought = visible("".join(self._thoughts).strip())
+        parts = [styled("✻ Thought:\n", DIM) + styled(thought, DIM)] if thought else []
+        return "\n".join([*parts, *(call.details() for call in self._ended)])
+
+    @property
+    def seconds(self) -> float:
+        return self._clock.monotonic() - self._began
+
+    @property
+    def _sign(self) -> str:
+        return _SPINNER[int(self.seconds * SPINS_PER_S) % len(_SPINNER)]
+
+    def _pulse(self, columns: int) -> str:
+        if self._blocks.rest:
+            doing = "Writing"
+        elif self._running:
+            doing = "Working"
+        else:
+            doing = "Thinking"
+        thought = "" if doing != "Thinking" else visible("".join(self._thoughts[-40:]).strip().rpartition("\n")[2])
+        line = f"{self._sign} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
+        return styled(cut(f"{line} · {thought}" if thought else line, columns), DIM)
+
+    def _rest(self, columns: int) -> str:
+        rest = self._blocks.rest
+        if self._painted[:2] != (rest, columns):
+            self._painted = (rest, columns, markdown(rest, columns))
+        return self._painted[2]
+
+    def _write(self, text: str) -> None:
+        self._has_written = True
+        for block in self._blocks.add(text):
+            self._print(block)
+
+    def _end_text(self) -> None:
+        for block in self._blocks.end():
+            self._print(block)
+
+    def _print(self, block: Block) -> None:
+        gap = "\n" if self._needs_gap else ""
+        self._screen.print(gap + markdown(block.text, self._screen.columns))
+        self._needs_gap = not block.goes_on
+
+    def _end_tool(self, call: Call, event: ToolEnded, seconds: float) -> None:
+        ended = Call(call.name, call.arguments, event.result, seconds)
+        self._ended.append(ended)
+        gap = "\n" if self._needs_gap and len(self._ended) == 1 else ""
+        self._screen.print(gap + ended.ended(self._screen.columns))
+        self._needs_gap = True
+
+    def _note(self, text: str) -> None:
+        self._end_text()
+        self._screen.print(styled(f"  {visible(text)}", YELLOW))
+
+    def _fill(self, tokens: int | None) -> None:
+        if tokens and self._window:
+            self._filled(tokens / self._window)

@@ -1,0 +1,52 @@
+"""How many columns a text takes, and the part of it that fits into so many."""
+
+from prompt_toolkit.utils import get_cwidth
+
+
+def width(text: str) -> int:
+    return get_cwidth(text)
+
+
+def cut(text: str, columns: int) -> str:
+    """No wider than that; an ellipsis says that something is missing."""
+    if width(text) <= columns:
+        return text
+    kept, used = "", 1
+    for sign in text:
+        used += width(sign)
+        if used > columns:
+            break
+        kept += sign
+    return f"{kept}…" if columns > 0 else ""
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """Every line of it broken where it must be, at any sign: nothing of it is hidden."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        piece, used = "", 0
+        for sign in line:
+            wide = width(sign)
+            if piece and used + wide > columns:
+                lines.append(piece)
+                piece, used = "", 0
+            piece += sign
+            used += wide
+        lines.append(piece)
+    return lines
+
+
+def paragraphs(text: str, columns: int) -> str:
+    """Broken between words where there are any."""
+    return "\n".join(_broken(line, columns) for line in text.split("\n"))
+
+
+def _broken(line: str, columns: int) -> str:
+    broken, used = "", 0
+    for word in line.split(" "):
+        wide = width(word)
+        if used and used + 1 + wide > columns:
+            broken, used = f"{broken}\n{word}", wide
+        else:
+            broken, used = (f"{broken} {word}", used + 1 + wide) if used or broken else (word, wide)
+    return broken

@@ -1,0 +1,193 @@
+"""`talaria send`: a message to a chat. It is kept in the outbox like a reply, and the gateway that runs delivers it."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote
+
+import click
+import msgspec
+
+from talaria.cli import exits, piped, surroundings
+from talaria.cli.json_output import error_document, print_json, told
+from talaria.cli.notices import complain, say
+from talaria.compose import Settings, open_store
+from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.envelope import Parcel
+from talaria.gateway.ingress import BESIDE
+from talaria.gateway.replies import LIVES_S, Replies
+from talaria.gateway.status import read_status
+from talaria.model.clock import SystemClock
+from talaria.model.errors import BadInput, UserFacing
+from talaria.platforms.base import Address, Capabilities
+from talaria.platforms.loading import given, is_wanted, manifests
+from talaria.store.base import Store
+from talaria.store.mail import OutboxRow, Outgoing
+
+MAX_CHARS = 1900
+"""Of one message: every platform takes that many."""
+MAX_TEXT_CHARS = 100_000
+LOOK_S = 0.1
+
+_EVERYWHERE = Capabilities(MAX_CHARS, length=lambda text: len(text.encode("utf-16-le", "surrogatepass")) // 2)
+
+
+class Sent(msgspec.Struct, frozen=True):
+    target: str
+    state: Literal["delivered", "waiting", "failed"]
+    parts: int
+    error: str = ""
+    """Why it waits, or has failed."""
+
+
+class NotDelivered(UserFacing):
+    """`str()` of it is the reason."""
+
+
+@click.command("send", help="Send a message to a chat. TARGET is platform:chat, or a platform for its home channel.")
+@click.argument("target", metavar="TARGET")
+@click.argument("text", required=False)
+@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Send this file, too.")
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context, target: str, text: str | None, files: tuple[Path, ...], wait_s: float, as_json: bool
+) -> int:
+    with told(as_json=as_json):
+        settings = surroundings.settings(ctx)
+        platform, _, chat = target.partition(":")
+        _check_platform(platform, settings)
+        words = settings.redactor.text(_words(text, may_be_none=bool(files)))
+        sent = asyncio.run(_send(settings, platform, chat, words, [_found(file) for file in files], wait_s))
+    return _tell(sent, files, as_json=as_json, is_waited_for=wait_s > 0)
+
+
+def _tell(sent: Sent, files: Sequence[Path], *, as_json: bool, is_waited_for: bool) -> int:
+    if as_json:
+        error = {"error": error_document(NotDelivered(sent.error))} if sent.state == "failed" else {}
+        print_json({**msgspec.structs.asdict(sent), "ok": sent.state != "failed", **error})
+    match sent.state:
+        case "delivered":
+            say(f"Delivered to {sent.target}.")
+            return exits.DONE
+        case "failed":
+            complain(f"Not delivered to {sent.target}: {sent.error}")
+            return exits.PROVIDER_FAILED
+        case "waiting":
+            stay = " Leave its files where they are until then." if files else ""
+            say(f"Kept for {sent.target}, and not delivered yet: {sent.error}{stay}")
+            return exits.LIMIT_REACHED if is_waited_for else exits.DONE
+
+
+def _check_platform(name: str, settings: Settings) -> None:
+    known = platforms(settings)
+    if name in known:
+        return
+    if (manifest := manifests().get(name)) is not None:
+        raise BadInput(f"{manifest.label} is not set up. {manifest.how_to} See: talaria gateway platforms")
+    near = get_close_matches(name, {*known, *manifests()}, 1)
+    hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted({*known, *manifests()}))}."
+    raise BadInput(f"There is no platform {name!r}{hint}")
+
+
+def platforms(settings: Settings) -> Sequence[str]:
+    """Those that are set up; those that only a plugin knows if settings name them, or a gateway has them."""
+    named, status = settings.config.gateway.platforms, read_status(settings.home)
+    wanted = [name for name, one in manifests().items() if is_wanted(one, named.get(name), settings.environment)]
+    others = named.keys() - manifests().keys() if settings.config.wants_plugins else ()
+    connected = [one.name for one in status.platforms] if status else ()
+    return list(dict.fromkeys((*wanted, *others, *connected)))
+
+
+def _words(text: str | None, *, may_be_none: bool) -> str:
+    is_read = text == "-" or (text is None and not may_be_none and piped.is_piped())
+    words = piped.read_all() if is_read else (text or "").encode("utf-8", "replace").decode().strip()
+    if not words and not may_be_none:
+        raise BadInput("There is nothing to send: give the text, or pipe it in.")
+    if len(words) > MAX_TEXT_CHARS:
+        raise BadInput(f"A message of {len(words):,} characters is too long for a chat: send it with --file.")
+    return words
+
+
+def _found(file: Path) -> Path:
+    try:
+        found = file.resolve(strict=True)
+    except (OSError, RuntimeError) as fault:
+        raise BadInput(f"Cannot send {file}: it is not there.") from fault
+    if not found.is_file():
+        raise BadInput(f"Cannot send {file}: it is no file.")
+    return found
+
+
+async def _send(settings: Settings, platform: str, chat: str, words: str, files: Sequence[Path], wait_s: float) -> Sent:
+    async with open_store(settings.home) as store:
+        where = _place(platform, chat) if chat else await _home_channel(store, settings, platform)
+        rows = list(_rows(where, words, files))
+        await store.outbox.add(BESIDE, rows)
+        is_running = holder(gateway_file(settings.home)) is not None
+        state, error = await _awaited(store, rows, wait_s if is_running else 0)
+        if state == "waiting":
+            due = await store.outbox.due(str(where))  # what was said there before goes before it
+            error = _obstacle(settings.home, platform, next((row.error for row in due if row.error), ""))
+    return Sent(str(where), state, len(rows), error)
+
+
+def _place(platform: str, given: str) -> Address:
+    """`CHAT` or `CHAT:THREAD`. A room of Matrix may have a colon of its own, and a thread there begins with `$`."""
+    chat, _, thread = given.partition(":$") if given.startswith("!") else given.partition(":")
+    thread = f"${thread}" if given.startswith("!") and thread else thread
+    return Address(platform, unquote(chat), unquote(thread))
+
+
+async def _home_channel(store: Store, settings: Settings, platform: str) -> Address:
+    if chosen := await store.chats.home(platform):
+        return Address.parse(chosen)
+    raw, manifest = settings.config.gateway.platforms.get(platform, {}), manifests().get(platform)
+    named = given(manifest, raw, settings.environment) if manifest else raw
+    if not named.get("home_channel"):
+        raise BadInput(f"{platform} has no home channel: name a chat ({platform}:CHAT), or send /sethome in one.")
+    return _place(platform, str(named["home_channel"]))
+
+
+def _rows(where: Address, words: str, files: Sequence[Path]) -> Iterator[Outgoing]:
+    clock = SystemClock()
+    key, replies = f"send:{os.urandom(8).hex()}", Replies(where, _EVERYWHERE, clock)
+    if words:
+        yield from replies.parts(key, words)
+    for number, file in enumerate(files):
+        yield replies.row(f"{key}:file:{number}", Parcel(file=str(file), file_name=file.name))
+
+
+async def _awaited(
+    store: Store, rows: Sequence[Outgoing], wait_s: float
+) -> tuple[Literal["delivered", "waiting", "failed"], str]:
+    deadline = time.monotonic() + wait_s
+    while True:
+        found = [row for one in rows if (row := await store.outbox.find(one.key)) is not None]
+        if lost := [row for row in found if row.state in ("failed", "expired")]:
+            return "failed", _why(lost[0])
+        if all(row.state == "sent" for row in found):
+            return "delivered", ""
+        if time.monotonic() >= deadline:
+            return "waiting", ""
+        await asyncio.sleep(LOOK_S)
+
+
+def _why(row: OutboxRow) -> str:
+    return row.error.rstrip(".") + "."
+
+
+def _obstacle(home: Path, platform: str, last_error: str) -> str:
+    """Why it is not delivered yet, and what to do."""
+    waits = f"The message waits for {LIVES_S / 3600:.0f} hours"
+    if holder(gateway_file(home)) is None:
+        return f"no gateway is running. {waits}; `talaria gateway start` starts one."
+    status = read_status(home)
+    complaints = [one for one in status.complaints(time.time()) if one.startswith(f"{platform} is ")] if status else []
+    why = next(iter(complaints), last_error) or "the gateway is still at it."
+    return f"{why} {waits}; `talaria gateway outbox` tells more."

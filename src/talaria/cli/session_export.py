@@ -1,0 +1,83 @@
+"""A conversation as a file for others: every entry as a line of JSON, or as it reads, in markdown or as a page."""
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from talaria.cli.safe import printable
+from talaria.model.compaction import Compacted
+from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
+from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.store.base import Session
+
+ExportFormat = Literal["lines", "markdown", "html"]
+
+
+def exported(row: Session, entries: Sequence[Recorded], format: ExportFormat) -> bytes:
+    match format:
+        case "lines":
+            return b"\n".join([msgspec.json.encode(row), *(msgspec.json.encode(one) for one in entries)]) + b"\n"
+        case "markdown":
+            return as_markdown(row, entries).encode()
+        case "html":
+            from talaria.cli.session_page import page  # noqa: PLC0415  (only who wants a page waits for markdown-it)
+
+            return page(row, entries).encode()
+
+
+def as_markdown(row: Session, entries: Sequence[Recorded]) -> str:
+    facts = " · ".join(filter(None, (str(row.id), row.model, when(row.created_at))))
+    parts = [f"# {' '.join((row.title or row.preview or 'A conversation').split())}", facts]
+    parts += [part for recorded in entries if (part := _entry(recorded.entry))]
+    return printable("\n\n".join(parts)) + "\n"
+
+
+def _entry(entry: Entry) -> str:
+    if isinstance(entry, MessageAdded):
+        return _message(entry.message)
+    remark = remark_on(entry)
+    return f"*{remark}*" if remark else ""
+
+
+def _message(message: Message) -> str:
+    match message:
+        case User(_, "host"):
+            return ""
+        case User():
+            return f"## You\n\n{message.text}"
+        case Assistant():
+            calls = [f"Call of `{call.name}`:\n\n{_fenced(call.arguments)}" for call in message.calls]
+            return "\n\n".join(filter(None, ["## Talaria", message.text, *calls]))
+        case ToolResult():
+            return f"{'Failed' if message.is_error else 'Result'} of `{message.name}`:\n\n{_fenced(message.text)}"
+
+
+def _fenced(text: str) -> str:
+    """With a fence that is longer than any in it."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text.rstrip()}\n{fence}"
+
+
+def remark_on(entry: Entry) -> str:
+    """What is said about the conversation itself; mostly nothing."""
+    match entry:
+        case Noted(text):
+            return text
+        case Undone():
+            return "The turn before this was taken back."
+        case Compacted():
+            return "Made shorter for the model; everything is still here."
+        case RouteChanged(_, _, model, reason):
+            return f"{reason} Went on with {model}."
+        case TurnEnded(_, outcome, _, error) if outcome != "completed":
+            return f"{outcome}{f': {error}' if error else ''}"
+        case MessageAdded() | TurnStarted() | TurnEnded():
+            return ""
+
+
+def when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

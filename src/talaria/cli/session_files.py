@@ -1,0 +1,15 @@
+"""What a conversation has on the disk beside its journal: long output, checkpoints, its list of steps."""
+
+import shutil
+from pathlib import Path
+
+from talaria.model.ids import SessionId
+from talaria.runtime.setup import spill_folder
+from talaria.tools.builtin.todo import list_file
+from talaria.tools.checkpoints import checkpoint_folder
+
+
+def remove_files(home: Path, session: SessionId) -> None:
+    for folder in (spill_folder(home, session), checkpoint_folder(home, session)):
+        shutil.rmtree(folder, ignore_errors=True)
+    list_file(spill_folder(home, session)).unlink(missing_ok=True)

@@ -1,0 +1,179 @@
+"""What is handed to the command from outside: standard input, images, and words in odd places."""
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from talaria.testing.servers.model_server import ModelServer
+
+Talaria = Callable[..., subprocess.CompletedProcess[str]]
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+MEBIBYTE = 1 << 20
+
+
+def asked(server: ModelServer) -> Any:
+    """What the person said last, as the model was told."""
+    return server.requests[-1].json["messages"][-1]["content"]
+
+
+@pytest.fixture
+def folder(environment: dict[str, str]) -> Path:
+    return Path(environment["PWD"])
+
+
+def fed(environment: dict[str, str], content: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "talaria.cli.main", *arguments],
+        input=content,
+        env=environment,
+        cwd=environment["PWD"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_question_is_put_before_what_is_piped(talaria: Talaria, server: ModelServer) -> None:
+    server.say("Looks good.")
+    ended = talaria("chat", "-q", "review this", input="+ a line\n- another\n")
+    assert (ended.returncode, ended.stdout) == (0, "Looks good.\n")
+    assert "review this\n\n+ a line\n- another" in json.dumps(asked(server)).encode().decode("unicode_escape")
+
+
+def test_a_dash_asks_what_is_piped(talaria: Talaria, server: ModelServer) -> None:
+    server.say("Four.")
+    assert talaria("-q", "-", input="two and two?\r\nsay it\r\n").stdout == "Four.\n"
+    assert "two and two?\\nsay it" in json.dumps(asked(server))
+    assert "-\\n" not in json.dumps(asked(server))
+
+
+def test_each_line_is_a_turn_without_a_question(talaria: Talaria, server: ModelServer) -> None:
+    server.say("One.", "Two.")
+    assert talaria(input="first\nsecond\n").stdout == "One.\nTwo.\n"
+
+
+def test_input_without_end_is_refused_before_the_model_is_asked(
+    environment: dict[str, str], server: ModelServer
+) -> None:
+    ended = fed(environment, b"word " * MEBIBYTE, "-q", "sum this up")
+    assert ended.returncode == 2
+    assert b"Standard input is larger than 4 MB" in ended.stderr
+    assert not server.requests
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x7fELF\x02\x01\x00\x00", b"Standard input is not text (UTF-8)."),
+        (PIXEL, b"(image/png): add it with --image"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["-q", "what is this?"], ["-q", "-"], []])
+def test_input_that_is_no_text_is_refused(
+    environment: dict[str, str], server: ModelServer, arguments: list[str], content: bytes, says: bytes
+) -> None:
+    ended = fed(environment, content, *arguments)
+    assert (ended.returncode, says in ended.stderr) == (2, True)
+    assert not server.requests
+
+
+def test_text_in_another_encoding_comes_as_well_as_it_can(environment: dict[str, str], server: ModelServer) -> None:
+    server.say("Yes.")
+    assert fed(environment, "Tür".encode("latin-1"), "-q", "?").returncode == 0
+    assert "T\ufffdr" in json.loads(json.dumps(asked(server)))
+
+
+def test_images_and_a_pipe_go_with_one_question(talaria: Talaria, server: ModelServer, folder: Path) -> None:
+    (folder / "a.png").write_bytes(PIXEL)
+    (folder / "b.gif").write_bytes(b"GIF89a\x01\x00\x01\x00\x00\x00\x00;")
+    server.say("Two pictures.")
+    ended = talaria("-q", "compare", "--image", "a.png", "--image", "b.gif", input="with this text\n")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    parts = asked(server)
+    assert [part["image_url"]["url"][:15] for part in parts if "image_url" in part] == [
+        "data:image/png;",
+        "data:image/gif;",
+    ]
+    assert any("compare\n\nwith this text" in part.get("text", "") for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("missing.png", "Cannot read the image missing.png: No such file or directory."),
+        ("folder", "Cannot read the image folder: Is a directory."),
+        ("words.png", "words.png is not a PNG, JPEG, GIF or WebP image"),
+        ("empty.png", "empty.png is not a PNG, JPEG, GIF or WebP image"),
+        ("large.png", "The image large.png is larger than 20 MB."),
+        ("/dev/zero", "The image /dev/zero is larger than 20 MB."),
+    ],
+)
+def test_an_image_that_is_none_is_told(
+    talaria: Talaria, server: ModelServer, folder: Path, name: str, says: str
+) -> None:
+    (folder / "folder").mkdir()
+    (folder / "words.png").write_text("words")
+    (folder / "empty.png").touch()
+    with (folder / "large.png").open("wb") as large:
+        large.write(PIXEL)
+        large.truncate(20 * MEBIBYTE + 1)
+    ended = talaria("-q", "x", "--image", name)
+    assert (ended.returncode, says in ended.stderr) == (2, True), ended.stderr
+    assert not server.requests
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "demo", "chat", "-q", "hi"],
+        ["--model=demo", "chat", "-q", "hi"],
+        ["--yolo", "chat", "-q", "hi", "-m", "demo"],
+        ["chat", "-q", "hi", "-m", "demo"],
+        ["-mdemo", "-q", "hi"],
+        ["-m", "demo", "-q", "chat"],
+        ["--max-turns", "3", "-qhi", "-m", "demo"],
+        ["-m", "demo", "--output-format", "text", "chat", "--query", "sessions"],
+    ],
+)
+def test_options_may_stand_before_chat(talaria: Talaria, arguments: list[str]) -> None:
+    ended = talaria(*arguments)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout
+
+
+def test_flags_may_share_a_dash_with_an_option(talaria: Talaria) -> None:
+    talaria("-m", "demo", "-q", "hello")
+    assert talaria("-cq", "again", "-m", "demo").returncode == 0
+    assert talaria("sessions", "list").stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sesions", "list"], "No such command 'sesions'; did you mean 'sessions'? To ask a question: talaria -q "),
+        (["what is new?"], "No such command 'what is new?'. To ask a question: talaria -q 'what is new?'"),
+        (["what", "is", "new?"], "No such command 'what'. To ask a question: talaria -q 'what is new?'"),
+        (["-c", "a word"], "To ask it: talaria -c -q 'a word'; to go on with what is called so: talaria -r 'a word'"),
+        (["chat", "hello"], "'hello' is no option. To ask it: talaria -q hello"),
+        (["-m", "demo", "hello"], "'hello' is no option. To ask it: talaria -m demo -q hello"),
+        (["-m", "demo", "sessions", "list"], "-m is an option of `talaria chat`; without it: talaria sessions list"),
+        (["--json", "sessions", "list"], "Options stand behind the command: talaria sessions list --json"),
+    ],
+)
+def test_words_in_nobodys_place_are_told_with_what_to_type(talaria: Talaria, arguments: list[str], says: str) -> None:
+    ended = talaria(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert says in ended.stderr
+
+
+def test_names_of_commands_elsewhere_are_known(talaria: Talaria) -> None:
+    assert talaria("message", "--help").returncode == talaria("profile", "list").returncode == 0
