@@ -14,6 +14,7 @@ from benchmarks import (
     long_conversation,
     memory,
     one_shot,
+    screen,
     search,
     tool_round,
     turns,
@@ -25,6 +26,7 @@ from benchmarks.table import Row, header, line
 ROWS: Mapping[str, Callable[[Plan], Iterator[Row]]] = {
     "version": version.rows,
     "one-shot": one_shot.rows,
+    "screen": screen.rows,
     "turn": turns.rows,
     "long-conversation": long_conversation.rows,
     "tool-round": tool_round.rows,

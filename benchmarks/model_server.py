@@ -2,7 +2,7 @@
 
 The path says how it behaves: `/plain/0`, `/plain/500` (milliseconds until it answers), `/count/5` (that many rounds of
 the tool `count`, then text), `/sleep/8` (that many `sleep 1` commands at once, then text), `/echo/0` (the words
-`message-1` and so on of the person's last message). It counts every byte of a request as one token, so that a floor can
+`message-1` and so on of the person's last message), `/stream/200` (markdown without an end, so many pieces a second). It counts every byte of a request as one token, so that a floor can
 learn how much ours sends. It ends with its parent.
 """
 
@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -21,6 +22,36 @@ from benchmarks.programs import PYTHON, ROOT
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _WORDS = [f"word{number} " for number in range(16)]
+_MARKDOWN = re.findall(
+    r"\s*\S+",
+    """
+## What changed
+
+The parser now **keeps the place** of every word, so that an error can say *where* it is; see `parse_line` below.
+
+1. A line is split once, and never again.
+2. What cannot be read is named, with its column:
+   - in the first line of the message,
+   - and below it with a mark.
+
+```python
+def parse_line(line: str, number: int) -> list[Word]:
+    words = []
+    for found in re.finditer(r"[^ ]+", line):
+        words.append(Word(found[0], number, found.start()))
+    return words
+```
+
+| file | lines | tests |
+|---|---|---|
+| parser.py | 120 | 14 |
+| words.py | 48 | 6 |
+
+> Nothing else reads lines, so nothing else had to change.
+
+""",
+)
+"""In pieces as a model writes them."""
 _ids = count()
 
 
@@ -59,11 +90,23 @@ class _Connection(asyncio.Protocol):
     def _answer(self, request: bytes) -> None:
         _, kind, number, *_ = request[: request.index(b" HTTP")].decode().split("/")
         body = request[request.index(b"\r\n\r\n") + 4 :]
+        if kind == "stream":
+            asyncio.get_running_loop().call_soon(self._stream, int(number), time.monotonic(), _HEAD, 0)
+            return
         response = _response(kind, int(number), body)
         if kind == "plain" and int(number):
             asyncio.get_running_loop().call_later(int(number) / 1000, self._transport.write, response)
         else:
             self._transport.write(response)
+
+    def _stream(self, per_s: int, began: float, piece: bytes, sent: int) -> None:
+        """This piece now, the next when its time has come."""
+        if self._transport.is_closing():
+            return
+        self._transport.write(piece)
+        following = _chunk(_choice({"content": _MARKDOWN[sent % len(_MARKDOWN)]}))
+        wait_s = max(0.0, began + (sent + 1) / per_s - time.monotonic())
+        asyncio.get_running_loop().call_later(wait_s, self._stream, per_s, began, following, sent + 1)
 
 
 def _content_length(head: bytes) -> int:

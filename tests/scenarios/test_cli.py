@@ -176,7 +176,7 @@ def test_without_a_model_the_demo_says_what_it_is(talaria: Talaria) -> None:
 
 def test_stand_in_is_told_as_such_and_says_where_a_key_goes(talaria: Talaria, home: Path) -> None:
     ended = talaria("-q", "hello")
-    assert ended.stderr == "No API key and no local model server found: using the demo model, a scripted stand-in.\n"
+    assert ended.stderr.startswith("No API key and no local model server found: using the demo model, a scripted")
     assert f"GEMINI_API_KEY, …) into {home}/.env\n" in ended.stdout
 
 
@@ -218,7 +218,7 @@ def test_demo_makes_real_tool_calls(talaria: Talaria, environment: dict[str, str
     )
     assert ended.returncode == 0
     assert Path(environment["PWD"], "notes.txt").read_text() == "bye\n"
-    assert "read_file says:\n1|bye\n" in ended.stdout
+    assert "read_file says:\n```\n1|bye\n" in ended.stdout
 
 
 def test_ctrl_c_stops_the_turn_which_is_recorded_and_the_next_one_works(

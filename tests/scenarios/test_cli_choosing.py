@@ -18,12 +18,12 @@ WORDS = "Your answer (Enter: no answer): "
 SCRIPT = """
 import asyncio, fcntl, termios
 from talaria.cli.choosing import choose
-from talaria.cli.foreground import Foreground
+from talaria.cli.foreground import interruptible
 
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # only who has the terminal hears its keys
 with asyncio.Runner() as runner:
     try:
-        Foreground(runner, "text").run(choose("Why?", ()), lambda: False)
+        runner.run(interruptible(choose("Why?", ()), lambda: False))
     except asyncio.CancelledError:
         print("interrupted", flush=True)
     print(input("then? ").upper())

@@ -38,7 +38,7 @@ def test_rollback_in_the_chat_puts_files_back_and_can_be_undone(talaria: Talaria
         f"{word} 3",
     )
     assert ended.returncode == 0
-    assert "terminal says:\nmine\n" in ended.stdout
+    assert "terminal says:\n```\nmine\n" in ended.stdout
     assert f"Back to before checkpoint 1:\n  {notes} restored\n" in ended.stderr
     assert "What was replaced is kept: /rollback 3 undoes this.\n" in ended.stderr
     assert notes.read_text() == "bye\n"

@@ -9,6 +9,7 @@ from talaria.cli.json_output import print_failure
 from talaria.cli.options import Options
 from talaria.cli.pictures import read_image
 from talaria.cli.plain import converse
+from talaria.cli.references import with_references
 from talaria.cli.surroundings import settings
 from talaria.model.errors import BadInput, TalariaError
 from talaria.model.messages import Text, User
@@ -34,7 +35,7 @@ def _question(query: str | None, images: tuple[Path, ...]) -> User | None:
     text = piped.read_all() if query == "-" else "\n\n".join(filter(None, [query, _piped()]))
     if not text.strip():
         raise BadInput("The question is empty.")
-    return User((*(read_image(image) for image in images), Text(text)))
+    return with_references(User((*(read_image(image) for image in images), Text(text))), Path.cwd())
 
 
 def _piped() -> str:

@@ -10,8 +10,9 @@ from talaria.cli import exits
 from talaria.cli.front import Front
 from talaria.cli.options import Options
 from talaria.cli.pictures import read_image
+from talaria.cli.references import with_references
 from talaria.compose import Application, Settings, open_application, with_model
-from talaria.model.errors import TalariaError, UnknownSession
+from talaria.model.errors import BadInput, TalariaError, UnknownSession
 from talaria.model.ids import SessionId
 from talaria.model.messages import Image, Text, User, user
 from talaria.runtime.chat import Ask, Leave, Outcome, Say
@@ -96,7 +97,7 @@ class Conversation(OpenChat):
             return exits.DONE
         match outcome:
             case Ask(text):
-                return await self.ask(self._with_images(text))
+                return await self._asked(text)
             case Leave(text):
                 if text:
                     self._front.say(text)
@@ -106,6 +107,14 @@ class Conversation(OpenChat):
             case None:
                 pass
         return exits.DONE if self._row is row else await self.finish_interrupted()
+
+    async def _asked(self, text: str) -> int:
+        try:
+            message = await self._message(text)
+        except BadInput as error:
+            self._front.failed(error)
+            return exits.BAD_INPUT
+        return await self.ask(message)
 
     async def _obeyed(self, line: str) -> Outcome:
         with self._live.serving():
@@ -118,9 +127,11 @@ class Conversation(OpenChat):
             code = await self.ask(user(self._injected.popleft())) or code
         return code
 
-    def _with_images(self, text: str) -> User:
+    async def _message(self, text: str) -> User:
+        """With the images that were added, and the files that are named in it."""
         images, self._images = tuple(self._images), []
-        return User((*images, Text(text)))
+        message = User((*images, Text(text)))
+        return await in_thread(lambda: with_references(message, Path.cwd()))
 
     # Turns
 
@@ -186,6 +197,14 @@ class Conversation(OpenChat):
         live = self._session(row, id=self._live.id)
         live.replace(self._live)
         self._row, self._live = row or self._row, live
+
+    async def export(self, file: str) -> str:
+        """Where it was written to."""
+        from talaria.cli import session_export  # noqa: PLC0415  (only who asks for it pays for it)
+
+        row = await self._kept()
+        entries = await self.app.store.journal.entries(row.id)
+        return f"Written to {await in_thread(lambda: session_export.write_as_named(file, row, entries))}."
 
     def aside(self) -> LiveSession:
         """A conversation beside this one, with nothing said in it yet."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -9,10 +10,32 @@ import msgspec
 from talaria.cli.safe import printable
 from talaria.model.compaction import Compacted
 from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
+from talaria.model.errors import BadInput
+from talaria.model.fences import fenced
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.store.base import Session
 
 ExportFormat = Literal["lines", "markdown", "html"]
+
+
+def _format_of(file: Path) -> ExportFormat:
+    """By its name; a page, if that says nothing."""
+    formats: dict[str, ExportFormat] = {".md": "markdown", ".markdown": "markdown", ".jsonl": "lines", ".json": "lines"}
+    return formats.get(file.suffix, "html")
+
+
+def write_as_named(file: str, row: Session, entries: Sequence[Recorded]) -> Path:
+    """Where it was written to: a file of its own, if none is named."""
+    path = Path(file or f"{row.id}.html").expanduser()
+    write(path, exported(row, entries, _format_of(path)))
+    return path
+
+
+def write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as fault:
+        raise BadInput(f"Cannot write {file}: {fault.strerror}; give another file.") from fault
 
 
 def exported(row: Session, entries: Sequence[Recorded], format: ExportFormat) -> bytes:
@@ -48,18 +71,10 @@ def _message(message: Message) -> str:
         case User():
             return f"## You\n\n{message.text}"
         case Assistant():
-            calls = [f"Call of `{call.name}`:\n\n{_fenced(call.arguments)}" for call in message.calls]
+            calls = [f"Call of `{call.name}`:\n\n{fenced(call.arguments)}" for call in message.calls]
             return "\n\n".join(filter(None, ["## Talaria", message.text, *calls]))
         case ToolResult():
-            return f"{'Failed' if message.is_error else 'Result'} of `{message.name}`:\n\n{_fenced(message.text)}"
-
-
-def _fenced(text: str) -> str:
-    """With a fence that is longer than any in it."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}\n{text.rstrip()}\n{fence}"
+            return f"{'Failed' if message.is_error else 'Result'} of `{message.name}`:\n\n{fenced(message.text)}"
 
 
 def remark_on(entry: Entry) -> str:

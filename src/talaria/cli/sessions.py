@@ -15,12 +15,11 @@ from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
 from talaria.cli.safe import printable
-from talaria.cli.session_export import ExportFormat, exported, remark_on, when
+from talaria.cli.session_export import ExportFormat, exported, remark_on, when, write
 from talaria.cli.session_files import remove_files
 from talaria.cli.session_prune import prune
 from talaria.compose import open_store
 from talaria.model.entries import MessageAdded, Recorded
-from talaria.model.errors import BadInput
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.store.base import Session, Store
@@ -124,7 +123,7 @@ def export(ctx: click.Context, name: str, format: ExportFormat | None, output: P
         click.echo(content, nl=False)
         return
     with told(as_json=as_json):
-        _write(output, content)
+        write(output, content)
     _done(as_json, f"Wrote {len(entries)} entries to {output}.", session=row.id, file=str(output))
 
 
@@ -174,13 +173,6 @@ def fork(ctx: click.Context, name: str, title: str | None, as_json: bool) -> Non
 
     copy = _with_store(ctx, work, as_json=as_json)
     _done(as_json, f"Forked to {copy.id}; go on with `talaria -r {copy.id}`.", session=copy.id)
-
-
-def _write(file: Path, content: bytes) -> None:
-    try:
-        file.write_bytes(content)
-    except OSError as fault:
-        raise BadInput(f"Cannot write {file}: {fault.strerror}; give another file to -o.") from fault
 
 
 async def _read(store: Store, name: str) -> tuple[Session, Sequence[Recorded]]:

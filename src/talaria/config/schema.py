@@ -1,6 +1,6 @@
 """Every setting of config.yaml, its type and its default. Unknown keys are errors."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -190,6 +190,13 @@ class GatewayConfig(GatewaySettings, frozen=True, forbid_unknown_fields=True, kw
     pass
 
 
+class DisplayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
+    """What Enter does while a turn runs."""
+    steer_key: str = "c-s"
+    """The key that tells the model something while it works."""
+
+
 class ApprovalsConfig(ApprovalSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
 
@@ -211,6 +218,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     web: WebConfig = WebConfig()
     terminal: TerminalConfig = TerminalConfig()
     approvals: ApprovalsConfig = ApprovalsConfig()
+    display: DisplayConfig = DisplayConfig()
+    """The screen of the terminal."""
     gateway: GatewayConfig = GatewayConfig()
     """Chats on platforms."""
     mcp_servers: dict[str, ServerEntry] = {}

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.model.events import TextDelta
+from talaria.model.fences import fenced
 from talaria.model.ids import new_call_id
 from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, User
 from talaria.model.secret import Secret
@@ -18,14 +19,19 @@ ENDPOINT = Endpoint(provider="demo", model="demo", base_url="", wire="openai_cha
 _INTRODUCTION = """\
 I am the demo model: a script, not an AI. I understand a few plain phrases and make real tool calls from them:
 
-  list files                     read README.md
-  run uname -a                   search for TODO in src
-  write hello to notes.txt       replace hello with goodbye in notes.txt
-  use TOOL {"argument": …}
+- list files
+- read README.md
+- run uname -a
+- search for TODO in src
+- write hello to notes.txt
+- replace hello with goodbye in notes.txt
+- use TOOL {"argument": …}
 
 To talk to a real model, do one of these and start again:
-  put OPENROUTER_API_KEY=… (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …) into SECRETS_FILE
-  start Ollama, LM Studio, llama.cpp or vLLM on this machine; it is found by itself"""
+
+- run `talaria setup`, which asks for what it needs
+- put OPENROUTER_API_KEY=… (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …) into SECRETS_FILE
+- start Ollama, LM Studio, llama.cpp or vLLM on this machine; it is found by itself"""
 
 Arguments = dict[str, str | bool]
 _PHRASES: tuple[tuple[str, str, Callable[[re.Match[str]], Arguments]], ...] = (
@@ -65,7 +71,7 @@ class DemoProvider:
 def _answer(request: Request, introduction: str) -> Assistant:
     results = _latest_results(request)
     if results:
-        said = "\n\n".join(f"{result.name} says:\n{result.text}" for result in results)
+        said = "\n\n".join(f"{result.name} says:\n{fenced(result.text)}" for result in results)
         return _say(f"{said}\n\n(demo model: this is the tool's own output)")
     said = (one for one in reversed(list(request.history)) if isinstance(one, User) and one.author != "host")
     asked = next((message.text for message in said), "")

@@ -24,6 +24,7 @@ class ScreenCommands:
             made("queue", "say something when this turn has ended", "TEXT", "q"),
             made("steer", "tell the model something while it works", "TEXT", "tell"),
             made("background", "ask beside this conversation; the answer comes here", "TEXT", "bg", "btw"),
+            made("export", "write this conversation to a file: a page (.html), .md or .jsonl", "[FILE]", "save"),
             made("details", "what the last turn has thought and done, in full (Ctrl-O)", "", "verbose"),
             made("approve", "how to allow what is asked"),
             made("deny", "how not to"),
@@ -52,6 +53,9 @@ class ScreenCommands:
             raise BadInput("/background needs words.")
         number = self._talk.asides.begin(self._talk.conversation.aside(), text)
         return Say(f"Background #{number} has begun.")
+
+    async def _export(self, _: Chat, file: str) -> Outcome:
+        return Say(await self._talk.conversation.export(file))
 
     async def _details(self, _: Chat, __: str) -> Outcome:
         self._talk.wants_details()

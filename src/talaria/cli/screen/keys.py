@@ -7,14 +7,14 @@ from prompt_toolkit.filters import Condition, Filter, has_completions
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 
+from talaria.model.errors import BadConfig
+
 if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 
     from talaria.cli.screen.menu import Menu
 
-STEER = "c-s"
-"""Usually."""
 Act = Callable[[], object]
 
 
@@ -36,26 +36,34 @@ class Keyed(Protocol):
     def paste(self, text: str) -> None: ...
 
 
-def bindings(screen: Keyed, steer_key: str = STEER) -> KeyBindings:
+def bindings(screen: Keyed) -> KeyBindings:
+    """All but the one that steers, which is a matter of settings."""
     keys = KeyBindings()
     asks = Condition(lambda: screen.menu is not None)
-    _Line(screen).bind(keys, ~asks, steer_key)
+    _Line(screen).bind(keys, ~asks)
     _Menu(screen).bind(keys, asks)
     keys.add("c-z")(_suspend)
     return keys
+
+
+def bind_steering(keys: KeyBindings, screen: Keyed, key: str) -> None:
+    try:
+        _bind(keys, key, screen.steer, Condition(lambda: screen.menu is None))
+    except ValueError as fault:
+        raise BadConfig(f"display.steer_key: {key!r} is no key; write c-s for Ctrl-S, escape s for Alt-S.") from fault
 
 
 def _suspend(event: "KeyPressEvent") -> None:
     event.app.suspend_to_background()
 
 
-def _bind(keys: KeyBindings, key: str, act: Act, here: Filter) -> None:
-    """`key` may be several, one after the other."""
+def _bind(keys: KeyBindings, key: str, act: Act, here: Filter, *, at_once: bool = False) -> None:
+    """`key` may be several, one after the other. `at_once`: whatever longer ones begin so."""
 
     def handle(_: "KeyPressEvent") -> None:
         act()
 
-    keys.add(*key.split(), filter=here)(handle)
+    keys.add(*key.split(), filter=here, eager=at_once)(handle)
 
 
 class _Line:
@@ -65,7 +73,7 @@ class _Line:
         self._screen = screen
         self._buffer = screen.buffer
 
-    def bind(self, keys: KeyBindings, here: Filter, steer_key: str) -> None:
+    def bind(self, keys: KeyBindings, here: Filter) -> None:
         buffer, screen = self._buffer, self._screen
         acts: dict[str, Act] = {
             "enter": self._enter,
@@ -77,7 +85,6 @@ class _Line:
             "c-o": screen.show_details,
             "c-r": screen.search_history,
             "c-x c-e": buffer.open_in_editor,
-            steer_key: screen.steer,
         }
         for key, act in acts.items():
             _bind(keys, key, act, here)
@@ -91,10 +98,11 @@ class _Line:
         keys.add(Keys.BracketedPaste, filter=here)(paste)
 
     def _enter(self) -> None:
+        """Sends the line; but a file that was just chosen in the middle of a sentence is only taken."""
         state = self._buffer.complete_state
-        if state is not None and state.current_completion is not None:
-            self._buffer.complete_state = None  # what was chosen stands on the line already
-        else:
+        is_choosing = state is not None and state.current_completion is not None
+        self._buffer.complete_state = None
+        if not is_choosing or self._buffer.text.startswith("/"):
             self._screen.submit()
 
     def _complete(self) -> None:
@@ -130,7 +138,7 @@ class _Menu:
             "c-d": lambda: self._menu.leave(),  # noqa: PLW0108
         }
         for key, act in acts.items():
-            _bind(keys, key, act, here)
+            _bind(keys, key, act, here, at_once=True)
 
         def type_(event: "KeyPressEvent") -> None:
             if event.data.isprintable():

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from prompt_toolkit.history import FileHistory
 
 from talaria.cli import exits
-from talaria.cli.notices import complain
+from talaria.cli.notices import complain, say
 from talaria.cli.options import Options
 from talaria.cli.screen.completing import LineCompleter
-from talaria.cli.screen.keys import STEER
 from talaria.cli.screen.screen import Screen
 from talaria.config import paths
 from talaria.model.errors import TalariaError
@@ -45,7 +44,6 @@ class Opening:
             self,
             history=FileHistory(str(_history_file(paths.home(profile)))),
             completer=completer,
-            steer_key=os.environ.get("TALARIA_STEER_KEY", STEER),
         )
         self._completer = completer
 
@@ -57,6 +55,8 @@ class Opening:
             await asyncio.wait([self._task])
             if not self._task.cancelled():
                 self._task.result()
+            if self._talk is not None and self._talk.last_words:
+                say(self._talk.last_words)
         return self._code
 
     def _begin(self) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _CODE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)\n?(?P=fence)?\s*", re.DOTALL)
+_STYLE = re.compile(r"\x1b\[[\d;]*m")
 DIM, BOLD, RED, GREEN, CYAN, YELLOW = "2", "1", "31", "32", "36", "33"
 
 
@@ -74,7 +75,9 @@ def _painted(what: "RenderableType", columns: int) -> str:
     console.print(what)
     written = console.file
     assert isinstance(written, StringIO)  # noqa: S101  (as it was made)
-    return "\n".join(line.rstrip() for line in written.getvalue().strip("\n").split("\n"))
+    lines = [line.rstrip() for line in written.getvalue().split("\n")]
+    full = [place for place, line in enumerate(lines) if _STYLE.sub("", line).strip()]
+    return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""
 
 
 def _console(columns: int) -> "Console":

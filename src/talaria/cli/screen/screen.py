@@ -21,7 +21,7 @@ from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
-from talaria.cli.screen.keys import bindings
+from talaria.cli.screen.keys import bind_steering, bindings
 from talaria.cli.screen.menu import Menu
 from talaria.cli.screen.pastes import Pastes
 from talaria.cli.screen.status import Status
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import Input
 
 REDRAW_S = 0.02
+ESCAPE_S = 0.1
+"""For what a key sends behind an escape: a slow line needs some time."""
 MOST_COMPLETIONS = 7
 PROMPT = "› "
 _OTHER_ROWS = 6
@@ -70,7 +72,6 @@ class Screen:
         *,
         history: "History",
         completer: "Completer",
-        steer_key: str,
         input: "Input | None" = None,
         output: Vt100_Output | None = None,
     ) -> None:
@@ -86,17 +87,20 @@ class Screen:
         self.buffer = Buffer(
             history=history, completer=completer, complete_while_typing=True, multiline=True, name="line"
         )
+        self._keys = bindings(self)
         self._app: Application[None] = Application(
             layout=Layout(self._layout(), focused_element=self.buffer),
-            key_bindings=bindings(self, steer_key),
+            key_bindings=self._keys,
             style=_STYLE,
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             min_redraw_interval=REDRAW_S,
             input=input,
             output=output or _output(),
             enable_page_navigation_bindings=False,
+            erase_when_done=True,
         )
-        self._app.ttimeoutlen = 0.1
+        self._app.ttimeoutlen = ESCAPE_S
+        self._app.timeoutlen = 3 * ESCAPE_S
 
     async def run(self, meanwhile: Callable[[], None]) -> None:
         """Until `close`. `meanwhile` is called once the line can be typed on."""
@@ -110,6 +114,10 @@ class Screen:
     def close(self) -> None:
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
+
+    def steer_with(self, key: str) -> None:
+        """Raises `BadConfig`."""
+        bind_steering(self._keys, self, key)
 
     # What is shown
 

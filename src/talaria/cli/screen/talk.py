@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -46,6 +46,8 @@ class Talk:
         self._options = options
         self._clock = SystemClock()
         self.person = ScreenPerson(screen)
+        self.last_words = ""
+        """For when the screen is closed."""
         self._lines: deque[str] = deque()
         self._news = asyncio.Event()
         self._conversation: Conversation | None = None
@@ -55,6 +57,7 @@ class Talk:
         self._stops = 0
         self._stopped_at = -AGAIN_S
         self._is_leaving = False
+        self._busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
         self._working: asyncio.Task[int | None] | None = None
         self._arguments: pickers.Arguments | None = None
         self._at_once: set[asyncio.Task[None]] = set()
@@ -62,6 +65,8 @@ class Talk:
     async def run(self, hand_over: "Callable[[Talk], None]") -> int:
         """Until the person leaves; the exit code."""
         settings = await in_thread(lambda: surroundings.settings_of(self._profile))
+        self._busy_mode = settings.config.display.busy_mode
+        self._screen.steer_with(settings.config.display.steer_key)
         async with open_conversation(settings, self._options, self) as conversation:
             self._conversation = conversation
             for command in ScreenCommands(self).all():
@@ -77,6 +82,7 @@ class Talk:
             finally:
                 ticking.cancel()
                 self._screen.close()
+                self.last_words = await _last_words(conversation)
                 await self._asides.close()
 
     async def _heed_all(self, conversation: Conversation) -> int:
@@ -127,6 +133,11 @@ class Talk:
             self._at_once.add(task)
             task.add_done_callback(self._at_once.discard)
             return
+        if self._busy_mode == "steer" and not text.startswith("/"):
+            self.steered(text)
+            return
+        if self._busy_mode == "interrupt" and self._is_busy:
+            self.stop()
         self.enqueue(text)
 
     async def _heed_at_once(self, text: str) -> None:
@@ -302,3 +313,8 @@ class Talk:
         ]
         self._arguments = pickers.Arguments(conversation)
         self._completer.arguments = self._arguments.of
+
+
+async def _last_words(conversation: Conversation) -> str:
+    row = await conversation.app.store.sessions.get(conversation.session)
+    return f"Go on with it: talaria -r {visible(row.title or row.id)}" if row else ""

@@ -63,6 +63,7 @@ class TurnView:
                     self._write(message.text)
                 self._end_text()
                 self._has_written = False
+                self._thoughts.append("\n\n" if self._thoughts else "")
                 self._fill(message.usage.prompt + message.usage.output if message.usage else None)
             case ToolBegan(call, name, arguments):
                 self._end_text()
@@ -79,7 +80,8 @@ class TurnView:
 
     def live(self, columns: int) -> str:
         """What is still changing, and that something goes on."""
-        parts = [self._rest(columns)] if self._blocks.rest else []
+        gap = "\n" if self._needs_gap else ""
+        parts = [gap + self._rest(columns)] if self._blocks.rest else []
         parts += [call.line(columns, styled(self._sign, CYAN)) for call in self._running.values()]
         return "\n".join([*parts, self._pulse(columns)])
 

@@ -1,0 +1,95 @@
+"""The screen of the real program, against a scripted model."""
+
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from talaria.testing.servers.model_server import ModelServer, RecordedRequest
+from talaria.testing.servers.replies import Reply, call
+from tests.scenarios.screen.emulator import Terminal, talaria
+
+OpenScreen = Callable[..., Terminal]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+READY = "· /help"
+"""Said once the conversation is open."""
+NOTHING_RUNS = "Ctrl-C stops"
+"""Gone once it is the person's turn."""
+
+
+@pytest.fixture
+def open_screen(environment: dict[str, str]) -> Iterator[OpenScreen]:
+    """`open_screen("-c", columns=40, NO_COLOR="1")`; waits for the prompt alone if `is_ready` is false."""
+    with ExitStack() as opened:
+
+        def start(
+            *arguments: str, columns: int = 80, rows: int = 24, is_ready: bool = True, **variables: str
+        ) -> Terminal:
+            around = {**environment, "TERM": "xterm-256color", **variables}
+            terminal = Terminal(talaria(*arguments), around, columns=columns, rows=rows)
+            opened.enter_context(terminal)
+            terminal.see(READY if is_ready else "›")
+            return terminal
+
+        yield start
+
+
+class Held:
+    """A command of the model that runs until it is let go."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "go"
+
+    @property
+    def reply(self) -> Reply:
+        return Reply(calls=(call("terminal", command="until [ -e go ]; do sleep 0.01; done; rm go"),))
+
+    def let_go(self) -> None:
+        self._file.touch()
+
+
+@pytest.fixture
+def work(environment: dict[str, str]) -> Path:
+    """Where the program is started."""
+    return Path(environment["PWD"])
+
+
+@pytest.fixture
+def held(work: Path) -> Held:
+    return Held(work)
+
+
+@pytest.fixture
+def unconfined(server: ModelServer, home: Path) -> None:
+    """Commands run on the machine itself, so they are asked about."""
+    with (home / "config.yaml").open("a") as config:
+        config.write("terminal: {backend: local}\n")
+
+
+def said_to(request: RecordedRequest) -> Sequence[str]:
+    """What the person has said, as the model was told."""
+    return [_text(one["content"]) for one in _messages(request) if one["role"] == "user"]
+
+
+def told_by_tools(request: RecordedRequest) -> Sequence[str]:
+    return [_text(one["content"]) for one in _messages(request) if one["role"] == "tool"]
+
+
+def _messages(request: RecordedRequest) -> list[dict[str, Any]]:
+    return request.json["messages"]
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", "") for part in cast("list[dict[str, str]]", content))
+
+
+def between(lines: Sequence[str], first: str, last: str) -> Sequence[str]:
+    """What stands behind the last line that is `first`, up to the next that begins with `last`."""
+    begun = len(lines) - list(reversed(lines)).index(first)
+    ended = next(place for place in range(begun, len(lines)) if lines[place].startswith(last))
+    return lines[begun:ended]
