@@ -9,7 +9,7 @@ import click
 
 from talaria import __version__
 from talaria.cli.arguments import with_default
-from talaria.cli.exits import guarded
+from talaria.cli.border import guarded
 from talaria.model.errors import BadConfig, BadInput
 
 _MODULES = {

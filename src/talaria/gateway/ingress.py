@@ -127,11 +127,11 @@ class Ingress:
     async def _pass_on(self, row: Inbound, received: Received) -> None:
         """To its conversation; what is urgent, or an answer, does not wait for the turn that runs."""
         text, commands = received.arrival.text, self._desk.host.commands
-        self._mailroom.note_arrival(row.session)
         log.info("message for session %s", row.session, extra={"session": row.session})
         if is_urgent(commands, text):
             self._spawn(self._mailroom.obey(row.session, row, received))
             return
+        self._mailroom.note_arrival(row, received)
         is_meanwhile = not is_command(commands, text) and self._control.is_running(row.session)
         if not is_meanwhile or not await self._control.told_meanwhile(row, received):
             self._placement.wake(row.session)

@@ -41,6 +41,8 @@ USUAL = Capabilities(max_chars=2000)
 STORE_WAIT_S = 5.0
 AT_ONCE = 30
 """How many messages are looked at; no more of them become one turn."""
+MOST_KNOWN = 4096
+"""Sessions whose mail need not be looked up; beyond them, all are looked up once."""
 ELSEWHERE = "(This was interrupted by work at the terminal. Say it again if it still matters.)"
 CUT_OFF = "(This command was cut off by a restart: look whether it took effect, and give it again if not.)"
 BROKE = "⚠ This could not be handled, because of a bug; the log has the details."
@@ -74,6 +76,10 @@ class Mailroom:
         self._in_hand: set[InboxId] = set()
         """Mail that somebody in this process is seeing to."""
         self._arrived_at: dict[SessionId, float] = {}
+        self._known: dict[SessionId, list[Mail]] = {}
+        """All mail of sessions that had none before: it need not be looked up."""
+        self._unseen: set[SessionId] = set()
+        """Sessions with mail that came after the last look."""
         self._is_closed = False
         self.held: set[SessionId] = set()
         """Sessions with mail that another process runs at this moment."""
@@ -85,8 +91,12 @@ class Mailroom:
             if (live := self._pool.find(session)) is not None:
                 live.abandon()
 
-    def note_arrival(self, session: SessionId) -> None:
-        self._arrived_at[session] = self._clock.monotonic()
+    def note_arrival(self, row: Inbound, received: Received) -> None:
+        self._arrived_at[row.session] = self._clock.monotonic()
+        if (known := self._known.get(row.session)) is not None:
+            known.append((row, received))
+        else:
+            self._unseen.add(row.session)
 
     async def activate(self, session: SessionId) -> None:
         """See to its mail until there is none."""
@@ -94,6 +104,7 @@ class Mailroom:
         try:
             while not self._is_closed and (mail := await self._mail(session)):
                 if await self._see_to(session, mail):
+                    self._note_empty(session)
                     break
             if (live := self._pool.find(session)) is not None:
                 await live.let_go()
@@ -110,8 +121,16 @@ class Mailroom:
         """As it is once nothing has come for a moment."""
         if (wait_s := self._arrived_at.get(session, 0.0) + QUIET_S - self._clock.monotonic()) > 0:
             await self._clock.sleep(wait_s)
-        rows = await self._store.inbox.pending(session, AT_ONCE)
-        return [(row, read_received(row.body)) for row in rows if row.id not in self._in_hand]
+        self._unseen.discard(session)
+        if not (mail := self._known.pop(session, [])):
+            mail = [(row, read_received(row.body)) for row in await self._store.inbox.pending(session, AT_ONCE)]
+        return [one for one in mail if one[0].id not in self._in_hand]
+
+    def _note_empty(self, session: SessionId) -> None:
+        if session not in self._unseen:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[session] = []
 
     async def _see_to(self, session: SessionId, mail: Sequence[Mail]) -> bool:
         """True: it is known that nothing more waits."""
@@ -193,6 +212,7 @@ class Mailroom:
 
     async def obey(self, session: SessionId, row: Inbound, received: Received) -> None:
         """A command. Taken first, so that a crash cannot do it twice."""
+        self._known.pop(session, None)  # it may drop what waits, or move it
         self._in_hand.add(row.id)
         try:
             if await self._store.inbox.take(row.id) is None:

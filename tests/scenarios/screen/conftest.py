@@ -1,5 +1,6 @@
 """The screen of the real program, against a scripted model."""
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,10 +15,13 @@ from tests.scenarios.screen.emulator import Terminal, talaria
 
 OpenScreen = Callable[..., Terminal]
 Run = Callable[..., subprocess.CompletedProcess[str]]
+import os
+HACK={"PYTHONPATH": os.environ["HACK"]} if "HACK" in os.environ else {}
 READY = "· /help"
 """Said once the conversation is open."""
 NOTHING_RUNS = "Ctrl-C stops"
 """Gone once it is the person's turn."""
+_DAY = re.compile(r"\[Today is [^]]+\]\s+")
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def open_screen(environment: dict[str, str]) -> Iterator[OpenScreen]:
         def start(
             *arguments: str, columns: int = 80, rows: int = 24, is_ready: bool = True, **variables: str
         ) -> Terminal:
-            around = {**environment, "TERM": "xterm-256color", **variables}
+            around = {**environment, "TERM": "xterm-256color", **variables, **HACK}
             terminal = Terminal(talaria(*arguments), around, columns=columns, rows=rows)
             opened.enter_context(terminal)
             terminal.see(READY if is_ready else "›")
@@ -71,7 +75,7 @@ def unconfined(server: ModelServer, home: Path) -> None:
 
 def said_to(request: RecordedRequest) -> Sequence[str]:
     """What the person has said, as the model was told."""
-    return [_text(one["content"]) for one in _messages(request) if one["role"] == "user"]
+    return [_DAY.sub("", _text(one["content"])) for one in _messages(request) if one["role"] == "user"]
 
 
 def told_by_tools(request: RecordedRequest) -> Sequence[str]:

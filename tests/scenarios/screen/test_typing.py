@@ -71,13 +71,17 @@ def test_what_was_typed_comes_back_over_restarts(open_screen: OpenScreen, server
     screen.see_typed("the last words")
     screen.type(INTERRUPT)
     screen.see_typed("")
-    screen.type(f"{SEARCH}first")
-    screen.see("── Typed before", "search: first", "▸ the first words")
+    screen.type(SEARCH)
+    screen.see("── Typed before")
+    screen.type("first")
+    screen.see("search: first", "▸ the first words")
     screen.see_gone("the last words")
     screen.type(ENTER)
     screen.see_gone("Typed before")
     screen.see_typed("the first words")
-    screen.type(f"{INTERRUPT}kept{SEARCH}nowhere")
+    screen.type(f"{INTERRUPT}kept{SEARCH}")
+    screen.see("── Typed before")
+    screen.type("nowhere")
     screen.see("nothing fits")
     screen.type(ENTER)  # chooses nothing
     screen.type(ESCAPE)
@@ -95,7 +99,7 @@ def test_control_c_empties_the_line_and_leaves_only_the_second_time(
     screen.see_typed("")
     screen.type(INTERRUPT)
     screen.see("Ctrl-C again leaves")
-    assert screen.takes_pastes
+    screen.wait(lambda: screen.takes_pastes)
     assert not screen.is_restored
     screen.type(INTERRUPT)
     assert screen.end() == 0
@@ -125,5 +129,5 @@ def test_a_slash_command_that_does_not_exist_is_told(open_screen: OpenScreen, se
     screen.say("/statsu")
     screen.see("There is no command /statsu; did you mean /status?")
     screen.say("/tit")
-    screen.see("Say something first")
+    screen.see("There is nothing to name yet")
     assert server.requests == []

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from prompt_toolkit.input import Input
 
-REDRAW_S = 0.02
+REDRAW_S = 0.01
+QUIET_S = 0.03
 ESCAPE_S = 0.1
 """For what a key sends behind an escape: a slow line needs some time."""
 MOST_COMPLETIONS = 7
@@ -104,6 +105,7 @@ class Screen:
 
     async def run(self, meanwhile: Callable[[], None]) -> None:
         """Until `close`. `meanwhile` is called once the line can be typed on."""
+        self._app.output.write_raw("\r\x1b[K")  # keys that came before us were shown by the terminal itself
         printer = asyncio.create_task(self._print_all(), name="printer")
         try:
             await self._app.run_async(pre_run=partial(_soon, meanwhile))
@@ -271,7 +273,8 @@ class Screen:
 
 
 def _soon(act: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_soon(act)
+    """Once what was typed before us is on the line."""
+    asyncio.get_running_loop().call_later(QUIET_S, act)
 
 
 def _output() -> Vt100_Output:

@@ -1,0 +1,80 @@
+"""What the tab key knows."""
+
+from pathlib import Path
+
+from talaria.testing.servers.model_server import ModelServer
+from tests.scenarios.screen.conftest import OpenScreen, Run, said_to
+from tests.scenarios.screen.emulator import DOWN, ENTER, ESCAPE, INTERRUPT, TAB
+
+
+def test_commands_are_offered_with_what_they_do(open_screen: OpenScreen, server: ModelServer) -> None:
+    screen = open_screen()
+    screen.type("/st")
+    screen.see("  /status   which conversation and model this is", "  /stop ", "  /steer ")
+    screen.type("at")
+    screen.see_gone("/stop")
+    screen.type(TAB)
+    screen.wait(lambda: screen.cursor[0] == len("› /status "))
+    screen.type(ENTER)
+    screen.see("› /status", "Session ", "model custom:test-model")
+
+
+def test_one_of_several_is_chosen_with_the_arrows(open_screen: OpenScreen, server: ModelServer) -> None:
+    screen = open_screen()
+    screen.type("/")
+    screen.see("  /new ", "  /title ")
+    screen.type(f"{DOWN}{DOWN}")
+    screen.see("› /title")
+    screen.type(f"{ESCAPE}{INTERRUPT}")
+    screen.see_gone("/title")
+    screen.see_typed("")
+
+
+def test_conversations_are_offered_by_title(open_screen: OpenScreen, server: ModelServer, talaria: Run) -> None:
+    server.say("Sunny.", "Green.")
+    for question, title in (("How is the weather?", "weather report"), ("And the grass?", "on grass")):
+        talaria("-q", question)
+        session = talaria("sessions", "list").stdout.split()[0]
+        talaria("sessions", "rename", session, title)
+    screen = open_screen()
+    screen.type("/resume gra")
+    screen.see("  on grass  And the grass?")
+    assert "weather" not in screen.text
+    screen.type(TAB)
+    screen.see("› /resume on grass")
+    screen.type(ENTER)
+    screen.see("on grass · 2 messages", "Green.")
+    screen.wait(lambda: "on grass" in screen.status, "the title in the status")
+
+
+def test_files_are_offered_behind_an_at_and_go_along_with_the_words(
+    open_screen: OpenScreen, server: ModelServer, work: Path
+) -> None:
+    (work / "src").mkdir()
+    (work / "src" / "wings.py").write_text("FEATHERS = 12\n")
+    (work / "notes.md").write_text("They are small.\n")
+    server.say("Twelve.")
+    screen = open_screen()
+    screen.type("how many in @wing")
+    screen.see("  src/wings.py")
+    screen.type(TAB)
+    screen.see("› how many in @src/wings.py")
+    screen.type(" by @not.es")
+    assert "notes.md" not in screen.text
+    screen.type(" and @notes.md?")
+    screen.see("› how many in @src/wings.py by @not.es and @notes.md?")
+    screen.type(ENTER)
+    screen.see("Twelve.")
+    (told,) = said_to(server.requests[0])
+    assert told.startswith("how many in @src/wings.py by @not.es and @notes.md?")
+    assert "[The file src/wings.py:]\nFEATHERS = 12\n" in told
+    assert "[The file notes.md:]\nThey are small.\n" in told
+
+
+def test_too_many_files_are_refused_in_a_sentence(open_screen: OpenScreen, server: ModelServer, work: Path) -> None:
+    for number in range(9):
+        (work / f"f{number}").write_text("x")
+    screen = open_screen()
+    screen.say(" ".join(f"@f{number} " for number in range(9)))
+    screen.see("More than 8 files are too many for one message")
+    assert server.requests == []
