@@ -52,8 +52,8 @@ def test_version_loads_nothing_of_weight(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "unwanted"),
     [
-        (["sessions", "list"], {"aiohttp", "yaml", "ruamel", "readline"}),
-        (["-m", "demo", "-q", "hello"], {"aiohttp", "yaml", "ruamel", "readline"}),
+        (["sessions", "list"], {"aiohttp", "yaml", "ruamel", "readline", "prompt_toolkit", "rich"}),
+        (["-m", "demo", "-q", "hello"], {"aiohttp", "yaml", "ruamel", "readline", "prompt_toolkit", "rich"}),
         (["-h"], {"asyncio", "msgspec", "aiohttp", "apsw", "yaml"}),
         (["config", "path"], {"aiohttp", "yaml", "ruamel"}),
         (["config", "set", "agent.max_turns", "3"], {"aiohttp"}),

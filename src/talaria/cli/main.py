@@ -15,17 +15,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     _leave_the_project()
     gc.set_threshold(50_000, 20, 20)  # loading makes what stays: collecting meanwhile finds nothing
-    from talaria.cli import plain_start  # noqa: PLC0415
-
     try:
-        start = plain_start.read(given)
-        if start is not None:
-            return start.run()
-        from talaria.cli.commands import run  # noqa: PLC0415  (loads click)
-
-        return run(given)
+        return _run(given)
     finally:
         gc.freeze()  # nor does a last collection before the exit
+
+
+def _run(given: Sequence[str]) -> int:
+    if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
+        from talaria.cli import plain_start  # noqa: PLC0415  (without a terminal it would be in vain)
+
+        if (start := plain_start.read(given)) is not None:
+            return start.run()
+    from talaria.cli.commands import run  # noqa: PLC0415  (loads click)
+
+    return run(given)
 
 
 def _leave_the_project() -> None:
