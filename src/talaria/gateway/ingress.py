@@ -131,7 +131,7 @@ class Ingress:
         if is_urgent(commands, text):
             self._spawn(self._mailroom.obey(row.session, row, received))
             return
-        self._mailroom.note_arrival(row, received)
+        self._mailroom.arrivals.note(row, received)
         is_meanwhile = not is_command(commands, text) and self._control.is_running(row.session)
         if not is_meanwhile or not await self._control.told_meanwhile(row, received):
             self._placement.wake(row.session)

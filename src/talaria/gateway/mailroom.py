@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.gateway.arrivals import Arrivals
 from talaria.gateway.attachments import Attachments
 from talaria.gateway.burst import QUIET_S, Mail, quiet_s, together
 from talaria.gateway.chat import PlatformChat
@@ -41,8 +42,6 @@ USUAL = Capabilities(max_chars=2000)
 STORE_WAIT_S = 5.0
 AT_ONCE = 30
 """How many messages are looked at; no more of them become one turn."""
-MOST_KNOWN = 4096
-"""Sessions whose mail need not be looked up; beyond them, all are looked up once."""
 ELSEWHERE = "(This was interrupted by work at the terminal. Say it again if it still matters.)"
 CUT_OFF = "(This command was cut off by a restart: look whether it took effect, and give it again if not.)"
 BROKE = "⚠ This could not be handled, because of a bug; the log has the details."
@@ -71,15 +70,11 @@ class Mailroom:
         self._presenter = presenter
         self._questions = questions
         self._wake = wake
+        self.arrivals = Arrivals(self._clock)
         self._attachments = Attachments(links)
         self.resetting = Resetting(desk, pool, delivery, self.open)
         self._in_hand: set[InboxId] = set()
         """Mail that somebody in this process is seeing to."""
-        self._arrived_at: dict[SessionId, float] = {}
-        self._known: dict[SessionId, list[Mail]] = {}
-        """All mail of sessions that had none before: it need not be looked up."""
-        self._unseen: set[SessionId] = set()
-        """Sessions with mail that came after the last look."""
         self._is_closed = False
         self.held: set[SessionId] = set()
         """Sessions with mail that another process runs at this moment."""
@@ -91,24 +86,17 @@ class Mailroom:
             if (live := self._pool.find(session)) is not None:
                 live.abandon()
 
-    def note_arrival(self, row: Inbound, received: Received) -> None:
-        self._arrived_at[row.session] = self._clock.monotonic()
-        if (known := self._known.get(row.session)) is not None:
-            known.append((row, received))
-        else:
-            self._unseen.add(row.session)
-
     async def activate(self, session: SessionId) -> None:
         """See to its mail until there is none."""
         self.held.discard(session)
         try:
             while not self._is_closed and (mail := await self._mail(session)):
                 if await self._see_to(session, mail):
-                    self._note_empty(session)
+                    self.arrivals.note_empty(session)
                     break
             if (live := self._pool.find(session)) is not None:
                 await live.let_go()
-            self._arrived_at.pop(session, None)
+            self.arrivals.note_seen_to(session)
         except SessionBusy as fault:
             log.info("mail of session %s waits: %s", session, fault)
             self.held.add(session)
@@ -119,18 +107,13 @@ class Mailroom:
 
     async def _mail(self, session: SessionId) -> Sequence[Mail]:
         """As it is once nothing has come for a moment."""
-        if (wait_s := self._arrived_at.get(session, 0.0) + QUIET_S - self._clock.monotonic()) > 0:
+        if (wait_s := self.arrivals.loud_s(session, QUIET_S)) > 0:
             await self._clock.sleep(wait_s)
-        self._unseen.discard(session)
-        if not (mail := self._known.pop(session, [])):
-            mail = [(row, read_received(row.body)) for row in await self._store.inbox.pending(session, AT_ONCE)]
-        return [one for one in mail if one[0].id not in self._in_hand]
+        mail = self.arrivals.take(session) or await self._looked_up(session)
+        return [one for one in mail[:AT_ONCE] if one[0].id not in self._in_hand]
 
-    def _note_empty(self, session: SessionId) -> None:
-        if session not in self._unseen:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[session] = []
+    async def _looked_up(self, session: SessionId) -> Sequence[Mail]:
+        return [(row, read_received(row.body)) for row in await self._store.inbox.pending(session, AT_ONCE)]
 
     async def _see_to(self, session: SessionId, mail: Sequence[Mail]) -> bool:
         """True: it is known that nothing more waits."""
@@ -153,8 +136,7 @@ class Mailroom:
     async def _all_of_it(self, session: SessionId, mail: Sequence[Mail]) -> Sequence[Mail]:
         """With what belongs to it and is still on its way."""
         while True:
-            wait_s = self._arrived_at.get(session, 0.0) + quiet_s(mail) - self._clock.monotonic()
-            if wait_s <= 0:
+            if (wait_s := self.arrivals.loud_s(session, quiet_s(mail))) <= 0:
                 commands = [is_command(self._desk.host.commands, one.arrival.text) for _, one in mail]
                 return together(mail, commands)
             await self._clock.sleep(wait_s)
@@ -212,7 +194,7 @@ class Mailroom:
 
     async def obey(self, session: SessionId, row: Inbound, received: Received) -> None:
         """A command. Taken first, so that a crash cannot do it twice."""
-        self._known.pop(session, None)  # it may drop what waits, or move it
+        self.arrivals.forget(session)  # it may drop what waits, or move it
         self._in_hand.add(row.id)
         try:
             if await self._store.inbox.take(row.id) is None:
@@ -251,6 +233,7 @@ class Mailroom:
         """The conversation of the chat now: a command may have changed it, and then what waits has gone there."""
         bound = await self._bound(received, session)
         if bound != session:
+            self.arrivals.forget(bound)
             self.resetting.take_up(bound)
             self._pool.release(session)
             self._wake(bound)

@@ -37,6 +37,7 @@ def test_conversations_are_offered_by_title(open_screen: OpenScreen, server: Mod
         session = talaria("sessions", "list").stdout.split()[0]
         talaria("sessions", "rename", session, title)
     screen = open_screen()
+    screen.wait(lambda: "sandbox" in screen.status, "all that is known")
     screen.type("/resume gra")
     screen.see("  on grass  And the grass?")
     assert "weather" not in screen.text
