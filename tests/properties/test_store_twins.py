@@ -25,8 +25,10 @@ from talaria.store.base import (
     CallIntended,
     CallStarted,
     Held,
+    Left,
     NewSession,
     Released,
+    Seized,
     Spent,
     Store,
     Totals,
@@ -241,6 +243,27 @@ class Twins(RuleBasedStateMachine):
     @rule(session=sessions, epoch=st.integers(1, 2), writes=st.lists(plain_writes, min_size=1, max_size=4))
     def record(self, session: SessionId, epoch: int, writes: list[Write]) -> None:
         self.both(lambda store: store.journal.record(session, Epoch(epoch), writes))
+
+    @rule(
+        session=sessions,
+        epoch=st.integers(1, 3),
+        which=st.none() | st.integers(0, 3),
+        writes=st.lists(plain_writes, max_size=2),
+        leaves_mail=st.none() | st.booleans(),
+    )
+    def record_at_once(
+        self, session: SessionId, epoch: int, which: int | None, writes: list[Write], leaves_mail: bool | None
+    ) -> None:
+        """With the hold taken before, or given up after."""
+        pair = None if which is None else self.owners[which % len(self.owners)]
+        last = [] if leaves_mail is None else [Left(leaves_mail)]
+
+        async def record(store: Store, side: int) -> bool:
+            first = [] if pair is None else [Seized(pair[side])]
+            return await store.journal.record(session, Epoch(epoch), [*first, *writes, *last])
+
+        first, second = self.twice(record)
+        assert first == second
 
     @rule(session=sessions, which=st.integers(0, 2), is_taking=st.booleans())
     def handle_mail(self, session: SessionId, which: int, is_taking: bool) -> None:

@@ -1,5 +1,5 @@
-"""What has arrived for each session. Of one that had no mail before, it is all there is, and need not be looked up; what
-is not on the disk any more by then is refused there when it is taken."""
+"""What has arrived for each session. Of one that had no mail before it is all there is, and need not be looked up: what
+is not on the disk any more by then is refused there, when it is taken."""
 
 from collections.abc import Sequence
 

@@ -82,6 +82,7 @@ class HandoffWatcher:
         received = await self._destination(platform, row)
         where = str(received.arrival.where)
         before = await self._store.chats.bind(received.key, session, where)
+        self._mailroom.arrivals.forget(session)
         self._pool.release(session)
         try:
             await self._greet(session, received, platform)

@@ -567,3 +567,63 @@ async def test_two_who_begin_the_same_conversation_share_it(scene: "Scene") -> N
     assert (await first.ask(user("one"))).outcome == "completed"
     assert (await second.ask(user("two"))).outcome == "completed"
     assert [message.text for message in await scene.messages() if isinstance(message, User)] == ["one", "two"]
+
+
+class Watched(JournalProxy):
+    """Counts what is done besides reading."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        self.done: list[str] = []
+
+    async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
+        self.done.append("seize")
+        return await super().seize(session, owner)
+
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+        self.done.append("record")
+        return await super().record(session, epoch, writes)
+
+    async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
+        self.done.append("release")
+        return await super().release(session, epoch, leaves_mail=leaves_mail)
+
+
+async def test_a_turn_after_a_turn_is_two_commits(scene: "Scene") -> None:
+    scene.provider.say("one", "two")
+    journal = Watched(scene.store.journal)
+    live = await scene.session(journal=journal)
+    await live.ask(user("first"))
+    assert journal.done == ["seize", "record", "record"]
+    await live.ask(user("second"))
+    assert journal.done[3:] == ["record", "record"]
+
+
+async def test_the_session_is_free_as_soon_as_the_turn_has_ended(scene: "Scene") -> None:
+    scene.provider.say("done")
+    rival = await scene.store.owners.join("test")
+    seized: list[Epoch | Held] = []
+
+    async def seize() -> None:
+        seized.append(await scene.store.journal.seize(SESSION, rival))
+
+    class Ending(JournalProxy):
+        async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+            is_released = await super().record(session, epoch, writes)
+            await seize()
+            return is_released
+
+    await (await scene.session(journal=Ending(scene.store.journal))).ask(user("go"))
+    assert [isinstance(one, Held) for one in seized] == [True, False]
+
+
+async def test_those_who_hear_of_turns_are_told_while_the_session_is_held(scene: "Scene") -> None:
+    told: list[str] = []
+
+    class Listening(NoHooks):
+        """Whoever is no more than a name for nobody hears nothing."""
+
+    class Hearing(Curious):
+        async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:
+            told.append(type(await scene.store.journal.seize(SESSION, OwnerId("rival"))).__name__)
+            return await super().before_turn(facts, asked, history, tell)

@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import Callable
 
 from talaria.cli.safe import visible
-from talaria.cli.screen.painting import BOLD, DIM, RED, markdown, styled
+from talaria.cli.screen.painting import BOLD, DIM, RED, styled
+from talaria.cli.screen.screen import Screen
 from talaria.model.errors import TalariaError
 from talaria.model.messages import user
 from talaria.runtime.session import LiveSession
 
-COLUMNS = 100
 _NAME_CHARS = 50
 
 
 class Asides:
-    def __init__(self, report: Callable[[str], None], changed: Callable[[], None]) -> None:
-        self._report = report
+    def __init__(self, screen: Screen, changed: Callable[[], None]) -> None:
+        self._screen = screen
         self._changed = changed
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._count = 0
@@ -49,7 +49,7 @@ class Asides:
             )
             self._report(f"\n{head}\n{told}\n")
         except TalariaError as error:
-            self._report(styled(f"Background #{number}: {visible(str(error))}", RED))
+            self._screen.print(styled(f"Background #{number}: {visible(str(error))}", RED))
         finally:
             del self._tasks[number]
             self._changed()

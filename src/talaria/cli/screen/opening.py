@@ -2,18 +2,16 @@
 
 import asyncio
 import importlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from prompt_toolkit.history import FileHistory
 
 from talaria.cli import exits
 from talaria.cli.notices import complain, say
 from talaria.cli.options import Options
 from talaria.cli.screen.completing import LineCompleter
 from talaria.cli.screen.screen import Screen
+from talaria.cli.screen.typed import Typed
 from talaria.config import paths
 from talaria.model.errors import TalariaError
 from talaria.waiting import in_thread
@@ -21,7 +19,6 @@ from talaria.waiting import in_thread
 if TYPE_CHECKING:
     from talaria.cli.screen.talk import Talk
 
-HISTORY = "history"
 _TALK = "talaria.cli.screen.talk"
 
 
@@ -39,13 +36,13 @@ class Opening:
         self._talk: Talk | None = None
         self._code = exits.DONE
         self._task: asyncio.Task[None] | None = None
-        completer = LineCompleter(Path.cwd())
+        self._typed = Typed(paths.home(profile))
+        self._completer = LineCompleter(Path.cwd())
         self._screen = Screen(
             self,
-            history=FileHistory(str(_history_file(paths.home(profile)))),
-            completer=completer,
+            history=self._typed,
+            completer=self._completer,
         )
-        self._completer = completer
 
     async def run(self) -> int:
         await self._screen.run(self._begin)
@@ -67,7 +64,7 @@ class Opening:
         """The conversation, from its beginning to its end."""
         try:
             talk: Any = (await in_thread(lambda: importlib.import_module(_TALK))).Talk
-            opened: Talk = talk(self._screen, self._completer, self._profile, self._options)
+            opened: Talk = talk(self._screen, self._completer, self._typed, self._profile, self._options)
             self._code = await opened.run(self._hand_over)
         except TalariaError as error:
             self._screen.close()
@@ -106,14 +103,3 @@ class Opening:
             heard(self._talk)
         else:
             unheard()
-
-
-def _history_file(home: Path) -> Path:
-    """Nobody else may read it."""
-    file = home / HISTORY
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-    except OSError:
-        return Path(os.devnull)
-    return file

@@ -9,6 +9,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from talaria.cli.safe import visible
+from talaria.cli.screen.blocks import Blocks
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -26,6 +27,15 @@ def styled(text: str, *codes: str) -> str:
     """Ours, or text that is harmless already. Without colours weight is still weight."""
     kept = codes if has_colour() else tuple(code for code in codes if code in (BOLD, DIM))
     return f"\x1b[{';'.join(kept)}m{text}\x1b[0m" if kept and text else text
+
+
+def document(text: str, columns: int) -> str:
+    """All of it at once."""
+    blocks = Blocks()
+    painted = ""
+    for block in (*blocks.add(text), *blocks.end()):
+        painted += markdown(block.text, columns) + ("\n" if block.goes_on else "\n\n")
+    return painted.rstrip("\n")
 
 
 def markdown(text: str, columns: int) -> str:

@@ -19,6 +19,7 @@ from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, styled
 from talaria.cli.screen.person import ScreenPerson
 from talaria.cli.screen.screen import PROMPT, Screen
 from talaria.cli.screen.turn_view import TurnView
+from talaria.cli.screen.typed import Typed
 from talaria.cli.screen.width import cut, paragraphs
 from talaria.model.clock import SystemClock
 from talaria.model.errors import TalariaError
@@ -39,9 +40,12 @@ URGENT = frozenset(
 
 
 class Talk:
-    def __init__(self, screen: Screen, completer: LineCompleter, profile: str | None, options: Options) -> None:
+    def __init__(
+        self, screen: Screen, completer: LineCompleter, typed: Typed, profile: str | None, options: Options
+    ) -> None:
         self._screen = screen
         self._completer = completer
+        self._typed = typed
         self._profile = profile
         self._options = options
         self._clock = SystemClock()
@@ -51,7 +55,7 @@ class Talk:
         self._lines: deque[str] = deque()
         self._news = asyncio.Event()
         self._conversation: Conversation | None = None
-        self._asides = Asides(self._report, self._refreshed)
+        self._asides = Asides(screen, self._refreshed)
         self._view: TurnView | None = None
         self._last: TurnView | None = None
         self._stops = 0
@@ -65,6 +69,7 @@ class Talk:
     async def run(self, hand_over: "Callable[[Talk], None]") -> int:
         """Until the person leaves; the exit code."""
         settings = await in_thread(lambda: surroundings.settings_of(self._profile))
+        self._typed.redacted = settings.redactor.text
         self._busy_mode = settings.config.display.busy_mode
         self._screen.steer_with(settings.config.display.steer_key)
         async with open_conversation(settings, self._options, self) as conversation:
@@ -77,15 +82,16 @@ class Talk:
                 await conversation.greet()
                 hand_over(self)
                 await self._refresh()
-                code = await conversation.finish_interrupted()
-                return await self._heed_all(conversation) or (exits.DONE if self._is_leaving else code)
+                await self._interruptibly(conversation.finish_interrupted())
+                await self._heed_all(conversation)
+                return exits.DONE
             finally:
                 ticking.cancel()
                 self._screen.close()
                 self.last_words = await _last_words(conversation)
                 await self._asides.close()
 
-    async def _heed_all(self, conversation: Conversation) -> int:
+    async def _heed_all(self, conversation: Conversation) -> None:
         while not self._is_leaving:
             if not self._lines:
                 self._news.clear()
@@ -98,7 +104,6 @@ class Talk:
             if line and await self._interruptibly(self._heed(conversation, line)) is None:
                 break
             await self._refresh()
-        return exits.DONE
 
     async def _heed(self, conversation: Conversation, line: str) -> int | None:
         code = await conversation.heed(line)
@@ -112,6 +117,7 @@ class Talk:
             await asyncio.wait([task])
         finally:
             self._working = None
+            self._end_view()
         if task.cancelled():
             self.say(INTERRUPTED)
             return exits.INTERRUPTED
@@ -220,6 +226,7 @@ class Talk:
         self._screen.print(styled(paragraphs(visible(text), self._screen.columns), DIM))
 
     def failed(self, error: TalariaError) -> None:
+        self._end_view()
         self._screen.print(styled(visible(str(error)), RED))
 
     def observer(self) -> Observer:
@@ -228,10 +235,13 @@ class Talk:
         self._screen.show(self._live)
         return self._view.show
 
-    def ended(self, report: Report) -> None:
+    def _end_view(self) -> None:
         self._view = None
         self._screen.is_working = False
         self._screen.show(self._live)
+
+    def ended(self, report: Report) -> None:
+        self._end_view()
         if report.error is not None:
             self._screen.print(styled(visible(str(report.error)), RED))
         elif report.outcome != "completed":
@@ -301,9 +311,6 @@ class Talk:
         self._refreshed()
         if self._arguments is not None:
             await self._arguments.learn()
-
-    def _report(self, text: str) -> None:
-        self._screen.print(text)
 
     def _teach(self, conversation: Conversation) -> None:
         """The line knows commands now, and what some are given."""
