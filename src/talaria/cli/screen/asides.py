@@ -44,10 +44,9 @@ class Asides:
             report = await live.ask(user(text))
             name = " ".join(visible(text).split())[:_NAME_CHARS]
             head = styled(f"Background #{number}: {name}", BOLD) + styled(f"  /resume {live.id} goes on with it", DIM)
-            told = (
-                markdown(report.text, COLUMNS) if report.text else styled(visible(str(report.error or "stopped")), RED)
-            )
-            self._report(f"\n{head}\n{told}\n")
+            failure = styled(visible(str(report.error or "It was stopped.")), RED)
+            told = document(report.text, self._screen.columns) if report.text else failure
+            self._screen.print(f"\n{head}\n\n{told}\n")
         except TalariaError as error:
             self._screen.print(styled(f"Background #{number}: {visible(str(error))}", RED))
         finally:
