@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from talaria.cli.safe import visible
-from talaria.cli.screen.painting import BOLD, DIM, RED, styled
+from talaria.cli.screen.painting import BOLD, DIM, RED, document, styled
 from talaria.cli.screen.screen import Screen
 from talaria.model.errors import TalariaError
 from talaria.model.messages import user
