@@ -2,8 +2,9 @@
 
 The path says how it behaves: `/plain/0`, `/plain/500` (milliseconds until it answers), `/count/5` (that many rounds of
 the tool `count`, then text), `/sleep/8` (that many `sleep 1` commands at once, then text), `/echo/0` (the words
-`message-1` and so on of the person's last message), `/stream/200` (markdown without an end, so many pieces a second). It counts every byte of a request as one token, so that a floor can
-learn how much ours sends. It ends with its parent.
+`message-1` and so on of the person's last message), `/stream/200` (markdown without an end, so many pieces a second).
+It counts every byte of a request as one token, so that a floor can learn how much ours sends. It ends with its
+parent.
 """
 
 import asyncio

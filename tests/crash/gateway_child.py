@@ -123,6 +123,15 @@ class MutantOutbox(OutboxProxy):
         self._late.add(row)
         return self._rows[row]
 
+    async def start_due(
+        self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
+    ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+        if self._mutation == "start is committed after the wire":
+            return None, await self.due(target, limit)
+        started, rows = await super().start_due(target, limit, is_wanted)
+        self._rows |= {row.id: row for row in (started, *rows) if row is not None}
+        return started, rows
+
     async def sent(self, row: OutboxId, sent_id: str) -> None:
         if row in self._late:
             self._late.discard(row)

@@ -107,18 +107,14 @@ class Line:
                 await self._show(draft)
 
     async def _send_due(self) -> None:
-        while rows := await self._outbox.due(str(self._where), AT_ONCE):
-            parcels = [(row, read_parcel(row.body)) for row in rows]
-            now = self._clock.now()
-            ready = [(row, parcel) for row, parcel in parcels if not parcel.is_draft or row.expires_at <= now]
-            if not ready:
-                return
-            for row, parcel in ready:
-                if not await self._delivered(row, parcel):
-                    break
+        has_more = True
+        while has_more:
+            platform = self._links.find(self._where.platform)
+            started, rows = await self._outbox.start_due(str(self._where), AT_ONCE, self._wanted_at(platform))
+            if started is not None and platform is not None:
+                has_more = not await self._sent(started, platform, is_again=False) or len(rows) + 1 == AT_ONCE
             else:
-                if len(rows) < AT_ONCE:  # whoever adds one wakes us
-                    return
+                has_more = await self._deliver_all(rows)
 
     async def _delivered(self, row: OutboxRow, parcel: Parcel) -> bool:
         """False: look again what is due; perhaps after a while, which has passed by now."""

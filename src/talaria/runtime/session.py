@@ -164,7 +164,7 @@ class LiveSession:
     @property
     def _is_alone(self) -> bool:
         """Nobody else hears of turns, so nothing is done before and after them that needs the hold."""
-        return isinstance(self.companions.hooks, NoHooks)
+        return type(self.companions.hooks) is NoHooks
 
     async def _prepared(
         self, message: User, recorder: Recorder, letter: Letter | None, news: Sequence[str]

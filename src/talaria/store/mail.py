@@ -1,7 +1,7 @@
 """What comes in from platforms and what goes out to them. A message is new → taken → done; a reply is
 pending → started → sent, and `started` is on the disk before the wire is touched."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -133,6 +133,15 @@ class Outbox(Protocol):
 
     async def start(self, row: OutboxId) -> OutboxRow | None:
         """Committed before the wire is touched: send what this answers. None: somebody else has finished it."""
+        ...
+
+    async def start_due(
+        self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
+    ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+        """What is due, and in the same commit the start of the first, if it is pending and wanted: it, and the others.
+
+        `is_wanted` runs inside the transaction, on another thread: quick and pure.
+        """
         ...
 
     async def sent(self, row: OutboxId, sent_id: str) -> None: ...

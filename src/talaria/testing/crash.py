@@ -125,6 +125,11 @@ class CrashingOutbox(OutboxProxy):
     async def start(self, row: OutboxId) -> OutboxRow | None:
         return await self._points.around("start", super().start(row))
 
+    async def start_due(
+        self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
+    ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+        return await self._points.around("start due", super().start_due(target, limit, is_wanted))
+
     async def sent(self, row: OutboxId, sent_id: str) -> None:
         await self._points.around("sent", super().sent(row, sent_id))
 

@@ -1,6 +1,6 @@
 """Ports that pass everything on: override one method to watch it, to disturb it, or to die in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from talaria.model.entries import Recorded
 from talaria.model.ids import Epoch, InboxId, OutboxId, OwnerId, SessionId, TurnId
@@ -76,6 +76,11 @@ class OutboxProxy:
 
     async def start(self, row: OutboxId) -> OutboxRow | None:
         return await self.outbox.start(row)
+
+    async def start_due(
+        self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
+    ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+        return await self.outbox.start_due(target, limit, is_wanted)
 
     async def sent(self, row: OutboxId, sent_id: str) -> None:
         await self.outbox.sent(row, sent_id)

@@ -42,11 +42,13 @@ def paragraphs(text: str, columns: int) -> str:
 
 
 def _broken(line: str, columns: int) -> str:
-    broken, used = "", 0
-    for word in line.split(" "):
-        wide = width(word)
-        if used and used + 1 + wide > columns:
-            broken, used = f"{broken}\n{word}", wide
+    """What goes on below begins where the line did."""
+    words = line.lstrip(" ").split(" ")
+    start = " " * (len(line) - len(line.lstrip(" ")))
+    lines = [start + words[0]]
+    for word in words[1:]:
+        if width(lines[-1]) + 1 + width(word) > columns:
+            lines.append(start + word)
         else:
-            broken, used = (f"{broken} {word}", used + 1 + wide) if used or broken else (word, wide)
-    return broken
+            lines[-1] += f" {word}"
+    return "\n".join(lines)

@@ -1,7 +1,7 @@
 """The outbox in memory."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -41,12 +41,16 @@ class Outbox:
     async def start(self, row: OutboxId) -> OutboxRow | None:
         with self._memory.transaction() as tables:
             found = tables.outbox.get(row)
-            if found is None or found.state not in _DUE:
-                return None
-            tables.reworded -= {row}
-            began = self._clock.now() if found.started_at is None else found.started_at
-            attempts = found.attempts + 1
-            return _put(tables, msgspec.structs.replace(found, state="started", attempts=attempts, started_at=began))
+            return _start(tables, found, self._clock.now()) if found is not None and found.state in _DUE else None
+
+    async def start_due(
+        self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
+    ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+        rows = await self.due(target, limit)
+        if not rows or rows[0].state != "pending" or not is_wanted(rows[0]):
+            return None, rows
+        with self._memory.transaction() as tables:
+            return _start(tables, rows[0], self._clock.now()), rows[1:]
 
     async def sent(self, row: OutboxId, sent_id: str) -> None:
         with self._memory.transaction() as tables:
@@ -139,6 +143,12 @@ def _new(tables: Tables, session: SessionId, part: Outgoing, now: float) -> Outb
 
 def _afresh(row: OutboxRow) -> OutboxRow:
     return msgspec.structs.replace(row, state="pending", attempts=0, error="")
+
+
+def _start(tables: Tables, row: OutboxRow, now: float) -> OutboxRow:
+    tables.reworded -= {row.id}
+    began = now if row.started_at is None else row.started_at
+    return _put(tables, msgspec.structs.replace(row, state="started", attempts=row.attempts + 1, started_at=began))
 
 
 def _put(tables: Tables, row: OutboxRow) -> OutboxRow:

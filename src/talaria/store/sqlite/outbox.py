@@ -1,6 +1,6 @@
 """The outbox: replies on their way out. A row is `started` before the wire is touched and `sent` after."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from talaria.model.clock import Clock
@@ -14,6 +14,11 @@ from talaria.store.sqlite.guarded import step
 # In the order of the fields of `OutboxRow`.
 _COLUMNS = "id, session, target, body, key, created_at, expires_at, state, attempts, started_at, sent_id, error"
 _DUE = "state IN ('pending', 'started')"
+_DUE_TO = f"target = ? AND {_DUE} ORDER BY id LIMIT ?"
+_START = (
+    "UPDATE outbox SET state = 'started', attempts = attempts + 1, started_at = coalesce(started_at, ?),"
+    f" is_reworded = 0 WHERE id = ? AND {_DUE}"
+)
 
 
 class Outbox:
@@ -29,7 +34,7 @@ class Outbox:
         return await self._database.read(work)
 
     async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
-        return await self._select(f"target = ? AND {_DUE} ORDER BY id LIMIT ?", target, limit)
+        return await self._select(_DUE_TO, target, limit)
 
     async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
         def work(db: Connection) -> None:
@@ -48,20 +53,23 @@ class Outbox:
         )
 
     async def start(self, row: OutboxId) -> OutboxRow | None:
-        return await self._change(
-            "UPDATE outbox SET state = 'started', attempts = attempts + 1, started_at = coalesce(started_at, ?),"
-            f" is_reworded = 0 WHERE id = ? AND {_DUE}",
-            (self._clock.now(), row),
-        )
+        return await self._change(_START, (self._clock.now(), row))
 
-    async def _change(self, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
-        """The row as it is now; None if there was nothing to change."""
+    async def start_due(
+        self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
+    ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+        now = self._clock.now()
 
-        def work(db: Connection) -> OutboxRow | None:
-            found = db.execute(f"{sql} RETURNING {_COLUMNS}", bindings).fetchone()
-            return _row(found) if found else None
+        def work(db: Connection) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+            rows = _selected(db, _DUE_TO, (target, limit))
+            if not rows or rows[0].state != "pending" or not is_wanted(rows[0]):
+                return None, rows
+            return _changed(db, _START, (now, rows[0].id)), rows[1:]
 
         return await self._database.write(work)
+
+    async def _change(self, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
+        return await self._database.write(lambda db: _changed(db, sql, bindings))
 
     async def sent(self, row: OutboxId, sent_id: str) -> None:
         await self._leave(
@@ -116,10 +124,7 @@ class Outbox:
         return await self._select(f"state IN ({marks}) ORDER BY id DESC LIMIT ?", *states, limit)
 
     async def _select(self, chosen: str, *values: Value) -> Sequence[OutboxRow]:
-        def work(db: Connection) -> Sequence[OutboxRow]:
-            return [_row(row) for row in db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {chosen}", values)]
-
-        return await self._database.read(work)
+        return await self._database.read(lambda db: _selected(db, chosen, values))
 
     async def prune(self, before: float) -> int:
         def work(db: Connection) -> int:
@@ -144,6 +149,16 @@ def post(db: Connection, session: SessionId, part: Outgoing, now: float) -> None
         row = db.execute("SELECT session FROM outbox WHERE key = ?", (part.key,)).fetchone()
         if row is not None and row[0] != session:
             raise BrokenRuleError(f"outbox key {part.key} belongs to another session")
+
+
+def _selected(db: Connection, chosen: str, values: tuple[Value, ...]) -> Sequence[OutboxRow]:
+    return [_row(row) for row in db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {chosen}", values)]
+
+
+def _changed(db: Connection, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
+    """The row as it is now; None if there was nothing to change."""
+    found = db.execute(f"{sql} RETURNING {_COLUMNS}", bindings).fetchone()
+    return _row(found) if found else None
 
 
 def _row(row: tuple[Any, ...]) -> OutboxRow:

@@ -1,0 +1,85 @@
+"""What fits on a line: widths, the status, folded pastes, tool calls."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from talaria.cli.screen.pastes import MOST_LINES, Pastes
+from talaria.cli.screen.status import Status
+from talaria.cli.screen.tool_lines import Call, about_what, changed
+from talaria.cli.screen.width import cut, paragraphs, width, wrapped
+from talaria.model.ids import CallId
+from talaria.model.messages import ToolResult
+
+
+@given(st.text(alphabet="ab 漢字🌞é", max_size=40), st.integers(1, 30))
+def test_nothing_is_wider_than_it_may_be(text: str, columns: int) -> None:
+    assert width(cut(text, columns)) <= columns
+    assert all(width(line) <= max(columns, 2) for line in wrapped(text, columns))
+    assert "".join(wrapped(text, columns)) == text
+
+
+def test_words_are_not_broken_where_they_need_not() -> None:
+    assert paragraphs("one two three\nfour", 8) == "one two\nthree\nfour"
+    assert paragraphs("  set in", 20) == "  set in"
+    assert paragraphs("x" * 12, 8) == "x" * 12
+
+
+def test_the_least_important_leaves_the_status_first() -> None:
+    full = Status("anthropic:claude", 0.42, "$0.12", "Garden", "strict", waiting=2)
+    assert full.line(120) == "anthropic:claude · 42% context · $0.12 · Garden · sandbox strict · 2 queued"
+    assert full.line(60) == "anthropic:claude · 42% context · $0.12 · 2 queued"
+    assert full.line(20) == "anthropic:claude"
+    assert width(full.line(10)) == 10
+
+
+def test_large_pastes_are_one_word_and_whole_again_when_sent() -> None:
+    pastes = Pastes()
+    short, long = "one\ntwo", "\n".join("x" * 3 for _ in range(MOST_LINES + 1))
+    assert pastes.folded(short) == short
+    word = pastes.folded(long)
+    assert word == f"[pasted #1: {MOST_LINES + 1} lines]"
+    other = pastes.folded("y" * 5_000)
+    assert other == "[pasted #2: 5,000 characters]"
+    assert pastes.unfolded(f"look: {word} and {other}!") == f"look: {long} and {'y' * 5_000}!"
+    assert pastes.unfolded("[pasted #9: 7 lines]") == "[pasted #9: 7 lines]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "about"),
+    [
+        ('{"command": "ls -l\\n  /tmp", "timeout": 3}', "ls -l /tmp"),
+        ('{"path": "a.py", "content": "x"}', "a.py"),
+        ('{"a": 1, "b": "two"}', "a=1, b=two"),
+        ("[1]", "[1]"),
+        ('{"broken', '{"broken'),
+        ("", ""),
+    ],
+)
+def test_a_call_is_told_by_what_says_most(arguments: str, about: str) -> None:
+    assert about_what(arguments) == about
+
+
+def ended(text: str, *, is_error: bool = False) -> Call:
+    result = ToolResult(CallId("c"), "patch", text, is_error=is_error)
+    return Call("patch", json.dumps({"path": "a.py"}), result, 0.25)
+
+
+def test_a_call_that_ended_has_its_time_and_what_it_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = ended("Changed a.py.\n--- a.py\n+++ a.py\n@@ -1,1 +1,1 @@\n-old\n+new").ended(60)
+    plain = shown.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "")
+    assert plain.split("\n") == ["  ✓ patch  a.py  0.2 s", "    @@ -1,1 +1,1 @@", "    -old", "    +new"]
+
+
+def test_a_call_that_failed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = ended("\nThere is no a.py.\nmore", is_error=True).ended(60)
+    assert "✗" in shown
+    assert shown.endswith("    There is no a.py.")
+
+
+def test_a_text_without_changes_has_no_diff() -> None:
+    assert changed("--- nothing\nof the kind") == ""

@@ -1,0 +1,86 @@
+"""A question in place of the line."""
+
+import pytest
+
+from talaria.cli.screen.menu import Choice, Menu, Typing
+
+YES_OR_NO = (Choice("no", "No", key="n"), Choice("once", "Yes", key="y"), Choice("session", "Often", key="s"))
+
+
+def shown(menu: Menu, columns: int = 40, rows: int = 20) -> str:
+    return "".join(fragment[1] for fragment in menu.fragments(columns, rows))
+
+
+def typed(menu: Menu, text: str) -> str | None:
+    for sign in text:
+        menu.type(sign)
+    menu.accept()
+    return menu.answer.result()
+
+
+async def test_without_a_choice_the_first_is_meant() -> None:
+    assert typed(Menu("May it?", YES_OR_NO), "") == "no"
+
+
+@pytest.mark.parametrize(("text", "answer"), [("y", "once"), ("Y", "once"), ("s", "session"), ("yn", "no")])
+async def test_a_letter_chooses(text: str, answer: str) -> None:
+    assert typed(Menu("May it?", YES_OR_NO), text) == answer
+
+
+@pytest.mark.parametrize("text", ["yes", "yes please", "sure, yes", "ok s", " y"])
+async def test_a_sentence_is_no_answer(text: str) -> None:
+    assert typed(Menu("May it?", YES_OR_NO), text) == "no"
+
+
+async def test_keys_that_move_choose_also_behind_a_sentence() -> None:
+    menu = Menu("May it?", YES_OR_NO)
+    menu.type("x")
+    menu.move(1)
+    menu.accept()
+    assert menu.answer.result() == "once"
+
+
+async def test_who_leaves_gives_no_answer_and_who_answers_twice_gives_one() -> None:
+    menu = Menu("May it?", YES_OR_NO)
+    menu.leave()
+    menu.accept()
+    assert menu.answer.result() is None
+
+
+async def test_typing_searches_labels_and_what_stands_behind_them() -> None:
+    choices = [Choice("1", "Garden", searched="roses"), Choice("2", "Kitchen", searched="soup"), Choice("3", "Soup")]
+    assert typed(Menu("Which?", choices, typing="search"), "soup kit") == "2"
+    menu = Menu("Which?", choices, typing="search")
+    menu.type("nothing like it")
+    assert "nothing fits" in shown(menu)
+    menu.accept()
+    assert not menu.answer.done()
+    for _ in "nothing like it":
+        menu.erase()
+    menu.accept()
+    assert menu.answer.result() == "1"
+
+
+@pytest.mark.parametrize(
+    ("typing", "text", "answer"), [("words", "my own", "my own"), ("words", "", "red"), ("words", "   ", "red")]
+)
+async def test_own_words_go_before_the_choices(typing: Typing, text: str, answer: str) -> None:
+    assert typed(Menu("Which?", [Choice("red", "Red")], typing=typing), text) == answer
+
+
+async def test_all_of_a_long_text_can_be_read() -> None:
+    menu = Menu("May it?", YES_OR_NO, body="\n".join(f"line {number}" for number in range(40)))
+    assert "line 0" in shown(menu)
+    assert "line 39" not in shown(menu)
+    for _ in range(20):
+        menu.scroll(5)
+        shown(menu)
+    assert "line 39" in shown(menu)
+    assert shown(menu).count("\n") < 20
+
+
+async def test_control_signs_are_shown() -> None:
+    menu = Menu("May it?", [Choice("no", "N\x1bo\no")], body="rm\x1b[2J x", footer="why\x07")
+    assert "\x1b" not in shown(menu)
+    assert "rm\\x1b[2J x" in shown(menu)
+    assert "N\\x1bo o" in shown(menu)

@@ -1,0 +1,71 @@
+"""What a plain start reads without click is what click would read."""
+
+import sys
+
+import click
+import pytest
+
+from talaria.cli import chat, plain_start
+from talaria.cli.arguments import with_default
+from talaria.cli.options import Options
+
+
+class _Terminal:
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal())
+    monkeypatch.setattr(sys, "stdout", _Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def by_click(arguments: list[str]) -> tuple[str | None, Options]:
+    given = with_default(arguments, ())
+    profile = None
+    if given[0] == "-p":
+        profile, given = given[1], given[2:]
+    context = chat.command.make_context("chat", given[1:])
+    found = context.params
+    options = Options(
+        model=found["model"], resume=found["resume"], is_continuing=found["is_continuing"], yolo=found["yolo"]
+    )
+    return profile or found["profile"], options
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-c"],
+        ["--continue", "--yolo"],
+        ["-m", "openai:gpt-5"],
+        ["--model", "demo", "-r", "Garden"],
+        ["-p", "work", "-c"],
+        ["-c", "--profile", "work", "--resume", "ab cd"],
+    ],
+)
+def test_it_reads_as_click_does(arguments: list[str]) -> None:
+    start = plain_start.read(arguments)
+    assert start is not None
+    assert (start.profile, start.options) == by_click(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-q", "hi"], ["chat"], ["sessions", "list"], ["-h"], ["-m"], ["-m", "-c"], ["--model=demo"], ["-cq"], ["hello"]],
+)
+def test_whatever_is_not_plain_is_left_to_click(arguments: list[str]) -> None:
+    assert plain_start.read(arguments) is None
+
+
+def test_without_a_terminal_nothing_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert plain_start.read([]) is None
+
+
+def test_click_knows_every_option_of_it() -> None:
+    known = {name for one in chat.command.params if isinstance(one, click.Option) for name in one.opts}
+    assert {"-c", "--continue", "--yolo", "-m", "--model", "-r", "--resume", "-p", "--profile"} <= known
