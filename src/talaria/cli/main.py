@@ -25,7 +25,8 @@ def _run(given: Sequence[str]) -> int:
     if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         from talaria.cli import plain_start  # noqa: PLC0415  (without a terminal it would be in vain)
 
-        if (start := plain_start.read(given)) is not None:
+        start = plain_start.read(given)
+        if start is not None and start.options.has_screen:
             return start.run()
     from talaria.cli.commands import run  # noqa: PLC0415  (loads click)
 

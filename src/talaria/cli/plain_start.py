@@ -26,7 +26,7 @@ class PlainStart(msgspec.Struct, frozen=True):
 
 
 def read(arguments: Sequence[str]) -> PlainStart | None:
-    """None: it is no chat on a screen, or not plain."""
+    """None: it is not plain."""
     given: dict[str, str | bool] = {}
     profile: str | None = None
     left = list(arguments)
@@ -42,5 +42,4 @@ def read(arguments: Sequence[str]) -> PlainStart | None:
                 profile = value
         else:
             return None
-    options = msgspec.convert(given, Options)
-    return PlainStart(profile, options) if options.has_screen else None
+    return PlainStart(profile, msgspec.convert(given, Options))

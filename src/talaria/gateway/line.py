@@ -3,7 +3,7 @@ touched; what became of a send that was cut off is unknown, and it is never repe
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -107,14 +107,27 @@ class Line:
                 await self._show(draft)
 
     async def _send_due(self) -> None:
-        has_more = True
-        while has_more:
+        is_more_due = True
+        while is_more_due:  # whoever adds something later wakes us
             platform = self._links.find(self._where.platform)
-            started, rows = await self._outbox.start_due(str(self._where), AT_ONCE, self._wanted_at(platform))
+            started, rows = await self._outbox.start_due(str(self._where), AT_ONCE, self._wanted_now(platform))
             if started is not None and platform is not None:
-                has_more = not await self._sent(started, platform, is_again=False) or len(rows) + 1 == AT_ONCE
+                is_more_due = not await self._sent(started, platform, is_again=False) or bool(rows)
             else:
-                has_more = await self._deliver_all(rows)
+                is_more_due = await self._is_more_due_after(rows)
+
+    def _wanted_now(self, platform: Platform | None) -> Callable[[OutboxRow], bool]:
+        """What may be sent at this moment, without any doubt about it."""
+        is_open, now = platform is not None and self._is_open(platform), self._clock.now()
+        return lambda row: is_open and row.expires_at > now and not read_parcel(row.body).is_draft
+
+    async def _is_more_due_after(self, rows: Sequence[OutboxRow]) -> bool:
+        parcels, now = [(row, read_parcel(row.body)) for row in rows], self._clock.now()
+        ready = [(row, parcel) for row, parcel in parcels if not parcel.is_draft or row.expires_at <= now]
+        for row, parcel in ready:
+            if not await self._delivered(row, parcel):
+                return True
+        return bool(ready) and len(rows) == AT_ONCE
 
     async def _delivered(self, row: OutboxRow, parcel: Parcel) -> bool:
         """False: look again what is due; perhaps after a while, which has passed by now."""
@@ -128,14 +141,16 @@ class Line:
         if is_unknown and not await self._may_be_sent_again(row, parcel, platform):
             return True
         started = await self._outbox.start(row.id)
-        if started is None:
-            return True
-        parcel = read_parcel(started.body)
+        return started is None or await self._sent(started, platform, is_again=is_unknown)
+
+    async def _sent(self, row: OutboxRow, platform: Platform, *, is_again: bool) -> bool:
+        """What is started. As `_delivered`."""
+        parcel = read_parcel(row.body)
         if not self._is_open(platform):
-            if parcel.is_marked or not is_unknown:
+            if parcel.is_marked or not is_again:
                 await self._outbox.defer(row.id, row.error)
             return False
-        return await self._attempt(started, parcel, platform, is_again=is_unknown)
+        return await self._attempt(row, parcel, platform, is_again=is_again)
 
     async def _ready(self, expires_at: float) -> Platform | None:
         """The platform, once something may be sent there; None: that time has come first."""

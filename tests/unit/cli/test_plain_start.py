@@ -1,25 +1,11 @@
 """What a plain start reads without click is what click would read."""
 
-import sys
-
 import click
 import pytest
 
 from talaria.cli import chat, plain_start
 from talaria.cli.arguments import with_default
 from talaria.cli.options import Options
-
-
-class _Terminal:
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture(autouse=True)
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", _Terminal())
-    monkeypatch.setattr(sys, "stdout", _Terminal())
-    monkeypatch.setenv("TERM", "xterm")
 
 
 def by_click(arguments: list[str]) -> tuple[str | None, Options]:
@@ -59,11 +45,6 @@ def test_it_reads_as_click_does(arguments: list[str]) -> None:
 )
 def test_whatever_is_not_plain_is_left_to_click(arguments: list[str]) -> None:
     assert plain_start.read(arguments) is None
-
-
-def test_without_a_terminal_nothing_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    assert plain_start.read([]) is None
 
 
 def test_click_knows_every_option_of_it() -> None:
