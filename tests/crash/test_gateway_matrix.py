@@ -385,7 +385,7 @@ def ends(plan: Sequence[Moment]) -> list[Moment]:
     return [moment for moment in plan if moment.occurrence == 1 or moment is last.get(moment.name)]
 
 
-_ON_THE_WIRE = frozenset(f"after {what}" for what in ("begin", "start", "send", "edit", "sent"))
+_ON_THE_WIRE = frozenset(f"after {what}" for what in ("begin", "start due", "send", "edit", "sent"))
 
 
 def while_written(plan: Sequence[Moment]) -> list[Moment]:

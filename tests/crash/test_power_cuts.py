@@ -18,6 +18,7 @@ from talaria.model.ids import OwnerId, SessionId
 from talaria.model.messages import user
 from talaria.store.base import Held, Journal, NewSession, Owners, Sessions
 from talaria.store.mail import Cursor, Inbound, Inbox, Outgoing
+from talaria.store.sqlite import database
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.inbox import Inbox as SqliteInbox
@@ -37,6 +38,12 @@ RECORDS = 60
 BATCHES = 60
 BATCH = 2
 PADDING = "x" * 6_000
+
+
+@pytest.fixture(autouse=True)
+def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a short load has some of them."""
+    monkeypatch.setattr(database, "CHECKPOINT_PAGES", 500)
 
 
 @dataclass(frozen=True)
@@ -65,12 +72,12 @@ async def relaxed(home: Path, vfs: str) -> AsyncGenerator[Parts]:
         connection.pragma("synchronous", "normal")
 
     clock, presence = ManualClock(), Presence(home / "run")
-    async with Database(home / "state.db", prepare, vfs=vfs) as database:
+    async with Database(home / "state.db", prepare, vfs=vfs) as opened:
         yield Parts(
-            SqliteJournal(database, presence, clock),
-            SqliteInbox(database, clock),
-            SqliteSessions(database, presence, clock),
-            SqliteOwners(database, presence, clock),
+            SqliteJournal(opened, presence, clock),
+            SqliteInbox(opened, clock),
+            SqliteSessions(opened, presence, clock),
+            SqliteOwners(opened, presence, clock),
         )
     await asyncio.to_thread(presence.leave_all)
 
@@ -126,7 +133,7 @@ async def complaints(run: Run, cut: int, home: Path) -> list[str]:
     """What is wrong with the home that a power cut left behind."""
     try:
         return [*await inconsistencies(run, cut, home), *damage(home / "state.db")]
-    except (StoreDamaged, apsw.CorruptError) as fault:
+    except (StoreDamaged, apsw.Error) as fault:
         return [str(fault)]
 
 
@@ -203,7 +210,7 @@ async def test_harness_sees_what_relaxed_syncing_loses(tmp_path: Path) -> None:
 
     found = await cut_often(run, spread(run, 40, seed=1), Disk(), tmp_path / "cuts", seed=2)
 
-    assert len(found) > 20
+    assert len(found) > 10
     assert all("lost" in complaint for wrong in found.values() for complaint in wrong)
 
 

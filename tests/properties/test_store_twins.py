@@ -337,6 +337,14 @@ class Twins(RuleBasedStateMachine):
 
         self.both(due)
 
+    @rule(address=st.sampled_from(TARGETS), limit=st.integers(1, 3), is_wanted=st.booleans())
+    def start_due(self, address: str, limit: int, is_wanted: bool) -> None:
+        async def start(store: Store) -> list[object]:
+            started, rows = await store.outbox.start_due(address, limit, lambda _: is_wanted)
+            return [numberless(started), *map(numberless, rows)]
+
+        self.both(start)
+
     @rule(states=st.lists(st.sampled_from(STATES), unique=True), limit=st.integers(1, 3))
     def list_outbox(self, states: list[OutboxState], limit: int) -> None:
         async def listed(store: Store) -> list[object]:

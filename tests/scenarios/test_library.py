@@ -137,7 +137,7 @@ def test_events_are_told_to_a_callback(new_agent: NewAgent, server: ModelServer)
     assert isinstance(events[0], TurnBegan)
     assert isinstance(events[-1], TurnDone)
     assert [event.result.text for event in events if isinstance(event, ToolEnded)] == ["2"]
-    assert [event.text for event in events if isinstance(event, TextDelta)] == ["T", "w", "o", "."]
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Two."
 
 
 async def test_events_can_be_iterated(new_agent: NewAgent, server: ModelServer) -> None:

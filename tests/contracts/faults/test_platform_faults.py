@@ -32,7 +32,7 @@ from talaria.compose import open_store
 from talaria.gateway import presenter
 from talaria.gateway.envelope import MARK, Parcel, written
 from talaria.model.clock import Clock
-from talaria.model.ids import OutboxId, SessionId
+from talaria.model.ids import SessionId
 from talaria.store.base import Store
 from talaria.store.mail import Outbox, OutboxRow, Outgoing
 from talaria.testing.proxies import OutboxProxy
@@ -293,12 +293,14 @@ class Hesitant(OutboxProxy):
         super().__init__(outbox)
         self.reached, self.goes_on = asyncio.Event(), asyncio.Event()
 
-    async def start(self, row: OutboxId) -> OutboxRow | None:
-        started = await super().start(row)
-        if started is not None and "1002" in started.target:
+    async def start_due(
+        self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
+    ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+        started, rows = await super().start_due(target, limit, is_wanted)
+        if started is not None and "1002" in target:
             self.reached.set()
             await self.goes_on.wait()
-        return started
+        return started, rows
 
 
 @at(TELEGRAM, SLACK)

@@ -375,3 +375,49 @@ async def test_rows_are_counted_by_state(store: Store, session: SessionId) -> No
 
     found = await store.outbox.count()
     assert (found.get("pending"), found.get("failed"), found.get("sent", 0)) == (2, 1, 0)
+
+
+async def test_the_first_that_is_due_may_be_started_with_the_look_for_it(
+    store: Store, rows: list[OutboxRow], clock: ManualClock
+) -> None:
+    asked: list[OutboxRow] = []
+
+    def is_wanted(row: OutboxRow) -> bool:
+        asked.append(row)
+        return True
+
+    started, others = await store.outbox.start_due(CHAT, 2, is_wanted)
+
+    assert started == await seen(store)
+    assert started is not None
+    assert (started.state, started.attempts, started.started_at) == ("started", 1, clock.now())
+    assert list(others) == rows[1:2]
+    assert set(map(repr, asked)) == {repr(rows[0])}
+
+
+async def test_what_is_not_wanted_or_was_started_before_is_only_looked_at(store: Store, rows: list[OutboxRow]) -> None:
+    started, others = await store.outbox.start_due(CHAT, 20, lambda row: row.body != "part 0")
+    assert (started, list(others)) == (None, rows)
+
+    await store.outbox.start(rows[0].id)
+    before = await seen(store)
+    started, others = await store.outbox.start_due(CHAT, 20, lambda _: True)
+    assert (started, list(others)) == (None, [before, *rows[1:]])
+    assert await seen(store) == before
+
+
+async def test_where_nothing_is_due_nothing_is_started(store: Store, rows: list[OutboxRow]) -> None:
+    assert rows
+    started, others = await store.outbox.start_due("nowhere", 20, lambda _: True)
+    assert (started, list(others)) == (None, [])
+
+
+async def test_another_text_that_came_before_the_start_is_the_one_to_be_sent(
+    store: Store, session: SessionId, rows: list[OutboxRow]
+) -> None:
+    await store.outbox.add(session, [said("better")])
+    started, _ = await store.outbox.start_due(CHAT, 1, lambda _: True)
+    assert started is not None
+    assert started.body == "better"
+    await store.outbox.sent(rows[0].id, "message 7")
+    assert (await seen(store)).state == "sent"

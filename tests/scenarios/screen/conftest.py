@@ -16,7 +16,8 @@ from tests.scenarios.screen.emulator import Terminal, talaria
 OpenScreen = Callable[..., Terminal]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 import os
-HACK={"PYTHONPATH": os.environ["HACK"]} if "HACK" in os.environ else {}
+
+HACK = {"PYTHONPATH": os.environ["HACK"]} if "HACK" in os.environ else {}
 READY = "· /help"
 """Said once the conversation is open."""
 NOTHING_RUNS = "Ctrl-C stops"
@@ -32,7 +33,7 @@ def open_screen(environment: dict[str, str]) -> Iterator[OpenScreen]:
         def start(
             *arguments: str, columns: int = 80, rows: int = 24, is_ready: bool = True, **variables: str
         ) -> Terminal:
-            around = {**environment, "TERM": "xterm-256color", **variables, **HACK}
+            around = {**environment, "TERM": "xterm-256color", **variables}
             terminal = Terminal(talaria(*arguments), around, columns=columns, rows=rows)
             opened.enter_context(terminal)
             terminal.see(READY if is_ready else "›")

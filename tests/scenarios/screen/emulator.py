@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pyte
 
-PATIENCE_S = float(os.environ.get("PATIENCE", "20"))
+PATIENCE_S = 20.0
 ENTER, ESCAPE, TAB, INTERRUPT, END = "\r", "\x1b", "\t", "\x03", "\x04"
 UP, DOWN, PAGE_DOWN = "\x1b[A", "\x1b[B", "\x1b[6~"
 NEW_LINE, DETAILS, SEARCH, STEER = "\n", "\x0f", "\x12", "\x13"

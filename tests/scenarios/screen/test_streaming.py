@@ -44,7 +44,7 @@ They are light and strong, and they bend:
       return "up, down " * times
 
  bird  wings
- ━━━━━━━━━━━━━
+ ───────────
  wren  two
  none  0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli import importing
+from talaria.cli import progress
 from talaria.cli.main import main
 from talaria.compat.hermes_home.conversations import move
 from talaria.compat.hermes_home.receivers import StoreReceiver
@@ -85,10 +85,10 @@ def test_long_work_is_shown_beside_the_report(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TALARIA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(importing, "PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
 
     assert main(["import", "hermes", str(file.parent)]) == 0
 
     shown = capsys.readouterr()
-    assert shown.err.splitlines() == [f"{done} of 3 conversations …" for done in (1, 2, 3)]
+    assert [line.split(" · ")[1] for line in shown.err.splitlines()] == ["33 %", "66 %", "100 %"]
     assert shown.out == "Taken over:\n  conversations: 3 conversations with 6 messages\n"

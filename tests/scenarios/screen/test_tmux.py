@@ -1,0 +1,103 @@
+"""The screen in tmux: another terminal, which reflows its lines when its size changes."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shlex import quote
+
+import pytest
+
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Faults, Reply
+from tests.scenarios.screen.conftest import NOTHING_RUNS, READY, said_to
+from tests.scenarios.screen.emulator import PATIENCE_S, talaria
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
+
+
+class Tmux:
+    """A server of its own with one window."""
+
+    def __init__(self, socket: Path, environment: dict[str, str]) -> None:
+        self._socket = socket
+        self._environment = environment
+
+    def start(self, *command: str) -> None:
+        inside = " ".join(quote(f"{name}={value}") for name, value in self._environment.items() if name != "TERM")
+        self("new-session", "-d", "-x", "80", "-y", "24", f"env {inside} {' '.join(map(quote, command))}")
+
+    def __call__(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-S", str(self._socket), "-f", "/dev/null", *arguments],
+            env={**self._environment, "TERM": "xterm-256color"},
+            cwd=self._environment["PWD"],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return done.stdout
+
+    def type(self, *keys: str) -> None:
+        """Words, or names of keys as tmux knows them."""
+        self("send-keys", *keys)
+
+    def lines(self) -> list[str]:
+        """What has left the window at the top, and what is in it."""
+        return self("capture-pane", "-p", "-J", "-S", "-").rstrip("\n").split("\n")
+
+    def see(self, *texts: str) -> list[str]:
+        return self.wait(lambda lines: all(any(text in line for line in lines) for text in texts), texts)
+
+    def wait(self, is_so: Callable[[list[str]], bool], what: object) -> list[str]:
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_so(lines := self.lines()):
+            assert time.monotonic() < deadline, f"{what!r} did not come about on\n" + "\n".join(lines)
+        return lines
+
+
+@pytest.fixture
+def tmux(environment: dict[str, str], tmp_path: Path) -> Iterator[Tmux]:
+    running = Tmux(tmp_path / "tmux", environment)
+    yield running
+    running("kill-server")
+
+
+def test_talk_in_tmux_is_typed_pasted_streamed_interrupted_and_resized(tmux: Tmux, server: ModelServer) -> None:
+    server.say("Hello **there**.", "Read.")
+    tmux.start(*talaria())
+    tmux.see(READY)
+    tmux.type("hi", "Enter")
+    tmux.see("› hi", "Hello there.")
+    pasted = "\n".join(f"pasted line {number}" for number in range(30))
+    tmux("set-buffer", pasted)
+    tmux("paste-buffer", "-p")
+    tmux.see("› [pasted #1: 30 lines]")
+    tmux.type("Enter")
+    tmux.see("Read.")
+    assert said_to(server.requests[1])[-1] == pasted
+
+    words = "\n\n".join(f"Paragraph {number} of many." for number in range(60))
+    server.say(Reply(words, chunk_chars=30, faults=Faults(chunk_delay_s=0.01)))
+    tmux.type("talk", "Enter")
+    tmux.see("Paragraph 10 ")
+    tmux("resize-window", "-x", "50", "-y", "15")
+    tmux.see("Paragraph 20 ")
+    tmux.type("C-c")
+    lines = tmux.see("Interrupted.")
+    told = [line for line in lines if line.startswith("Paragraph ")]
+    assert len(told) < 60
+    assert told == words.split("\n\n")[: len(told) - 1] + [told[-1]]
+    tmux.wait(lambda lines: not any(NOTHING_RUNS in line for line in lines), "the end of the turn")
+
+    server.say("Still **here**.")
+    tmux.type("/st", "Tab")
+    tmux.see("› /st", "/status")
+    tmux.type("C-c")
+    tmux.type("and", "C-j", "more", "Enter")
+    tmux.see("› and", "  more", "Still here.")
+    assert said_to(server.requests[-1])[-1] == "and\nmore"
+    tmux.type("C-d")
+    tmux.wait(lambda lines: lines == [""], "the end of the window")
