@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.scenarios.screen.emulator import Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Reply, call
-from tests.scenarios.screen.emulator import Terminal, talaria
 
 OpenScreen = Callable[..., Terminal]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -20,8 +20,8 @@ import os
 HACK = {"PYTHONPATH": os.environ["HACK"]} if "HACK" in os.environ else {}
 READY = "· /help"
 """Said once the conversation is open."""
-NOTHING_RUNS = "Ctrl-C stops"
-"""Gone once it is the person's turn."""
+RUNNING = " s · Ctrl-C stops"
+"""Beside the spinner."""
 _DAY = re.compile(r"\[Today is [^]]+\]\s+")
 
 
@@ -72,6 +72,15 @@ def unconfined(server: ModelServer, home: Path) -> None:
     """Commands run on the machine itself, so they are asked about."""
     with (home / "config.yaml").open("a") as config:
         config.write("terminal: {backend: local}\n")
+
+
+def see_quiet(screen: Terminal, *gone: str) -> None:
+    """It is the person's turn: nothing runs, and none of `gone` is there any more; all of it is drawn."""
+
+    def is_quiet() -> bool:
+        return screen.status.startswith("custom:") and not any(text in screen.text for text in (RUNNING, *gone))
+
+    screen.wait(is_quiet, ("nothing runs", *gone))
 
 
 def said_to(request: RecordedRequest) -> Sequence[str]:

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from talaria.testing.servers.model_server import ModelServer
 from tests.scenarios.screen.conftest import OpenScreen, Run, said_to
 from tests.scenarios.screen.emulator import DOWN, ENTER, ESCAPE, INTERRUPT, TAB
+
+from talaria.testing.servers.model_server import ModelServer
 
 
 def test_commands_are_offered_with_what_they_do(open_screen: OpenScreen, server: ModelServer) -> None:

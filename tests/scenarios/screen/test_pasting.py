@@ -1,8 +1,9 @@
 """Text that is pasted."""
 
-from talaria.testing.servers.model_server import ModelServer
 from tests.scenarios.screen.conftest import OpenScreen, said_to
 from tests.scenarios.screen.emulator import ENTER, INTERRUPT, NEW_LINE, UP
+
+from talaria.testing.servers.model_server import ModelServer
 
 LONG = "\n".join(f"line {number} of the log" for number in range(1, 41))
 

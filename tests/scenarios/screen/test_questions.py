@@ -3,10 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
-from tests.scenarios.screen.conftest import NOTHING_RUNS, OpenScreen, Run, said_to, told_by_tools
+from tests.scenarios.screen.conftest import RUNNING, OpenScreen, Run, said_to, see_quiet, told_by_tools
 from tests.scenarios.screen.emulator import (
     DOWN,
     END,
@@ -16,6 +13,9 @@ from tests.scenarios.screen.emulator import (
     PAGE_DOWN,
     Terminal,
 )
+
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Reply, call
 
 BOX = "── May terminal do this?"
 DENIED = "The person said no"
@@ -60,8 +60,9 @@ def test_only_a_clear_yes_lets_a_command_run(open_screen: OpenScreen, server: Mo
         "control-c": (INTERRUPT, False),
         "control-d": (END, False),
         "sentence": (f"yes please{ENTER}", False),
-        "another": (f"ay{ENTER}", True),
-        "moved-back": (f"y{DOWN}{DOWN}{DOWN}{ENTER}", False),
+        "not-offered": (f"ay{ENTER}", False),
+        "the-last-counts": (f"sny{ENTER}", True),
+        "moved-back": (f"y{DOWN}{DOWN}{ENTER}", False),
         "once": (f"y{ENTER}", True),
         "once-in-capitals": (f"Y{ENTER}", True),
         "moved": (f"{DOWN}{ENTER}", True),
@@ -74,22 +75,20 @@ def test_only_a_clear_yes_lets_a_command_run(open_screen: OpenScreen, server: Mo
         asked(screen)
         screen.type(keys)
         screen.see(f"Told of {name}.")
-        screen.see_gone(BOX, NOTHING_RUNS)
+        see_quiet(screen, BOX)
         assert (work / name).exists() == runs, name
         assert any(f"✓ terminal  touch {name}  " in line for line in screen.scrollback) == runs, name
 
 
 @pytest.mark.usefixtures("unconfined")
-def test_yes_for_the_session_holds_until_the_next_one(
-    open_screen: OpenScreen, server: ModelServer, work: Path
-) -> None:
+def test_yes_for_the_session_holds_until_the_next_one(open_screen: OpenScreen, server: ModelServer, work: Path) -> None:
     wants(server, "touch one", "touch two", then="Both are there.")
     screen = open_screen()
     screen.say("go")
     asked(screen)
     screen.type(f"s{ENTER}")
     screen.see("✓ terminal  touch one", "✓ terminal  touch two", "Both are there.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     wants(server, "touch three")
     screen.say("/new")
     screen.see("A new conversation.")
@@ -122,7 +121,7 @@ def test_what_was_typed_before_the_box_came_is_no_answer_and_is_still_there(
     asked(screen)
     screen.type(ENTER)
     screen.see("All told.")
-    screen.see_gone(BOX, NOTHING_RUNS)
+    see_quiet(screen, BOX)
     assert not (work / "ran").exists()
     screen.see_typed("y")
 
@@ -169,7 +168,7 @@ def test_questions_of_the_model_are_answered_by_choice_or_in_own_words(
         screen.see("── The model asks", r"Which colour\x1b[2J?", "▸ red", "  blue", "or in your words:")
         screen.type(keys)
         screen.see(f"Heard: {answer}")
-        screen.see_gone("The model asks", NOTHING_RUNS)
+        see_quiet(screen, "The model asks")
         assert told_by_tools(server.requests[-1])[-1].startswith(answer)
     server.say(Reply(calls=(call("clarify", question="Any wish?"),)), "So be it.")
     screen.say("ask me")
@@ -187,7 +186,7 @@ def test_model_is_chosen_from_a_picker_and_answers_next(open_screen: OpenScreen,
         screen = open_screen()
         screen.say("who are you")
         screen.see("I am the first.")
-        screen.see_gone(NOTHING_RUNS)
+        see_quiet(screen)
         screen.say("/model")
         screen.see("── Which model? (now custom:test-model)", "search:", "custom:test-model (in use)")
         screen.type("other")
@@ -199,7 +198,7 @@ def test_model_is_chosen_from_a_picker_and_answers_next(open_screen: OpenScreen,
         screen.see("I am the other.")
         models = [request.json["model"] for request in server.requests if request.wire]
         assert models == ["test-model", "other-model"]
-        screen.see_gone(NOTHING_RUNS)
+        see_quiet(screen)
         screen.say("/model")
         screen.see("── Which model? (now custom:other-model)")
         screen.type(ESCAPE)
@@ -230,7 +229,7 @@ def test_conversation_is_found_in_a_picker_with_a_preview(
     assert "  │ 2 messages · custom:test-model" in screen.text
     screen.type(ENTER)
     screen.see("(untitled) · 2 messages", "Sunny.")
-    screen.see_gone("Go on with which", NOTHING_RUNS)
+    see_quiet(screen, "Go on with which")
     server.say("Still sunny.")
     screen.say("and now?")
     screen.see("Still sunny.")
@@ -248,7 +247,7 @@ def test_commands_of_the_conversation_are_heeded_on_the_screen(
         screen.say(line)
         said.append(line)
         screen.wait(lambda: all(any(one in shown for shown in behind(line)) for one in answers), (line, answers))
-        screen.wait(lambda: screen.typed == "" and NOTHING_RUNS not in screen.text, f"the end of {line}")
+        screen.wait(lambda: screen.typed == "" and RUNNING not in screen.text, f"the end of {line}")
 
     def behind(line: str) -> list[str]:
         """What stands below this line, the last time that it was said."""
@@ -294,7 +293,7 @@ def test_files_that_were_changed_are_put_back(open_screen: OpenScreen, server: M
     screen = open_screen(rows=40)
     screen.say("go")
     screen.see("+FEATHERS = 12", "Changed.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     screen.say("/rollback 1")
     screen.see("wings.py")
     screen.wait(lambda: (work / "wings.py").read_text() == "FEATHERS = 11\n", "the file as it was")
@@ -307,11 +306,11 @@ def test_conversation_is_made_shorter_on_the_screen(open_screen: OpenScreen, ser
         server.say(f"Answer {number}: {words}the end of {number}.")
         screen.say(f"question {number}")
         screen.see(f"the end of {number}.")
-        screen.see_gone(NOTHING_RUNS)
+        see_quiet(screen)
     server.say("They spoke of words.")
     screen.say("/compress here 1")
     server.wait_for_requests(5)
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     server.say("Short.")
     screen.say("and now")
     screen.see("Short.")

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.scenarios.screen.conftest import Held, OpenScreen, Run, said_to, see_quiet
+from tests.scenarios.screen.emulator import END, ENTER, ESCAPE, INTERRUPT, STEER, Terminal
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, call
-from tests.scenarios.screen.conftest import NOTHING_RUNS, Held, OpenScreen, Run, said_to
-from tests.scenarios.screen.emulator import END, ENTER, ESCAPE, INTERRUPT, STEER, Terminal
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_lines_wait_for_the_turn_and_are_answered_in_order(
     server.say("Answer one.", "Answer two.", "Answer three.")
     held.let_go()
     screen.see("Answer three.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     screen.see_typed("not yet")
     told = [line for line in screen.scrollback if line.startswith(("› ", "Answer"))]
     assert told == [
@@ -70,7 +70,7 @@ def test_steering_reaches_the_model_at_its_next_step(
     told = "\n".join(said_to(server.requests[1]))
     assert "rather quickly" in told
     assert "and in blue" in told
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     server.say("Heard.")
     screen.type(f"nothing runs now{STEER}")  # then it is a message
     screen.see("› nothing runs now", "Heard.")
@@ -82,7 +82,7 @@ def test_stop_ends_the_turn_and_drops_what_waits(working: Callable[..., Terminal
     screen.see("queued: never said")
     screen.say("/stop")
     screen.see("Stopping. 1 waiting message(s) dropped.", "Interrupted.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     screen.see_typed("")
     server.say("Still here.")
     screen.say("are you there")
@@ -130,7 +130,7 @@ def test_interrupting_once_keeps_what_was_done(
     screen.see("queued: queued two", "› begun")
     screen.type(key)
     screen.see("Interrupted.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     assert [line for line in screen.scrollback if line.startswith("The ")] == STREAMED.split("\n\n")
     screen.wait(lambda: all(line in screen.typed for line in ("queued one", "queued two", "begun")), "what waited")
     kept = latest(talaria)
@@ -187,11 +187,11 @@ def test_killed_turn_is_finished_on_the_screen_by_going_on_with_it(
     server.say("Finished after all.")
     screen = open_screen("-c")
     screen.see("The last turn was interrupted; finishing it.", "Finished after all.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     server.say("And more.")
     screen.say("more")
     screen.see("And more.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     screen.type(END)
     assert screen.end() == 0
 
@@ -203,7 +203,7 @@ def test_conversation_that_is_gone_on_with_is_recalled_and_waits(
     talaria("-q", "What is the answer?")
     screen = open_screen("-c")
     screen.see("(untitled) · 2 messages", "› What is the answer?", "  Forty-two.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     server.say("Seven.")
     screen.say("And now?")
     screen.see("Seven.")

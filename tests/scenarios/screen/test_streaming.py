@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from tests.scenarios.screen.conftest import Held, OpenScreen, between, see_quiet
+from tests.scenarios.screen.emulator import DETAILS, Terminal
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, Usage, call
-from tests.scenarios.screen.conftest import NOTHING_RUNS, Held, OpenScreen, between
-from tests.scenarios.screen.emulator import DETAILS, Terminal
 
 ANSWER = """# Wings
 
@@ -76,7 +76,7 @@ def test_weight_and_colour_are_those_of_the_words(open_screen: OpenScreen, serve
     screen = open_screen()
     screen.say("x")
     screen.see("  return 'x'")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     cells = {"".join(cell.data for cell in row).rstrip(): row for row in screen.cells}
     heavy = cells["A heavy word."]
     assert [cell.bold for cell in heavy[:13]] == [False] * 2 + [True] * 5 + [False] * 6
@@ -97,7 +97,7 @@ def test_long_answer_is_in_the_scrollback_once(open_screen: OpenScreen, server: 
     screen = open_screen(rows=16)
     screen.say("tell me")
     screen.see("Done.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     lines = screen.scrollback
     assert [line.split()[1] for line in lines if line.startswith("Paragraph")] == [str(n) for n in range(30)]
     assert [line.strip() for line in lines if "line_" in line] == code.split("\n")
@@ -114,7 +114,7 @@ def test_thoughts_are_folded_and_shown_on_demand(open_screen: OpenScreen, server
     screen = open_screen()
     screen.say("what is it")
     screen.see("Forty-two.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     assert "wonder" not in "\n".join(screen.scrollback)
     screen.type(DETAILS)
     screen.see("✻ Thought:", "First I wonder.", "Then I count.")
@@ -144,7 +144,7 @@ def test_every_tool_call_is_one_line_with_its_outcome_and_time(
     screen.see("Working … 1 s · Ctrl-C stops", " terminal  until [ -e go ]")
     held.let_go()
     screen.see("All done.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     lines = screen.lines
     (first,) = [line for line in lines if "echo out of it" in line]
     assert first.startswith("  ✓ terminal  echo out of it; echo more  ")
@@ -189,7 +189,7 @@ def test_failure_of_the_provider_is_one_sentence_and_the_talk_goes_on(
     screen = open_screen()
     screen.say("hi")
     screen.see("custom:test-model is in trouble (500: ")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     server.say("Here I am.")
     screen.say("again")
     screen.see("Here I am.")
@@ -206,5 +206,5 @@ def test_answer_is_shown_once_whether_it_comes_in_pieces_or_whole(
     screen = open_screen()
     screen.say("go")
     screen.see("All at once.")
-    screen.see_gone(NOTHING_RUNS)
+    see_quiet(screen)
     assert [line for line in screen.scrollback if line in ("Looking.", "All at once.")] == ["Looking.", "All at once."]

@@ -8,11 +8,11 @@ from pathlib import Path
 from shlex import quote
 
 import pytest
+from tests.scenarios.screen.conftest import READY, RUNNING, said_to
+from tests.scenarios.screen.emulator import PATIENCE_S, talaria
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply
-from tests.scenarios.screen.conftest import NOTHING_RUNS, READY, said_to
-from tests.scenarios.screen.emulator import PATIENCE_S, talaria
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
 
@@ -90,7 +90,7 @@ def test_talk_in_tmux_is_typed_pasted_streamed_interrupted_and_resized(tmux: Tmu
     told = [line for line in lines if line.startswith("Paragraph ")]
     assert len(told) < 60
     assert told == words.split("\n\n")[: len(told) - 1] + [told[-1]]
-    tmux.wait(lambda lines: not any(NOTHING_RUNS in line for line in lines), "the end of the turn")
+    tmux.wait(lambda lines: not any(RUNNING in line for line in lines), "the end of the turn")
 
     server.say("Still **here**.")
     tmux.type("/st", "Tab")

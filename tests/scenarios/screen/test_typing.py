@@ -3,8 +3,7 @@
 import stat
 from pathlib import Path
 
-from talaria.testing.servers.model_server import ModelServer
-from tests.scenarios.screen.conftest import NOTHING_RUNS, OpenScreen, said_to
+from tests.scenarios.screen.conftest import RUNNING, OpenScreen, said_to
 from tests.scenarios.screen.emulator import (
     DETAILS,
     DOWN,
@@ -16,6 +15,8 @@ from tests.scenarios.screen.emulator import (
     SEARCH,
     UP,
 )
+
+from talaria.testing.servers.model_server import ModelServer
 
 
 def test_what_is_typed_before_all_is_loaded_is_kept_and_sent_in_order(
@@ -115,7 +116,7 @@ def test_control_d_deletes_a_letter_and_leaves_an_empty_line(open_screen: OpenSc
     assert screen.end() == 0
     assert screen.is_restored
     assert server.requests == []
-    assert NOTHING_RUNS not in "\n".join(screen.scrollback)
+    assert RUNNING not in "\n".join(screen.scrollback)
 
 
 def test_details_of_nothing_are_said_to_be_none(open_screen: OpenScreen, server: ModelServer) -> None:
