@@ -5,6 +5,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from talaria.agent.hooks import Leaving
 from talaria.model.clock import Clock
@@ -93,7 +94,7 @@ class Pool:
     def _keep_within_cap(self) -> None:
         """Only the oldest beyond the cap may go; no younger one goes in the place of one that is in a turn."""
         beyond = max(0, len(self._kept) - self._cap)
-        for session in tuple(self._kept)[:beyond]:
+        for session in tuple(islice(self._kept, beyond)):
             self.release(session)
         left = len(self._kept) - self._cap
         if 0 < left == beyond and not self._is_told:

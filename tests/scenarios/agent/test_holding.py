@@ -148,6 +148,7 @@ async def test_a_message_is_not_taken_while_the_store_is_not_well(scene: "Scene"
     with pytest.raises(StoreUnavailable):
         await live.ask(user("second"))
 
+    assert scene.clock.slept == []  # who waits for the store does so outside of a turn
     journal.is_full = False
     assert (await live.ask(user("second"))).text == "two"
     assert await scene.ends() == ["completed", "completed"]

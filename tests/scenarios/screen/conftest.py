@@ -15,9 +15,6 @@ from talaria.testing.servers.replies import Reply, call
 
 OpenScreen = Callable[..., Terminal]
 Run = Callable[..., subprocess.CompletedProcess[str]]
-import os
-
-HACK = {"PYTHONPATH": os.environ["HACK"]} if "HACK" in os.environ else {}
 READY = "· /help"
 """Said once the conversation is open."""
 RUNNING = " s · Ctrl-C stops"

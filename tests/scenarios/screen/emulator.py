@@ -72,7 +72,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=_take_terminal,
+            preexec_fn=_take_terminal,  # noqa: PLW1509  (one call, which takes no lock)
         )
         os.close(slave)
 

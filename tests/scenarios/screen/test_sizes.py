@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.scenarios.screen.conftest import RUNNING, OpenScreen, Run, said_to, see_quiet
+from tests.scenarios.screen.conftest import READY, RUNNING, OpenScreen, Run, said_to, see_quiet
 from tests.scenarios.screen.emulator import END, ENTER, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer

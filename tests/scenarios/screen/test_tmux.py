@@ -89,7 +89,7 @@ def test_talk_in_tmux_is_typed_pasted_streamed_interrupted_and_resized(tmux: Tmu
     lines = tmux.see("Interrupted.")
     told = [line for line in lines if line.startswith("Paragraph ")]
     assert len(told) < 60
-    assert told == words.split("\n\n")[: len(told) - 1] + [told[-1]]
+    assert told == [*words.split("\n\n")[: len(told) - 1], told[-1]]
     tmux.wait(lambda lines: not any(RUNNING in line for line in lines), "the end of the turn")
 
     server.say("Still **here**.")

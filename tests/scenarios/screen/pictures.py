@@ -1,0 +1,309 @@
+"""Six pictures of the screen for `docs/screens`, drawn from what the real program writes into a terminal.
+
+`python -m tests.scenarios.screen.pictures` renews them.
+"""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pyte
+from tests.scenarios.screen.emulator import DOWN, Terminal, talaria
+
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Faults, Reply, Usage, call
+
+FOLDER = Path(__file__).parents[3] / "docs" / "screens"
+_CELL, _LINE, _LEFT, _TOP = 8.43, 19, 18, 46
+_INK, _PAPER = "#d8dee9", "#2e3440"
+_COLOURS = {
+    "black": "#3b4252",
+    "red": "#bf616a",
+    "green": "#a3be8c",
+    "brown": "#ebcb8b",
+    "blue": "#81a1c1",
+    "magenta": "#b48ead",
+    "cyan": "#88c0d0",
+    "white": "#e5e9f0",
+    "brightblack": "#7b88a1",
+}
+_DIM = re.compile(rb"\x1b\[((?:[013-9]\d*;)*)2((?:;\d+)*)m")
+"""The emulator knows no dim letters: they become grey ones."""
+_CHANGING = (
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), "2026-03-02 09:41"),
+    (re.compile(r"\d{8}_\d{6}_[0-9a-f]{8}"), "20260302_094107_5e55100d"),
+    (re.compile(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"), "⠹"),
+    (re.compile(r"… \d+ s"), "… 2 s"),
+    (re.compile(r"\d\.\d s(?= *$)"), "0.1 s"),
+    (re.compile(r"/tmp/t[a-z0-9_]{8}"), "/home/ada"),
+)
+
+CART = """from dataclasses import dataclass
+
+
+@dataclass
+class Cart:
+    prices: list[float]
+    discount: float = 0.0
+
+    def total(self) -> float:
+        return sum(self.prices)
+"""
+ANSWER = """`total()` summed the prices and **never looked at the discount**. Now it does:
+
+```python
+cart = Cart([20.0, 5.0], discount=0.1)
+assert cart.total() == 22.5
+```
+
+Two things to know:
+
+- a discount of more than 100 % would make the total negative, so it is"""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    ink: str = _INK
+    paper: str = ""
+    is_bold: bool = False
+    is_italic: bool = False
+    is_underlined: bool = False
+
+    @property
+    def style(self) -> str:
+        """As the attributes of a text."""
+        styles = {
+            "font-weight": "bold" if self.is_bold else "",
+            "font-style": "italic" if self.is_italic else "",
+            "text-decoration": "underline" if self.is_underlined else "",
+        }
+        return " ".join([f'fill="{self.ink}"', *(f'{name}="{style}"' for name, style in styles.items() if style)])
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    sign: str
+    """Empty behind a wide one."""
+    look: Look
+
+
+Picture = Sequence[Sequence[Cell]]
+
+
+class Studio:
+    """A home, a project and a model, in which the scenes follow each other."""
+
+    def __init__(self, folder: Path, server: ModelServer) -> None:
+        self.server = server
+        self._folder = folder
+        self._home, self._project = folder / ".talaria", folder / "shop"
+        self._home.mkdir(mode=0o700)
+        self._project.mkdir()
+        (self._project / "cart.py").write_text(CART)
+        (self._project / "test_cart.py").write_text("import unittest\n")
+        self._home.joinpath("config.yaml").write_text(
+            f"model: {{default: claude-sonnet, base_url: '{server.base_url}'}}\nterminal: {{backend: local}}\n"
+        )
+
+    @contextmanager
+    def screen(self, columns: int, rows: int, **variables: str) -> Generator[Terminal]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._folder),
+            "TALARIA_HOME": str(self._home),
+            "PWD": str(self._project),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "XDG_RUNTIME_DIR": str(self._folder),
+        }
+        with Terminal(talaria(), {**environment, **variables}, columns=columns, rows=rows) as screen:
+            screen.see("/help", "· sandbox")
+            yield screen
+
+    def repair(self, screen: Terminal) -> None:
+        """The cart is repaired; the answer about it is being written."""
+        (self._project / "cart.py").write_text(CART)
+        line = "        return sum(self.prices)"
+        better = f"{line} * (1 - self.discount)"
+        self.server.say(
+            Reply(calls=(call("read_file", path="cart.py"),), usage=Usage(8_200, 60)),
+            Reply(calls=(call("patch", path="cart.py", old=line, new=better),)),
+            _being_written(ANSWER),
+        )
+        screen.say("The total ignores the discount. Fix it?")
+        screen.see("so it is")
+
+
+def _being_written(text: str) -> Reply:
+    """It comes to the end of this text, and then no further."""
+    inside_the_next_piece = Faults(stall_at=len(json.dumps(text)) + 900)
+    return Reply(text + "…" * len(text), chunk_chars=len(text), faults=inside_the_next_piece)
+
+
+def chat(studio: Studio) -> Terminal:
+    with studio.screen(84, 34) as screen:
+        studio.repair(screen)
+        return screen
+
+
+def approval(studio: Studio) -> Terminal:
+    studio.server.say(Reply(calls=(call("terminal", command="python3 -m unittest -v && git commit -am 'Heed it'"),)))
+    with studio.screen(84, 20) as screen:
+        screen.say("Run the tests, and commit if they pass.")
+        screen.see("May terminal do this?", "Enter answers")
+        return screen
+
+
+def completion(studio: Studio) -> Terminal:
+    with studio.screen(84, 16) as screen:
+        screen.type("/re")
+        screen.see("/resume", "/retry")
+        screen.type(DOWN)
+        screen.see("› /reset")
+        return screen
+
+
+def picker(studio: Studio) -> Terminal:
+    for question, told in (
+        ("Which of our endpoints are slow?", "Two: `/search` and `/export`."),
+        ("Write release notes for 2.4", "# 2.4\n\nFaster search."),
+    ):
+        studio.server.say(told)
+        with studio.screen(84, 20) as screen:
+            screen.say(question)
+            screen.see(told[-8:-2])
+            screen.see_gone("Ctrl-C stops")
+    with studio.screen(84, 20) as screen:
+        screen.say("/resume")
+        screen.see("Go on with which conversation?", "Enter takes it")
+        return screen
+
+
+def narrow(studio: Studio) -> Terminal:
+    with studio.screen(40, 34) as screen:
+        studio.repair(screen)
+        return screen
+
+
+def plain(studio: Studio) -> Terminal:
+    with studio.screen(84, 24, NO_COLOR="1") as screen:
+        studio.repair(screen)
+        screen.say("Then add a test for it.")
+        screen.see("queued: Then add")
+        screen.type("and one for an empty cart")
+        screen.see("for an empty cart")
+        return screen
+
+
+SCENES: Mapping[str, Callable[[Studio], Terminal]] = {
+    "chat": chat,
+    "approval": approval,
+    "completion": completion,
+    "picker": picker,
+    "narrow": narrow,
+    "plain": plain,
+}
+
+
+def taken() -> Iterator[tuple[str, Picture]]:
+    """Every scene, played."""
+    for name, scene in SCENES.items():
+        with ModelServer() as server, tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as folder:
+            yield name, _picture(scene(Studio(Path(folder), server)))
+
+
+def _picture(terminal: Terminal) -> Picture:
+    rows, columns = len(terminal.cells), len(terminal.cells[0])
+    screen = pyte.Screen(columns, rows)
+    pyte.ByteStream(screen).feed(_DIM.sub(b"\x1b[\\g<1>90\\2m", terminal.raw))
+    cells = [[_cell(screen.buffer[row][column]) for column in range(columns)] for row in range(rows)]
+    if not screen.cursor.hidden:
+        column, row = terminal.cursor
+        cells[row][column] = Cell(cells[row][column].sign, Look(_PAPER, _INK))
+    while not _text(cells[-1]):
+        cells.pop()
+    return [_masked(line) for line in cells]
+
+
+def _cell(char: pyte.screens.Char) -> Cell:
+    ink, paper = _colour(char.fg, _INK), _colour(char.bg, "")
+    if char.reverse:
+        ink, paper = paper or _PAPER, ink
+    return Cell(char.data, Look(ink, paper, char.bold, char.italics, char.underscore))
+
+
+def _colour(name: str, usual: str) -> str:
+    if name == "default":
+        return usual
+    return _COLOURS.get(name) or _COLOURS.get(name.removeprefix("bright")) or f"#{name}"
+
+
+def _masked(line: list[Cell]) -> Sequence[Cell]:
+    """What is different each time is made the same."""
+    for changing, instead in _CHANGING:
+        text = "".join(cell.sign or "\0" for cell in line)
+        for found in reversed(list(changing.finditer(text))):
+            masked = [Cell(sign, line[found.start()].look) for sign in instead]
+            line = [*line[: found.start()], *masked, *line[found.end() :]]
+    return line
+
+
+def _text(line: Sequence[Cell]) -> str:
+    return "".join(cell.sign for cell in line).rstrip()
+
+
+def text_of(picture: Picture) -> list[str]:
+    return [_text(line) for line in picture]
+
+
+def text_in(svg: str) -> list[str]:
+    """What can be read in a picture that was kept."""
+    return ["".join(line.itertext()).rstrip() for line in ET.fromstring(svg) if line.tag.endswith("text")]
+
+
+def svg(picture: Picture) -> str:
+    width = round(max(map(len, picture)) * _CELL + 2 * _LEFT)
+    height = len(picture) * _LINE + _TOP + 14
+    font = 'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14"'
+    lights = (("red", 22), ("brown", 42), ("green", 62))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {font}>',
+        f'<rect width="{width}" height="{height}" rx="10" fill="{_PAPER}"/>',
+        *(f'<circle cx="{left}" cy="20" r="6" fill="{_COLOURS[name]}"/>' for name, left in lights),
+        *(part for row, line in enumerate(picture) for part in _drawn(line, _TOP + row * _LINE)),
+        "</svg>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _drawn(line: Sequence[Cell], top: int) -> Iterator[str]:
+    """Its background, and then its text."""
+    spans: list[str] = []
+    column = 0
+    for look, cells in groupby(line, lambda cell: cell.look):
+        run = list(cells)
+        left, length = _LEFT + column * _CELL, len(run) * _CELL
+        column += len(run)
+        if look.paper:
+            yield f'<rect x="{left:.1f}" y="{top}" width="{length:.1f}" height="{_LINE}" fill="{look.paper}"/>'
+        words = escape("".join(cell.sign for cell in run))
+        spans.append(f'<tspan x="{left:.1f}" textLength="{length:.1f}" {look.style}>{words}</tspan>')
+    yield f'<text y="{top + 14}" xml:space="preserve">{"".join(spans)}</text>'
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, picture in taken():
+        (FOLDER / f"{name}.svg").write_text(svg(picture), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
