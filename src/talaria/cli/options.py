@@ -2,14 +2,12 @@
 
 import os
 import sys
-from typing import Literal
-
-import msgspec
+from typing import Literal, NamedTuple
 
 Format = Literal["text", "json", "stream-json"]
 
 
-class Options(msgspec.Struct, frozen=True):
+class Options(NamedTuple):
     format: Format = "text"
     is_one_shot: bool = False
     model: str | None = None

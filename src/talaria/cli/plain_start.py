@@ -1,16 +1,16 @@
 """A plain `talaria`, read without click: the line to type on is there sooner. Whatever is not plain is click's."""
 
 from collections.abc import Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from talaria.cli.options import Options
 
-_FLAGS = {"-c": "is_continuing", "--continue": "is_continuing", "--yolo": "yolo"}
-_VALUES = {"-m": "model", "--model": "model", "-r": "resume", "--resume": "resume"}
+_SHORT = {"-c": "--continue", "-m": "--model", "-r": "--resume", "-p": "--profile"}
+_FLAGS = ("--continue", "--yolo")
+_VALUES = ("--model", "--resume", "--profile")
 
 
-class PlainStart(msgspec.Struct, frozen=True):
+class PlainStart(NamedTuple):
     profile: str | None
     options: Options
 
@@ -27,19 +27,22 @@ class PlainStart(msgspec.Struct, frozen=True):
 
 def read(arguments: Sequence[str]) -> PlainStart | None:
     """None: it is not plain."""
-    given: dict[str, str | bool] = {}
-    profile: str | None = None
+    flags: set[str] = set()
+    values: dict[str, str] = {}
     left = list(arguments)
     while left:
         word = left.pop(0)
-        if word in _FLAGS:
-            given[_FLAGS[word]] = True
-        elif (word in _VALUES or word in ("-p", "--profile")) and left and not left[0].startswith("-"):
-            value = left.pop(0)
-            if word in _VALUES:
-                given[_VALUES[word]] = value
-            else:
-                profile = value
+        name = _SHORT.get(word, word)
+        if name in _FLAGS:
+            flags.add(name)
+        elif name in _VALUES and left and not left[0].startswith("-"):
+            values[name] = left.pop(0)
         else:
             return None
-    return PlainStart(profile, msgspec.convert(given, Options))
+    options = Options(
+        model=values.get("--model"),
+        resume=values.get("--resume"),
+        is_continuing="--continue" in flags,
+        yolo="--yolo" in flags,
+    )
+    return PlainStart(values.get("--profile"), options)

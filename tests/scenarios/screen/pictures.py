@@ -95,6 +95,7 @@ class Cell:
     look: Look
 
 
+_BLANK = Cell(" ", Look())
 Picture = Sequence[Sequence[Cell]]
 
 
@@ -177,11 +178,11 @@ def picker(studio: Studio) -> Terminal:
         ("Write release notes for 2.4", "# 2.4\n\nFaster search."),
     ):
         studio.server.say(told)
-        with studio.screen(84, 20) as screen:
+        with studio.screen(100, 20) as screen:
             screen.say(question)
             screen.see(told[-8:-2])
             screen.see_gone("Ctrl-C stops")
-    with studio.screen(84, 20) as screen:
+    with studio.screen(100, 20) as screen:
         screen.say("/resume")
         screen.see("Go on with which conversation?", "Enter takes it")
         return screen
@@ -286,6 +287,8 @@ def svg(picture: Picture) -> str:
 
 def _drawn(line: Sequence[Cell], top: int) -> Iterator[str]:
     """Its background, and then its text."""
+    while line and line[-1] == _BLANK:
+        line = line[:-1]
     spans: list[str] = []
     column = 0
     for look, cells in groupby(line, lambda cell: cell.look):

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import msgspec
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
@@ -15,7 +15,7 @@ MOST_WALKED = 5_000
 _HIDDEN = (".git", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache")
 
 
-class Offer(msgspec.Struct, frozen=True):
+class Offer(NamedTuple):
     text: str
     about: str = ""
 

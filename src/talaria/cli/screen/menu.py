@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
-import msgspec
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from talaria.cli.safe import visible
@@ -18,7 +17,7 @@ MOST_ROWS = 10
 _RULE = "─"
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Choice(NamedTuple):
     value: str
     label: str
     preview: str = ""

@@ -1,13 +1,13 @@
 """The status line, as much of it as fits."""
 
-import msgspec
+from typing import NamedTuple
 
 from talaria.cli.screen.width import cut, width
 
 _GAP = " · "
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(NamedTuple):
     """What is known of the conversation on the screen."""
 
     model: str = ""

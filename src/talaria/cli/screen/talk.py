@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-import msgspec
-
 from talaria.cli import exits, surroundings
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.options import Options
@@ -286,13 +284,11 @@ class Talk:
                 self._screen.redraw()
 
     def _fill(self, share: float | None) -> None:
-        self._screen.status = msgspec.structs.replace(self._screen.status, context=share)
+        self._screen.status = self._screen.status._replace(context=share)
 
     def _refreshed(self) -> None:
         """What is known without asking anybody."""
-        self._screen.status = msgspec.structs.replace(
-            self._screen.status, waiting=len(self._lines), background=self._asides.running
-        )
+        self._screen.status = self._screen.status._replace(waiting=len(self._lines), background=self._asides.running)
         self._screen.redraw()
 
     async def _refresh(self) -> None:
@@ -301,8 +297,7 @@ class Talk:
         spent = total(
             [one for one in await conversation.app.store.spending.usage("session") if one.key == conversation.session]
         )
-        self._screen.status = msgspec.structs.replace(
-            self._screen.status,
+        self._screen.status = self._screen.status._replace(
             model=conversation.model,
             session=visible((row.title if row else None) or str(conversation.session)),
             cost=cost_phrase(spent) if spent.calls and spent.unpriced_calls < spent.calls else "",
