@@ -18,6 +18,8 @@ They are **light** and `strong`, and they *bend*:
   1. with a part
   2. and a second
 
+  and words behind an empty line
+
 ```python
 def flap(times: int) -> str:
     return "up, down " * times

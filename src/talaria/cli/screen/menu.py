@@ -100,17 +100,17 @@ class Menu:
 
     def fragments(self, columns: int, rows: int) -> Fragments:
         """As it is drawn, no higher than `rows`."""
-        head: Fragments = [("class:menu.rule", f"{_RULE * 2} "), ("class:menu.title", cut(self._title, columns - 4))]
-        head += [("class:menu.rule", f" {_RULE * max(0, columns - len(self._title) - 4)}"), ("", "\n")]
+        head: Fragments = [("class:question.rule", f"{_RULE * 2} "), ("class:question.title", cut(self._title, columns - 4))]
+        head += [("class:question.rule", f" {_RULE * max(0, columns - len(self._title) - 4)}"), ("", "\n")]
         answers = self._answers(columns, min(MOST_ROWS, max(3, rows // 2)))
-        foot = [("class:menu.hint", f"{line}\n") for line in wrapped(self._footer, columns)] if self._footer else []
+        foot = [("class:question.hint", f"{line}\n") for line in wrapped(self._footer, columns)] if self._footer else []
         height = rows - 2 - sum(fragment[1].count("\n") for fragment in answers) - len(foot)
         return [
             *head,
             *self._lines_of_body(columns, max(1, height)),
             *answers,
             *foot,
-            ("class:menu.hint", self._hint(columns)),
+            ("class:question.hint", self._hint(columns)),
         ]
 
     def _lines_of_body(self, columns: int, rows: int) -> Fragments:
@@ -122,24 +122,24 @@ class Menu:
             left = len(lines) - self._scrolled - rows + 1
             more = f"… {left} more lines: PageDown" if left else "(the end) PageUp"
             lines = [*lines[self._scrolled : self._scrolled + rows - 1], more]
-        return [("class:menu.body", f"  {line}\n") for line in lines]
+        return [("class:question.body", f"  {line}\n") for line in lines]
 
     def _answers(self, columns: int, rows: int) -> Fragments:
         found = self._found
         first = max(0, min(self._at - rows // 2, len(found) - rows))
         drawn: Fragments = []
         if self._typing != "keys":
-            drawn += [("class:menu.hint", "search: " if self._typing == "search" else "or in your words: ")]
-            drawn += [("", visible(self._typed)), ("class:menu.cursor", " "), ("", "\n")]
+            drawn += [("class:question.hint", "search: " if self._typing == "search" else "or in your words: ")]
+            drawn += [("", visible(self._typed)), ("class:question.cursor", " "), ("", "\n")]
         for place, choice in enumerate(found[first : first + rows], first):
             is_chosen = place == self._at and not (self._typing == "words" and self._typed)
             label = cut(visible(" ".join(choice.label.split())), columns - 4)
-            drawn += [("class:menu.chosen", f"▸ {label}\n")] if is_chosen else [("", f"  {label}\n")]
+            drawn += [("class:question.chosen", f"▸ {label}\n")] if is_chosen else [("", f"  {label}\n")]
         if not found and self._choices:
-            drawn += [("class:menu.hint", "  nothing fits\n")]
+            drawn += [("class:question.hint", "  nothing fits\n")]
         if found and (preview := found[self._at].preview):
             shown = [line for part in visible(preview).split("\n")[:4] for line in wrapped(part, columns - 4)[:2]]
-            drawn += [("class:menu.preview", f"  │ {line}\n") for line in shown]
+            drawn += [("class:question.preview", f"  │ {line}\n") for line in shown]
         return drawn
 
     def _hint(self, columns: int) -> str:

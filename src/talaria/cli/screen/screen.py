@@ -44,14 +44,14 @@ _STYLE = Style.from_dict(
     {
         "status": "fg:ansibrightblack noreverse",
         "prompt": "fg:ansicyan bold",
-        "menu.rule": "fg:ansiyellow",
-        "menu.title": "bold fg:ansiyellow",
-        "menu.chosen": "bold reverse",
-        "menu.hint": "fg:ansibrightblack",
-        "menu.preview": "fg:ansibrightblack",
-        "menu.cursor": "reverse",
-        "completion.chosen": "reverse",
-        "completion.about": "fg:ansibrightblack",
+        "question.rule": "fg:ansiyellow",
+        "question.title": "bold fg:ansiyellow",
+        "question.chosen": "bold reverse",
+        "question.hint": "fg:ansibrightblack",
+        "question.preview": "fg:ansibrightblack",
+        "question.cursor": "reverse",
+        "offer.chosen": "reverse",
+        "offer.about": "fg:ansibrightblack",
     }
 )
 
@@ -265,10 +265,10 @@ class Screen:
         first = max(0, min(at - MOST_COMPLETIONS // 2, len(state.completions) - MOST_COMPLETIONS))
         drawn: StyleAndTextTuples = []
         for place, one in enumerate(state.completions[first : first + MOST_COMPLETIONS], first):
-            style = "class:completion.chosen" if place == state.complete_index else ""
+            style = "class:offer.chosen" if place == state.complete_index else ""
             name = cut(f"  {one.display_text}", self.columns)
             about = cut(f"  {one.display_meta_text}", self.columns - len(name)) if one.display_meta_text else ""
-            drawn += [(style, name), ("class:completion.about", about), ("", "\n")]
+            drawn += [(style, name), ("class:offer.about", about), ("", "\n")]
         return drawn[:-1]
 
 

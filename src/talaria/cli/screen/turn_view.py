@@ -100,6 +100,8 @@ class TurnView:
         return _SPINNER[int(self.seconds * SPINS_PER_S) % len(_SPINNER)]
 
     def _pulse(self, columns: int) -> str:
+        if self._screen.menu is not None:
+            return styled(cut(f"{self._sign} Waiting for your answer … {self.seconds:.0f} s", columns), DIM)
         if self._blocks.rest:
             doing = "Writing"
         elif self._running:
