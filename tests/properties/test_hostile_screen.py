@@ -125,6 +125,7 @@ class Paper:
     def __init__(self, columns: int) -> None:
         self.columns = columns
         self.is_working = False
+        self.menu = None
         self.printed: list[str] = []
 
     def print(self, text: str) -> None:
@@ -203,7 +204,7 @@ def test_what_tools_are_called_given_and_answer_steers_nothing(
 @settings(max_examples=60, deadline=None)
 def test_what_is_said_beside_a_turn_steers_nothing(columns: int, text: str) -> None:
     paper = Paper(columns)
-    talk = Talk(cast("Screen", paper), LineCompleter(Path()), Typed(Path(os.devnull)), None, Options())
+    talk = Talk(cast("Screen", paper), LineCompleter(Path()), Typed(Path(os.devnull), may_make=False), None, Options())
     talk.say(text)
     talk.failed(UserFacing(text))
     assert_only_written("\n".join(paper.printed), columns)
@@ -234,7 +235,7 @@ def test_no_line_of_it_is_wider_than_the_screen(columns: int, text: str) -> None
     view.show(ThinkingDelta(text))
     for raw in (
         view.live(columns),
-        Call("terminal", arguments).line(columns, "·"),
+        Call("terminal", arguments).line(columns, "·", "2"),
         Call("terminal", arguments, result, 12.0).ended(columns),
         Call("terminal", arguments, ToolResult(CallId("c"), "terminal", text, is_error=True), 1.0).ended(columns),
         Status(model=text.replace("\n", " "), context=0.5, session=text.replace("\n", " ")).line(columns),
@@ -264,10 +265,12 @@ async def drawn(columns: int, use: Callable[[Screen], Awaitable[None]]) -> str:
         tasks: list[asyncio.Future[None]] = []
 
         async def use_it() -> None:
-            await use(screen)
-            screen.redraw()
-            await asyncio.sleep(REDRAW_S)
-            screen.close()
+            try:
+                await use(screen)
+                screen.redraw()
+                await asyncio.sleep(REDRAW_S)
+            finally:
+                screen.close()
 
         await screen.run(lambda: tasks.append(asyncio.ensure_future(use_it())))
         await tasks[0]

@@ -146,7 +146,6 @@ def test_what_cannot_be_opened_closes_the_screen_with_a_sentence(
         assert screen.is_restored
 
 
-@pytest.mark.xfail(strict=True, reason="the place for its history makes the profile")
 def test_profile_that_is_not_there_is_not_made(open_screen: OpenScreen, server: ModelServer, home: Path) -> None:
     screen = open_screen("-p", "nobody", is_ready=False)
     screen.wait(lambda: any(text in screen.text for text in (READY, "talaria: ")), "a screen, or a sentence")

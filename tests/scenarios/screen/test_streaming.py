@@ -41,6 +41,7 @@ They are light and strong, and they bend:
  • another one
     1 with a part
     2 and a second
+   and words behind an empty line
 
   def flap(times: int) -> str:
       return "up, down " * times

@@ -5,6 +5,8 @@ import re
 import msgspec
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+TAIL_LINES = 50
+TAIL_CHARS = 4_000
 LONG_CODE_LINES = 20
 """Code is printed in pieces of so many lines: nobody waits for the end of a long listing."""
 
@@ -35,6 +37,13 @@ class Blocks:
     @property
     def rest(self) -> str:
         return "\n".join((*self._lines, self._begun)).strip("\n")
+
+    @property
+    def tail(self) -> str:
+        """The end of it, as much as a screen may show: that is painted again and again."""
+        opening = [self._opening] if self._fence else []
+        lines = self._lines[len(opening) :]
+        return "\n".join((*opening, *lines[-TAIL_LINES:], self._begun[-TAIL_CHARS:])).strip("\n")
 
     def end(self) -> list[Block]:
         """The rest as it stands; the next text begins anew."""

@@ -31,6 +31,7 @@ class Keyed(Protocol):
     def steer(self) -> None: ...
     def interrupt(self) -> None: ...
     def leave(self) -> None: ...
+    def edit(self) -> None: ...
     def show_details(self) -> None: ...
     def search_history(self) -> None: ...
     def paste(self, text: str) -> None: ...
@@ -84,7 +85,7 @@ class _Line:
             "c-d": lambda: buffer.delete() if buffer.text else screen.leave(),
             "c-o": screen.show_details,
             "c-r": screen.search_history,
-            "c-x c-e": buffer.open_in_editor,
+            "c-x c-e": screen.edit,
         }
         for key, act in acts.items():
             _bind(keys, key, act, here)
@@ -129,8 +130,8 @@ class _Menu:
             "s-tab": lambda: self._menu.move(-1),
             "down": lambda: self._menu.move(1),
             "tab": lambda: self._menu.move(1),
-            "pageup": lambda: self._menu.scroll(-5),
-            "pagedown": lambda: self._menu.scroll(5),
+            "pageup": lambda: self._menu.scroll(-1),
+            "pagedown": lambda: self._menu.scroll(1),
             "enter": lambda: self._menu.accept(),  # noqa: PLW0108  (of whichever is there then)
             "backspace": lambda: self._menu.erase(),  # noqa: PLW0108
             "escape": lambda: self._menu.leave(),  # noqa: PLW0108

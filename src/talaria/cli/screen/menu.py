@@ -7,13 +7,14 @@ from typing import Literal, NamedTuple
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from talaria.cli.safe import visible
-from talaria.cli.screen.width import cut, wrapped
+from talaria.cli.screen.width import cut, width, wrapped
 
 Fragments = StyleAndTextTuples
 Typing = Literal["keys", "search", "words"]
 """What typing does: choose by a letter, search among the answers, or answer in own words."""
 
 MOST_ROWS = 10
+MIN_BODY_ROWS = 3
 _RULE = "─"
 
 
@@ -44,7 +45,7 @@ class Menu:
         """`body` and labels may come from anywhere; control signs in them are shown."""
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self.is_urgent = is_urgent
-        self._title = title
+        self._title = visible(title)
         self._body = visible(body)
         self._footer = visible(footer)
         self._choices = tuple(choices)
@@ -52,6 +53,8 @@ class Menu:
         self._typed = ""
         self._at = 0
         self._scrolled = 0
+        self._page = 1
+        """How many lines of the body are shown."""
         self._is_in_words = False
         """Somebody types a sentence: its letters are no answers."""
 
@@ -60,8 +63,8 @@ class Menu:
         if self._found:
             self._at = (self._at + by) % len(self._found)
 
-    def scroll(self, by: int) -> None:
-        self._scrolled = max(0, self._scrolled + by)
+    def scroll(self, pages: int) -> None:
+        self._scrolled = max(0, self._scrolled + pages * self._page)
 
     def type(self, text: str) -> None:
         if self._typing != "keys":
@@ -100,14 +103,17 @@ class Menu:
 
     def fragments(self, columns: int, rows: int) -> Fragments:
         """As it is drawn, no higher than `rows`."""
-        head: Fragments = [("class:question.rule", f"{_RULE * 2} "), ("class:question.title", cut(self._title, columns - 4))]
-        head += [("class:question.rule", f" {_RULE * max(0, columns - len(self._title) - 4)}"), ("", "\n")]
+        head: Fragments = [
+            ("class:question.rule", f"{_RULE * 2} "),
+            ("class:question.title", cut(self._title, columns - 4)),
+        ]
+        head += [("class:question.rule", f" {_RULE * max(0, columns - width(self._title) - 4)}"), ("", "\n")]
         answers = self._answers(columns, min(MOST_ROWS, max(3, rows // 2)))
         foot = [("class:question.hint", f"{line}\n") for line in wrapped(self._footer, columns)] if self._footer else []
         height = rows - 2 - sum(fragment[1].count("\n") for fragment in answers) - len(foot)
         return [
             *head,
-            *self._lines_of_body(columns, max(1, height)),
+            *self._lines_of_body(columns, max(MIN_BODY_ROWS, height)),
             *answers,
             *foot,
             ("class:question.hint", self._hint(columns)),
@@ -118,6 +124,7 @@ class Menu:
             return []
         lines = wrapped(self._body, columns - 2)
         if len(lines) > rows:
+            self._page = max(1, rows - 2)  # the last line is seen again
             self._scrolled = min(self._scrolled, len(lines) - rows + 1)
             left = len(lines) - self._scrolled - rows + 1
             more = f"… {left} more lines: PageDown" if left else "(the end) PageUp"

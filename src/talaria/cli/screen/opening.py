@@ -36,7 +36,7 @@ class Opening:
         self._talk: Talk | None = None
         self._code = exits.DONE
         self._task: asyncio.Task[None] | None = None
-        self._typed = Typed(paths.home(profile))
+        self._typed = Typed(paths.home(profile), may_make=profile is None)
         self._completer = LineCompleter(Path.cwd())
         self._screen = Screen(
             self,

@@ -29,6 +29,11 @@ def styled(text: str, *codes: str) -> str:
     return f"\x1b[{';'.join(kept)}m{text}\x1b[0m" if kept and text else text
 
 
+def warm_up() -> None:
+    """Load all that painting needs, before somebody waits for it."""
+    document("A `word`.\n\n```python\nx = 1\n```\n", 40)
+
+
 def document(text: str, columns: int) -> str:
     """All of it at once."""
     blocks = Blocks()
@@ -97,7 +102,7 @@ def _console(columns: int) -> "Console":
         file=StringIO(),
         width=max(columns, 10),
         force_terminal=True,
-        color_system="standard" if has_colour() else None,
+        color_system="standard",
         no_color=not has_colour(),
         legacy_windows=False,
         highlight=False,

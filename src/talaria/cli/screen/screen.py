@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from prompt_toolkit.application import Application
-from prompt_toolkit.application.run_in_terminal import run_in_terminal
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.filters import Condition
@@ -25,7 +25,7 @@ from talaria.cli.screen.keys import bind_steering, bindings
 from talaria.cli.screen.menu import Menu
 from talaria.cli.screen.pastes import Pastes
 from talaria.cli.screen.status import Status
-from talaria.cli.screen.width import cut
+from talaria.cli.screen.width import cut, width
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -84,6 +84,9 @@ class Screen:
         self._pastes = Pastes()
         self._history = history
         self._menus: list[Menu] = []
+        self._recalling: asyncio.Task[None] | None = None
+        self._editing: asyncio.Task[None] | None = None
+        """In a program of the person's."""
         self._printing: asyncio.Queue[str] = asyncio.Queue()
         self.buffer = Buffer(
             history=history, completer=completer, complete_while_typing=True, multiline=True, name="line"
@@ -141,12 +144,17 @@ class Screen:
 
     async def ask(self, menu: Menu) -> str | None:
         """One at a time; the line keeps what is on it."""
-        self._menus.append(menu)
-        self._next_menu()
+        self.offer(menu)
         try:
             return await menu.answer
         finally:
             self._menus.remove(menu)
+            self._next_menu()
+
+    def offer(self, menu: Menu) -> None:
+        """It takes the keys from now on, or when it is its turn."""
+        if menu not in self._menus:
+            self._menus.append(menu)
             self._next_menu()
 
     def _next_menu(self) -> None:
@@ -165,9 +173,19 @@ class Screen:
         while True:
             text = await self._printing.get()
             waiting = [text, *(self._printing.get_nowait() for _ in range(self._printing.qsize()))]
-            await run_in_terminal(partial(self._write, waiting))
+            if self._editing is not None:
+                await asyncio.wait([self._editing])
+            self._write_above(waiting)
             for _ in waiting:
                 self._printing.task_done()
+
+    def _write_above(self, texts: list[str]) -> None:
+        """The terminal stays in its mode: in its usual one it would show keys itself, and Enter would be a new line."""
+        self._app.renderer.erase()
+        self._write(texts)
+        with set_app(self._app):
+            self._app.render_counter += 1  # what is drawn is kept for as long as this stays
+            self._app.renderer.render(self._app, self._app.layout)
 
     def _print_rest(self) -> None:
         self._write([self._printing.get_nowait() for _ in range(self._printing.qsize())])
@@ -206,6 +224,9 @@ class Screen:
     def leave(self) -> None:
         self._listener.left()
 
+    def edit(self) -> None:
+        self._editing = self.buffer.open_in_editor()
+
     def show_details(self) -> None:
         self._listener.wants_details()
 
@@ -213,9 +234,11 @@ class Screen:
         self.buffer.insert_text(self._pastes.folded(text))
 
     def search_history(self) -> None:
-        from talaria.cli.screen.recalling import recall  # noqa: PLC0415  (when it is asked for)
+        from talaria.cli.screen.recalling import menu, recall  # noqa: PLC0415  (when it is asked for)
 
-        asyncio.get_running_loop().create_task(recall(self, list(self._history.get_strings())))
+        asked = menu(self._history.get_strings())
+        self.offer(asked)  # at once: the next keys are for it
+        self._recalling = asyncio.get_running_loop().create_task(recall(self, asked))
 
     # How it is laid out
 
@@ -264,10 +287,13 @@ class Screen:
         at = state.complete_index or 0
         first = max(0, min(at - MOST_COMPLETIONS // 2, len(state.completions) - MOST_COMPLETIONS))
         drawn: StyleAndTextTuples = []
-        for place, one in enumerate(state.completions[first : first + MOST_COMPLETIONS], first):
+        offered = state.completions[first : first + MOST_COMPLETIONS]
+        widest = max(width(one.display_text) for one in offered)
+        for place, one in enumerate(offered, first):
             style = "class:offer.chosen" if place == state.complete_index else ""
-            name = cut(f"  {one.display_text}", self.columns)
-            about = cut(f"  {one.display_meta_text}", self.columns - len(name)) if one.display_meta_text else ""
+            gap = " " * (widest - width(one.display_text))
+            name = cut(f"  {one.display_text}{gap}", self.columns)
+            about = cut(f"  {one.display_meta_text}", self.columns - width(name)) if one.display_meta_text else ""
             drawn += [(style, name), ("class:offer.about", about), ("", "\n")]
         return drawn[:-1]
 

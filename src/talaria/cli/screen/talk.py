@@ -13,7 +13,7 @@ from talaria.cli.screen import pickers
 from talaria.cli.screen.asides import Asides
 from talaria.cli.screen.commands import ScreenCommands
 from talaria.cli.screen.completing import LineCompleter, Offer
-from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, styled
+from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, styled, warm_up
 from talaria.cli.screen.person import ScreenPerson
 from talaria.cli.screen.screen import PROMPT, Screen
 from talaria.cli.screen.turn_view import TurnView
@@ -78,8 +78,10 @@ class Talk:
             ticking = asyncio.create_task(self._tick(), name="tick")
             try:
                 await conversation.greet()
+                self._screen.print("")
                 hand_over(self)
                 await self._refresh()
+                await in_thread(warm_up)
                 await self._interruptibly(conversation.finish_interrupted())
                 await self._heed_all(conversation)
                 return exits.DONE
@@ -186,7 +188,8 @@ class Talk:
         """False: nothing runs."""
         if self.conversation.live.interrupt():
             return True
-        return self._working is not None and self._working.cancel()
+        is_other = self._working is not None and self._working is not asyncio.current_task()
+        return is_other and self._working is not None and self._working.cancel()
 
     def forget_lines(self) -> int:
         """How many waited."""
@@ -225,7 +228,10 @@ class Talk:
 
     def failed(self, error: TalariaError) -> None:
         self._end_view()
-        self._screen.print(styled(visible(str(error)), RED))
+        self._complain(error)
+
+    def _complain(self, error: TalariaError) -> None:
+        self._screen.print(styled(paragraphs(visible(str(error)), self._screen.columns), RED))
 
     def observer(self) -> Observer:
         self._view = self._last = TurnView(self._screen, self._clock, self._fill)
@@ -241,7 +247,7 @@ class Talk:
     def ended(self, report: Report) -> None:
         self._end_view()
         if report.error is not None:
-            self._screen.print(styled(visible(str(report.error)), RED))
+            self._complain(report.error)
         elif report.outcome != "completed":
             self._screen.print(styled(INTERRUPTED, YELLOW))
         self._screen.print("")
@@ -269,7 +275,7 @@ class Talk:
     def _echo(self, line: str) -> None:
         if not line:
             return
-        first, *others = visible(line).split("\n")
+        first, *others = paragraphs(visible(line), self._screen.columns - len(PROMPT)).split("\n")
         kept = others[: MOST_ECHOED_LINES - 1]
         left = len(others) - len(kept)
         more = [styled(f"  … {left} more lines", DIM)] if left else []
@@ -292,6 +298,8 @@ class Talk:
         self._screen.redraw()
 
     async def _refresh(self) -> None:
+        if self._arguments is not None:
+            await self._arguments.learn()
         conversation = self.conversation
         row = await conversation.app.store.sessions.get(conversation.session)
         spent = total(
@@ -304,8 +312,6 @@ class Talk:
             sandbox=await in_thread(conversation.app.sandbox_level),
         )
         self._refreshed()
-        if self._arguments is not None:
-            await self._arguments.learn()
 
     def _teach(self, conversation: Conversation) -> None:
         """The line knows commands now, and what some are given."""

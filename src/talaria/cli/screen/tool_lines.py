@@ -23,23 +23,23 @@ class Call(msgspec.Struct, frozen=True):
     result: ToolResult | None = None
     seconds: float = 0.0
 
-    def line(self, columns: int, sign: str) -> str:
+    def line(self, columns: int, sign: str, colour: str) -> str:
         """While it runs, or when it has ended."""
         took = f"  {self.seconds:.1f} s" if self.result else ""
-        about = about_what(self.arguments)
-        room = columns - width(f"  {sign} {visible(self.name)}  {took}")
-        told = styled(cut(about, max(0, room)), DIM)
-        return f"  {sign} {styled(visible(self.name), BOLD)}  {told}{styled(took, DIM)}"
+        name = cut(visible(self.name), max(1, columns - width(f"  {sign} {took}")))
+        about = cut(about_what(self.arguments), max(0, columns - width(f"  {sign} {name}  {took}")))
+        told = f"  {styled(about, DIM)}" if about else ""
+        return f"  {styled(sign, colour)} {styled(name, BOLD)}{told}{styled(took, DIM)}"
 
     def ended(self, columns: int) -> str:
         """With what went wrong, or what changed in a file."""
         result = self.result
         if result is None:
-            return self.line(columns, "·")
+            return self.line(columns, "·", DIM)
         if result.is_error:
             why = next((line for line in result.text.split("\n") if line.strip()), "")
-            return f"{self.line(columns, styled('✗', RED))}\n{styled(cut(f'    {visible(why)}', columns), YELLOW)}"
-        line = self.line(columns, styled("✓", GREEN))
+            return f"{self.line(columns, '✗', RED)}\n{styled(cut(f'    {visible(why)}', columns), YELLOW)}"
+        line = self.line(columns, "✓", GREEN)
         changes = changed(result.text)
         return f"{line}\n{_shortened(changes, columns)}" if changes else line
 

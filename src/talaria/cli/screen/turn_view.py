@@ -82,7 +82,7 @@ class TurnView:
         """What is still changing, and that something goes on."""
         gap = "\n" if self._needs_gap else ""
         parts = [gap + self._rest(columns)] if self._blocks.rest else []
-        parts += [call.line(columns, styled(self._sign, CYAN)) for call in self._running.values()]
+        parts += [call.line(columns, self._sign, CYAN) for call in self._running.values()]
         return "\n".join([*parts, self._pulse(columns)])
 
     def details(self) -> str:
@@ -113,7 +113,7 @@ class TurnView:
         return styled(cut(f"{line} · {thought}" if thought else line, columns), DIM)
 
     def _rest(self, columns: int) -> str:
-        rest = self._blocks.rest
+        rest = self._blocks.tail
         if self._painted[:2] != (rest, columns):
             self._painted = (rest, columns, markdown(rest, columns))
         return self._painted[2]

@@ -1,6 +1,10 @@
 """How many columns a text takes, and the part of it that fits into so many."""
 
+import re
+
 from prompt_toolkit.utils import get_cwidth
+
+_LISTED = re.compile(r" *\S+(?: \S+)* {2,}")
 
 
 def width(text: str) -> int:
@@ -42,13 +46,14 @@ def paragraphs(text: str, columns: int) -> str:
 
 
 def _broken(line: str, columns: int) -> str:
-    """What goes on below begins where the line did."""
-    words = line.lstrip(" ").split(" ")
-    start = " " * (len(line) - len(line.lstrip(" ")))
-    lines = [start + words[0]]
+    """What goes on below begins where the line did, or under the second column of a list of two."""
+    words = line.split(" ")
+    first = _LISTED.match(line)
+    indent = len(first[0]) if first and len(first[0]) <= columns // 2 else len(line) - len(line.lstrip(" "))
+    lines = [words[0]]
     for word in words[1:]:
-        if width(lines[-1]) + 1 + width(word) > columns:
-            lines.append(start + word)
+        if lines[-1].strip() and width(lines[-1]) + 1 + width(word) > columns:
+            lines.append(" " * indent + word)
         else:
             lines[-1] += f" {word}"
     return "\n".join(lines)
