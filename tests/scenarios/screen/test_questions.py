@@ -125,6 +125,11 @@ def test_what_was_typed_before_the_box_came_is_no_answer_and_is_still_there(
     screen.see_typed("y")
 
 
+def left_below(screen: Terminal) -> str:
+    """What a box says of the lines that do not fit into it."""
+    return next((line for line in screen.lines if "more lines: PageDown" in line or "(the end)" in line), "")
+
+
 @pytest.mark.usefixtures("unconfined")
 def test_long_command_can_be_read_to_its_end_on_a_small_screen(open_screen: OpenScreen, server: ModelServer) -> None:
     command = " && ".join(f"echo step-{number:02}" for number in range(30)) + " && echo the-very-end"
@@ -140,9 +145,9 @@ def test_long_command_can_be_read_to_its_end_on_a_small_screen(open_screen: Open
         seen += "".join(line[2:] for line in screen.lines if line.startswith("  "))
         if "(the end)" in screen.text:
             break
-        before = screen.text
+        before = left_below(screen)
         screen.type(PAGE_DOWN)
-        screen.wait(lambda before=before: screen.text != before, "the next lines")
+        screen.wait(lambda before=before: left_below(screen) != before, "the next lines")
     shown = seen.replace(" ", "")
     assert all(f"step-{number:02}" in shown for number in range(30))
     assert "echothe-very-end" in shown

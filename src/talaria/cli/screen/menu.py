@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from talaria.cli.safe import visible
-from talaria.cli.screen.width import cut, width, wrapped
+from talaria.cli.screen.width import cut, paragraphs, width, wrapped
 
 Fragments = StyleAndTextTuples
 Typing = Literal["keys", "search", "words"]
@@ -109,7 +109,8 @@ class Menu:
         ]
         head += [("class:question.rule", f" {_RULE * max(0, columns - width(self._title) - 4)}"), ("", "\n")]
         answers = self._answers(columns, min(MOST_ROWS, max(3, rows // 2)))
-        foot = [("class:question.hint", f"{line}\n") for line in wrapped(self._footer, columns)] if self._footer else []
+        told = paragraphs(self._footer, columns).split("\n") if self._footer else []
+        foot: Fragments = [("class:question.hint", f"{line}\n") for line in told]
         height = rows - 2 - sum(fragment[1].count("\n") for fragment in answers) - len(foot)
         return [
             *head,
