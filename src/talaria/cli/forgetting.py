@@ -1,7 +1,6 @@
 """`talaria forget`: what is kept about somebody goes, and what goes and what stays is said."""
 
 import asyncio
-import hashlib
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from talaria.cli.session_files import remove_files
 from talaria.compose import Settings, open_store
 from talaria.files import read_text
 from talaria.gateway.envelope import read_received
+from talaria.gateway.folders import folder_name
 from talaria.gateway.keys import KeyRules, session_key
 from talaria.model.errors import BadInput, StoreUnavailable
 from talaria.platforms.base import Address
@@ -136,17 +136,10 @@ def _folders(settings: Settings, whose: Whose, traces: Traces) -> Iterator[Path]
     """Only those inside the workspace: elsewhere the agent worked where somebody else told it to."""
     workspace = Path(settings.config.gateway.workspace).expanduser().resolve()
     worked_in = [Path(folder) for folder in traces.folders]
-    named = workspace / _folder_name(whose.platform, whose.user)
+    named = workspace / folder_name(whose.platform, whose.user)
     for folder in dict.fromkeys([named, *worked_in]):
         if folder.parent == workspace and folder.is_dir() and not folder.is_symlink():
             yield folder
-
-
-def _folder_name(platform: str, user: str) -> str:
-    """As the gateway calls the folder of somebody."""
-    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in user)[:60]
-    told_apart = "" if safe == user else f"-{hashlib.sha256(user.encode()).hexdigest()[:8]}"
-    return f"{platform}-{safe}{told_apart}"
 
 
 async def _forgotten(settings: Settings, known: _Known, found: Findings) -> str:

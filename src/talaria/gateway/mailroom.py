@@ -1,6 +1,5 @@
 """What is done about a session's mail: in order, each once. Called for a session by one task at a time."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from talaria.gateway.commands import is_command
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Received, read_received
+from talaria.gateway.folders import folder_name
 from talaria.gateway.keys import is_everybodys
 from talaria.gateway.links import Links
 from talaria.gateway.person import ChatPerson, Questions
@@ -329,14 +329,7 @@ class Mailroom:
         where = received.arrival.where
         is_shared = is_everybodys(received.key, where, received.arrival.kind, self._desk.key_rules)
         whose = f"group-{where.chat}-{where.thread}" if is_shared else received.principal.user
-        return Path(settings.workspace).expanduser() / _folder_name(where.platform, whose)
-
-
-def _folder_name(platform: str, whose: str) -> str:
-    """No two people share one, whatever signs their ids have; what is said together has one of its own."""
-    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in whose)[:60]
-    told_apart = "" if safe == whose else f"-{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
-    return f"{platform}-{safe}{told_apart}"
+        return Path(settings.workspace).expanduser() / folder_name(where.platform, whose)
 
 
 def _reply_to(received: Received) -> str:
