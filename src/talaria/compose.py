@@ -171,7 +171,8 @@ class Application:
         variable = f"{platform.upper()}_HOME_CHANNEL"
         has_token = any(name.startswith(f"{platform.upper()}_") for name in self.settings.environment)
         if not platform.isidentifier() or (given is None and not has_token):
-            raise BadInput(f"{platform!r} is not among the platforms of this gateway; see: talaria gateway platforms")
+            told = "is not among the platforms that are set up here; see: talaria gateway platforms"
+            raise BadInput(f"{platform!r} {told}")
         named = (given or {}).get("home_channel") or self.settings.environment.get(variable)
         if not named and not await self.store.chats.home(platform):
             raise BadInput(f"{platform} has no home channel: send /sethome where it should be, or set {variable}.")

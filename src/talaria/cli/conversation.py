@@ -10,7 +10,7 @@ from talaria.cli import exits
 from talaria.cli.front import Front
 from talaria.cli.options import Options
 from talaria.cli.pictures import read_image
-from talaria.cli.references import with_references
+from talaria.cli.references import references, with_references
 from talaria.compose import Application, Settings, open_application, with_model
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
 from talaria.model.ids import SessionId
@@ -131,6 +131,8 @@ class Conversation(OpenChat):
         """With the images that were added, and the files that are named in it."""
         images, self._images = tuple(self._images), []
         message = User((*images, Text(text)))
+        if taken := await in_thread(lambda: references(text, Path.cwd())):
+            self._front.say(f"Taken along: {', '.join(taken)}")
         return await in_thread(lambda: with_references(message, Path.cwd()))
 
     # Turns

@@ -31,6 +31,15 @@ def with_references(message: User, folder: Path) -> User:
     return msgspec.structs.replace(message, parts=(*images, *message.parts, *texts)) if parts else message
 
 
+def references(text: str, folder: Path) -> list[str]:
+    """The files and folders that are named in it, as people write them. Looks at the disk."""
+    return [_shown(path, folder) for path in dict.fromkeys(_named(text, folder))]
+
+
+def _shown(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
 def _named(text: str, folder: Path) -> list[Path]:
     words = (word.strip('"') for word in _REFERENCE.findall(text))
     paths = (next((path for path in _candidates(word, folder) if path.exists()), None) for word in words)
@@ -43,7 +52,7 @@ def _candidates(word: str, folder: Path) -> list[Path]:
 
 
 def _content(path: Path, folder: Path) -> Context | Image:
-    shown = path.relative_to(folder) if path.is_relative_to(folder) else path
+    shown = _shown(path, folder)
     if path.is_dir():
         names = sorted(f"{one.name}/" if one.is_dir() else one.name for one in path.iterdir())
         left = f"\n… and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""

@@ -225,6 +225,7 @@ def _completed(candidate: Candidate, settings: Settings) -> Candidate | None:
         address = ask.line("Its address, such as http://host:8000/v1 (Enter: back) ")
         if not address:
             return None
+        address = address if "://" in address else f"http://{address}"
         candidate = msgspec.structs.replace(candidate, base_url=address)
         candidate = _with_key(candidate, "no key")
     elif _lacks_key(candidate, settings):

@@ -103,6 +103,8 @@ async def _usage(chat: Chat, _: str) -> Outcome:
 
 async def _model(chat: Chat, name: str) -> Outcome:
     if name:
+        if len(name.split()) > 1:
+            raise BadInput(f"{_short(name)!r} is no model: its name has no spaces.")
         await chat.use_model(name)
         return Say(f"From now on {chat.model} answers here; `talaria model set` makes it the default.")
     return Say(f"The model in use is {chat.model}.")
@@ -131,7 +133,7 @@ def recalled(row: Session, messages: Sequence[Message]) -> str:
     """Where a conversation stands, with its last words, for one who comes back to it."""
     said = [message for message in messages if isinstance(message, User | Assistant) and message.text]
     words = (f"{'› ' if isinstance(one, User) else '  '}{_short(one.text, RECALLED_CHARS)}" for one in said[-2:])
-    head = f"{row.title or '(untitled)'} · {row.message_count} messages · in {_folder(row.cwd)}"
+    head = f"{row.title or _short(row.preview) or '(untitled)'} · {row.message_count} messages · in {_folder(row.cwd)}"
     return "\n".join([head, *words])
 
 
@@ -187,7 +189,7 @@ BUILTIN = (
         cli_only=True,
     ),
     Command("image", "add an image to your next message", "conversation", _image, (), "PATH", cli_only=True),
-    Command("model", "which model answers, or another one for this conversation", "model", _model, (), "[NAME]"),
+    Command("model", "which model answers, or another one until you leave", "model", _model, (), "[NAME]"),
     Command("tools", "what the model may use", "info", _tools),
     Command("status", "which conversation and model this is", "info", _status),
     Command("usage", "what it has used and cost, and what today has", "info", _usage),

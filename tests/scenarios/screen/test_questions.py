@@ -231,7 +231,7 @@ def test_conversation_is_found_in_a_picker_with_a_preview(
     assert "  │ How is the weather?" in screen.text
     assert "  │ 2 messages · custom:test-model" in screen.text
     screen.type(ENTER)
-    screen.see("(untitled) · 2 messages", "Sunny.")
+    screen.see(" · 2 messages", "Sunny.")
     see_quiet(screen, "Go on with which")
     server.say("Still sunny.")
     screen.say("and now?")

@@ -26,9 +26,9 @@ class ScreenCommands:
             made("background", "ask beside this conversation; the answer comes here", "TEXT", "bg", "btw"),
             made("export", "write this conversation to a file: a page (.html), .md or .jsonl", "[FILE]", "save"),
             made("details", "what the last turn has thought and done, in full (Ctrl-O)", "", "verbose"),
-            made("approve", "how to allow what is asked"),
-            made("deny", "how not to"),
-            made("sethome", "where that is done"),
+            made("approve", "allow what is asked: by the keys of the question"),
+            made("deny", "do not allow it: likewise"),
+            made("sethome", "say this in the chat that should be home"),
         )
 
     async def _stop(self, _: Chat, __: str) -> Outcome:

@@ -27,6 +27,8 @@ class Keyed(Protocol):
     def menu(self) -> "Menu | None": ...
     @property
     def is_working(self) -> bool: ...
+    @property
+    def is_ours(self) -> bool: ...
     def submit(self) -> None: ...
     def steer(self) -> None: ...
     def interrupt(self) -> None: ...
@@ -79,7 +81,7 @@ class _Line:
         acts: dict[str, Act] = {
             "enter": self._enter,
             "escape enter": lambda: buffer.insert_text("\n"),
-            "c-j": lambda: buffer.insert_text("\n"),
+            "c-j": lambda: buffer.insert_text("\n") if screen.is_ours else screen.submit(),
             "tab": self._complete,
             "c-c": screen.interrupt,
             "c-d": lambda: buffer.delete() if buffer.text else screen.leave(),
@@ -99,12 +101,8 @@ class _Line:
         keys.add(Keys.BracketedPaste, filter=here)(paste)
 
     def _enter(self) -> None:
-        """Sends the line; but a file that was just chosen in the middle of a sentence is only taken."""
-        state = self._buffer.complete_state
-        is_choosing = state is not None and state.current_completion is not None
-        self._buffer.complete_state = None
-        if not is_choosing or self._buffer.text.startswith("/"):
-            self._screen.submit()
+        self._buffer.complete_state = None  # what was chosen stands on the line already
+        self._screen.submit()
 
     def _complete(self) -> None:
         if self._buffer.complete_state is not None:

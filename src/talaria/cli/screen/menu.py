@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-from talaria.cli.safe import visible
+from talaria.cli.safe import printable, visible
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
 
 Fragments = StyleAndTextTuples
@@ -55,6 +55,9 @@ class Menu:
         self._scrolled = 0
         self._page = 1
         """How many lines of the body are shown."""
+        self._pressed = ""
+        self.beside = ""
+        """What was typed and is no answer: it was meant for the line."""
         self._is_in_words = False
         """Somebody types a sentence: its letters are no answers."""
 
@@ -71,9 +74,13 @@ class Menu:
             self._typed += text
             self._at = 0
             return
+        self._pressed += text
         meant = [place for place, choice in enumerate(self._choices) if choice.key and choice.key == text.lower()]
         self._at = 0 if self._is_in_words or not meant else meant[0]
         self._is_in_words = self._is_in_words or not meant
+        if self._is_in_words:
+            self.beside += printable(self._pressed)
+            self._pressed = ""
 
     def erase(self) -> None:
         self._typed = self._typed[:-1]

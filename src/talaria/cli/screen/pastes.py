@@ -14,7 +14,7 @@ class Pastes:
 
     def folded(self, text: str) -> str:
         """What stands for it on the line: itself, if it is short."""
-        lines = text.count("\n") + 1
+        lines = len(text.splitlines())
         if lines <= MOST_LINES and len(text) <= MOST_CHARS:
             return text
         self._texts.append(text)

@@ -78,6 +78,8 @@ class Screen:
     ) -> None:
         self.status = Status()
         self.is_working = False
+        self.is_ours = False
+        """The terminal has been in our mode for a moment: before that it sent Enter as another key."""
         self.menu: Menu | None = None
         self._listener = listener
         self._live: Callable[[int], str] = lambda _: ""
@@ -111,10 +113,13 @@ class Screen:
         self._app.output.write_raw("\r\x1b[K")  # keys that came before us were shown by the terminal itself
         printer = asyncio.create_task(self._print_all(), name="printer")
         try:
-            await self._app.run_async(pre_run=partial(_soon, meanwhile))
+            await self._app.run_async(pre_run=partial(_soon, self._begin, meanwhile))
         finally:
             printer.cancel()
             self._print_rest()
+
+    def _begin(self) -> None:
+        self.is_ours = True
 
     def close(self) -> None:
         if self._app.is_running and not self._app.is_done:
@@ -150,6 +155,7 @@ class Screen:
         finally:
             self._menus.remove(menu)
             self._next_menu()
+            self.buffer.insert_text(menu.beside)
 
     def offer(self, menu: Menu) -> None:
         """It takes the keys from now on, or when it is its turn."""
@@ -223,6 +229,11 @@ class Screen:
 
     def leave(self) -> None:
         self._listener.left()
+
+    def put_before(self, text: str) -> None:
+        """On the line, before what is typed there."""
+        self.buffer.text = f"{text}\n{self.buffer.text}" if self.buffer.text else text
+        self.buffer.cursor_position = len(self.buffer.text)
 
     def edit(self) -> None:
         self._editing = self.buffer.open_in_editor()
@@ -298,9 +309,10 @@ class Screen:
         return drawn[:-1]
 
 
-def _soon(act: Callable[[], None]) -> None:
+def _soon(*acts: Callable[[], None]) -> None:
     """Once what was typed before us is on the line."""
-    asyncio.get_running_loop().call_later(QUIET_S, act)
+    for act in acts:
+        asyncio.get_running_loop().call_later(QUIET_S, act)
 
 
 def _output() -> Vt100_Output:

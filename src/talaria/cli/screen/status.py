@@ -11,8 +11,9 @@ class Status(NamedTuple):
     """What is known of the conversation on the screen."""
 
     model: str = ""
-    context: float | None = None
-    """How much of the model's window is in use, from 0 to 1."""
+    tokens: int | None = None
+    """That the conversation takes of the model's window."""
+    window: int | None = None
     cost: str = ""
     session: str = ""
     sandbox: str = ""
@@ -28,11 +29,16 @@ class Status(NamedTuple):
             facts.remove(max(facts, key=lambda fact: fact[0]))
         return cut(_joined(facts), columns)
 
+    def _context(self) -> str:
+        if self.tokens is None:
+            return ""
+        return f"{self.tokens / self.window:.0%} context" if self.window else f"{self.tokens:,} tokens"
+
     def _facts(self) -> list[tuple[int, str]]:
         """With how soon each may go: the higher, the sooner."""
         return [
             (0, self.model),
-            (1, "" if self.context is None else f"{self.context:.0%} context"),
+            (1, self._context()),
             (3, self.cost),
             (5, self.session),
             (4, f"sandbox {self.sandbox}" if self.sandbox else ""),

@@ -1,6 +1,7 @@
 """The talk on the screen: lines are heeded one after the other, turns are shown, and the person can step in."""
 
 import asyncio
+import shlex
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from talaria.cli.screen.width import cut, paragraphs
 from talaria.model.clock import SystemClock
 from talaria.model.errors import TalariaError
 from talaria.runtime.accounts import cost_phrase, total
-from talaria.runtime.commands import Given
+from talaria.runtime.commands import Given, Message
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report
 from talaria.waiting import in_thread
@@ -200,9 +201,16 @@ class Talk:
 
     def _give_back(self) -> None:
         """What waited comes back onto the line: whoever stops a turn does not want the next at once."""
-        if self._lines:
-            self._screen.buffer.insert_text("\n".join(self._lines))
-            self.forget_lines()
+        said = [line for line in self._lines if not self._is_command(line)]
+        dropped = [line for line in self._lines if self._is_command(line)]
+        self.forget_lines()
+        if said:
+            self._screen.put_before("\n".join(said))
+        if dropped:
+            self.say(f"Not done: {', '.join(dropped)}")
+
+    def _is_command(self, line: str) -> bool:
+        return not isinstance(self.conversation.app.commands.parse(line, "terminal"), Message)
 
     def left(self) -> None:
         self._is_leaving = True
@@ -210,6 +218,8 @@ class Talk:
         self._news.set()
         if self._is_busy:
             self.stop()
+            if self._view is not None:
+                self._view.leave()
             asyncio.get_running_loop().call_later(LEAVING_S, self._leave_now)
         self._screen.close()
 
@@ -289,8 +299,8 @@ class Talk:
             if self._view is not None:
                 self._screen.redraw()
 
-    def _fill(self, share: float | None) -> None:
-        self._screen.status = self._screen.status._replace(context=share)
+    def _fill(self, tokens: int, window: int | None) -> None:
+        self._screen.status = self._screen.status._replace(tokens=tokens, window=window)
 
     def _refreshed(self) -> None:
         """What is known without asking anybody."""
@@ -325,4 +335,4 @@ class Talk:
 
 async def _last_words(conversation: Conversation) -> str:
     row = await conversation.app.store.sessions.get(conversation.session)
-    return f"Go on with it: talaria -r {visible(row.title or row.id)}" if row else ""
+    return f"Go on with it: talaria -r {shlex.quote(visible(row.title or row.id))}" if row else ""

@@ -7,7 +7,7 @@ from talaria.cli.screen.blocks import Block, Blocks
 from talaria.cli.screen.painting import CYAN, DIM, YELLOW, markdown, styled
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.tool_lines import Call
-from talaria.cli.screen.width import cut
+from talaria.cli.screen.width import cut, paragraphs
 from talaria.model.clock import Clock
 from talaria.model.events import (
     AnswerRestarted,
@@ -26,8 +26,10 @@ from talaria.model.ids import CallId
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS_PER_S = 8
-Filled = Callable[[float | None], None]
-"""Told how much of the model's window is in use."""
+_ROUND = "\n\n"
+"""Between what is thought in one round and in the next."""
+Filled = Callable[[int, int | None], None]
+"""Told how many tokens the conversation takes, of how many, if that is known."""
 
 
 class TurnView:
@@ -54,16 +56,18 @@ class TurnView:
                 self._write(text)
             case ThinkingDelta(text):
                 self._thoughts.append(text)
-            case AnswerRestarted(reason):
+            case AnswerRestarted():  # why, a notice says
                 self._blocks = Blocks()
-                self._note(f"[…] {reason}")
+                if self._has_written:
+                    self._note("[…]")
                 self._has_written = False
+                self._thoughts.append(_ROUND)
             case RoundEnded(message):
                 if message.text and not self._has_written:  # it came whole
                     self._write(message.text)
                 self._end_text()
                 self._has_written = False
-                self._thoughts.append("\n\n" if self._thoughts else "")
+                self._thoughts.append(_ROUND)
                 self._fill(message.usage.prompt + message.usage.output if message.usage else None)
             case ToolBegan(call, name, arguments):
                 self._end_text()
@@ -77,6 +81,10 @@ class TurnView:
                 self._note(f"{reason} Going on with {model}.")
             case TurnDone():
                 self._end_text()
+
+    def leave(self) -> None:
+        """The screen is closed before the turn has ended: what was written of it stays."""
+        self._end_text()
 
     def live(self, columns: int) -> str:
         """What is still changing, and that something goes on."""
@@ -108,7 +116,7 @@ class TurnView:
             doing = "Working"
         else:
             doing = "Thinking"
-        thought = "" if doing != "Thinking" else visible("".join(self._thoughts[-40:]).strip().rpartition("\n")[2])
+        thought = "" if doing != "Thinking" else visible("".join(self._thoughts[-40:]).rpartition("\n")[2].strip())
         line = f"{self._sign} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
         return styled(cut(f"{line} · {thought}" if thought else line, columns), DIM)
 
@@ -141,8 +149,8 @@ class TurnView:
 
     def _note(self, text: str) -> None:
         self._end_text()
-        self._screen.print(styled(f"  {visible(text)}", YELLOW))
+        self._screen.print(styled(paragraphs(f"  {visible(text)}", self._screen.columns), YELLOW))
 
     def _fill(self, tokens: int | None) -> None:
-        if tokens and self._window:
-            self._filled(tokens / self._window)
+        if tokens:
+            self._filled(tokens, self._window)

@@ -28,7 +28,7 @@ def test_words_are_not_broken_where_they_need_not() -> None:
 
 
 def test_the_least_important_leaves_the_status_first() -> None:
-    full = Status("anthropic:claude", 0.42, "$0.12", "Garden", "strict", waiting=2)
+    full = Status("anthropic:claude", 42_000, 100_000, "$0.12", "Garden", "strict", waiting=2)
     assert full.line(120) == "anthropic:claude · 42% context · $0.12 · Garden · sandbox strict · 2 queued"
     assert full.line(60) == "anthropic:claude · 42% context · $0.12 · 2 queued"
     assert full.line(20) == "anthropic:claude"
