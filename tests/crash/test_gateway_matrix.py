@@ -43,8 +43,7 @@ COMMAND = "command"
 CONNECTED = "connected"
 TORN = "inside what should be one commit"
 SHARES = 4
-share = pytest.mark.parametrize("nth", range(SHARES))
-"""Of the matrix, so that its parts can run side by side."""
+"""Of the matrix, so that its parts can run side by side; on each service half of them, the others in the long run."""
 LONG_SHARES = 50
 long_share = pytest.mark.parametrize("nth", range(LONG_SHARES))
 PlatformName = Literal["telegram", "discord", "slack"]
@@ -410,8 +409,14 @@ async def test_undisturbed_all_is_answered(town: Town) -> None:
         assert not any(MARK in text for person in case.people for text in person.texts)
 
 
-@share
-@on_each_platform
+@pytest.mark.parametrize(
+    ("platform", "nth"),
+    [
+        pytest.param(name, nth, marks=[] if nth % 2 == place % 2 else [pytest.mark.long])
+        for place, name in enumerate(SERVERS)
+        for nth in range(SHARES)
+    ],
+)
 async def test_killed_at_each_kind_of_moment_all_is_answered(town: Town, nth: int) -> None:
     plan = ends(await town.case(*QUICK).run())
     assert len(plan) > 40

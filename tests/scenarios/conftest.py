@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.scenarios.forking import CommandServer
 
 from talaria.testing.servers.model_server import ModelServer
 
+LANG = "C.UTF-8"
 COMMAND = (sys.executable, "-m", "talaria.cli.main")
 
 
@@ -28,15 +30,22 @@ def environment(tmp_path: Path, home: Path) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
         "XDG_RUNTIME_DIR": str(tmp_path),  # where bots are claimed: those of other tests have the same name
-        "LANG": "C.UTF-8",
+        "LANG": LANG,
         "TERM": "dumb",
         "TALARIA_HOME": str(home),
         "PWD": str(work),
     }
 
 
+@pytest.fixture(scope="session")
+def commands() -> Iterator[CommandServer]:
+    server = CommandServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def talaria(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+def talaria(environment: dict[str, str], commands: CommandServer) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`talaria("-q", "hi", input="piped", env={"X": "y"})`"""
 
     def run(
@@ -45,10 +54,13 @@ def talaria(environment: dict[str, str]) -> Callable[..., subprocess.CompletedPr
         env: Mapping[str, str] | None = None,
         preexec_fn: Callable[[], object] | None = None,
     ) -> subprocess.CompletedProcess[str]:
+        own = {**environment, **(env or {})}
+        if preexec_fn is None and not any(name.startswith(("PYTHON", "LC_")) for name in own) and own["LANG"] == LANG:
+            return commands.run(arguments, own, input)
         return subprocess.run(
             [*COMMAND, *arguments],
             input=input,
-            env={**environment, **(env or {})},
+            env=own,
             cwd=environment["PWD"],
             capture_output=True,
             encoding="utf-8",

@@ -29,6 +29,7 @@ from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
+LONG = [pytest.mark.long]
 PACE = 40.0
 PATIENCE_S = 15.0
 PEOPLE = ("1001", "1002", "1003", "1004")
@@ -298,9 +299,13 @@ class Stage:
 
 
 def played(rows: Sequence[Any]) -> pytest.MarkDecorator:
-    """Each row on each of its places."""
-    cases = [(row, place) for row in rows for place in row.places]
-    return pytest.mark.parametrize(("row", "place"), cases, ids=[f"{row.name}-{place.name}" for row, place in cases])
+    """Each row on each of its places; all but one of them, another each time, in the long run."""
+    cases = [
+        pytest.param(row, place, id=f"{row.name}-{place.name}", marks=[] if nth == number % len(row.places) else LONG)
+        for number, row in enumerate(rows)
+        for nth, place in enumerate(row.places)
+    ]
+    return pytest.mark.parametrize(("row", "place"), cases)
 
 
 def at(*places: Place) -> pytest.MarkDecorator:

@@ -114,7 +114,8 @@ async def test_browser_that_breaks_down_is_told_and_starts_anew(visitor: Visitor
     await works(visitor, site)
     (*broken,) = processes(part)
     for pid in broken:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may go with another of them
+            os.kill(pid, signal.SIGKILL)
     await until(lambda: not any(is_alive(pid) for pid in broken))
     with pytest.raises(ToolFailed, match="The browser broke down, and what was open is lost"):
         await visitor.call("snapshot")
