@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.chat_service import Line, Said
 from benchmarks.serving import serve
-from talaria.cli import gateway_log
+from talaria.cli.gateway import log as gateway_log
 from talaria.compose import Settings, open_application
 from talaria.config.schema import Config, ModelConfig
 from talaria.gateway.service import Door, Gateway

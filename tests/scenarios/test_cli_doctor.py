@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from talaria.cli.doctor_home import space
-from talaria.cli.doctor_models import clock
+from talaria.cli.health.home import space
+from talaria.cli.health.models import clock
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Faults, Reply
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from tests.scenarios.gateway.house import House
 
-from talaria.cli import gateway_log
+from talaria.cli.gateway import log as gateway_log
 from talaria.compose import open_store
 from talaria.gateway.pairing import Pairing
 from talaria.model.clock import SystemClock

@@ -202,11 +202,11 @@ class Conversation(OpenChat):
 
     async def export(self, file: str) -> str:
         """Where it was written to."""
-        from talaria.cli import session_export  # noqa: PLC0415  (only who asks for it pays for it)
+        from talaria.cli.sessions import export  # noqa: PLC0415  (only who asks for it pays for it)
 
         row = await self._kept()
         entries = await self.app.store.journal.entries(row.id)
-        return f"Written to {await in_thread(lambda: session_export.write_as_named(file, row, entries))}."
+        return f"Written to {await in_thread(lambda: export.write_as_named(file, row, entries))}."
 
     def aside(self) -> LiveSession:
         """A conversation beside this one, with nothing said in it yet."""

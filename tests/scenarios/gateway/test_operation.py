@@ -260,7 +260,7 @@ async def test_it_is_started_and_stopped_in_the_background(station: Station) -> 
     assert (stopped.code, stopped.err) == (0, "The gateway has ended.\n")
     assert holder(gateway_file(station.home)) is None
     logs = (await station.talaria("gateway", "logs", "-n", "1")).out
-    assert logs.endswith(" INFO talaria.cli.serving: gateway has ended\n")
+    assert logs.endswith(" INFO talaria.cli.gateway.serving: gateway has ended\n")
     assert (await station.talaria("gateway", "stop")).err == "No gateway runs here.\n"
 
 

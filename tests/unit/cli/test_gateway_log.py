@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli import gateway_log
+from talaria.cli.gateway import log as gateway_log
 from talaria.model.redaction import Redactor
 
 SECRET = "sk-very-Secret-0815"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.systemd import unit, unit_file, unit_name
+from talaria.cli.gateway.systemd import unit, unit_file, unit_name
 from talaria.model.errors import BadInput
 
 COMMAND = ("/opt/my python/bin/python", "-m", "talaria", "gateway", "run")

@@ -15,7 +15,7 @@ from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import complain, say
 from talaria.cli.progress import Progress
 from talaria.cli.safe import printable
-from talaria.cli.session_files import remove_files
+from talaria.cli.sessions.files import remove_files
 from talaria.compose import Settings, open_store
 from talaria.files import read_text
 from talaria.gateway.envelope import read_received

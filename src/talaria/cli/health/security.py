@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from talaria.cli.finding import Finding, Verdict
+from talaria.cli.health.finding import Finding, Verdict
 from talaria.compose import Settings
 from talaria.config import paths
 from talaria.model.errors import TalariaError

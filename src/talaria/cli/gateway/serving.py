@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from talaria import __version__
-from talaria.cli import gateway_log
+from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say
 from talaria.compose import read_settings
 from talaria.config.secrets import known_secrets

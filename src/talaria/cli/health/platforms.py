@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from talaria.cli.finding import Finding
+from talaria.cli.health.finding import Finding
 from talaria.compose import Settings
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.service import Door

@@ -10,7 +10,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from talaria.cli import surroundings
-from talaria.cli.send import platforms
+from talaria.cli.gateway.send import platforms
 from talaria.compose import open_store, read_settings
 from talaria.config import paths
 from talaria.config.schema import Config

@@ -12,14 +12,14 @@ from pathlib import Path
 import click
 
 from talaria.cli import surroundings
-from talaria.cli.backup_exchange import replace_home
-from talaria.cli.backup_manifest import Manifest, is_secret
-from talaria.cli.backup_reading import unpack
 from talaria.cli.confirming import confirmed
 from talaria.cli.json_output import print_json, told
+from talaria.cli.keeping.exchange import replace_home
+from talaria.cli.keeping.manifest import Manifest, is_secret
+from talaria.cli.keeping.reading import unpack
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
-from talaria.cli.session_export import when
+from talaria.cli.sessions.export import when
 from talaria.compose import open_store
 from talaria.gateway.claims import claimed, gateway_file
 from talaria.model.errors import BadInput, OperatorError, SessionBusy, StoreDamaged

@@ -18,7 +18,7 @@ from markdown_it.token import Token
 
 from talaria import __version__
 from talaria.cli.safe import printable
-from talaria.cli.session_export import remark_on, when
+from talaria.cli.sessions.export import remark_on, when
 from talaria.model.entries import MessageAdded, Recorded, TurnEnded
 from talaria.model.ids import CallId
 from talaria.model.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User
@@ -34,8 +34,8 @@ Results = Mapping[CallId, ToolResult]
 
 
 def page(row: Session, entries: Sequence[Recorded]) -> str:
-    style = _file("session_page.css")
-    return Template(_file("session_page.html")).substitute(
+    style = _file("page.css")
+    return Template(_file("page.html")).substitute(
         style=style,
         style_hash=f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}",
         version=__version__,
@@ -176,4 +176,4 @@ _PARSER = _parser()
 
 
 def _file(name: str) -> str:
-    return (resources.files("talaria.cli") / name).read_text("utf-8")
+    return (resources.files("talaria.cli.sessions") / name).read_text("utf-8")

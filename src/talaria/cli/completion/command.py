@@ -147,7 +147,7 @@ def _completed(arguments: Sequence[str], word: str) -> Sequence[Item]:
 
 
 def _asked(talaria: "LazyGroup", arguments: Sequence[str], word: str) -> list[Item]:
-    from talaria.cli.completion_values import equip  # noqa: PLC0415  (loads what knows sessions, models, settings)
+    from talaria.cli.completion.values import equip  # noqa: PLC0415  (loads what knows sessions, models, settings)
 
     equip(talaria)
     name = next(iter(arguments[profile_length(arguments) :]), None)

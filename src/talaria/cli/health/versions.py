@@ -7,7 +7,7 @@ from importlib import metadata
 from operator import ge, lt
 
 from talaria import __version__
-from talaria.cli.finding import Finding
+from talaria.cli.health.finding import Finding
 from talaria.platforms.loading import DISTRIBUTION
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*\(?([^;)]*)")

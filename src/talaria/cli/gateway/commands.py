@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from talaria.cli import background, exits, gateway_log, surroundings, systemd
-from talaria.cli import gateway_view as view
+from talaria.cli import exits, surroundings
+from talaria.cli.gateway import background, systemd, view
+from talaria.cli.gateway import log as gateway_log
 from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import complain, say
 from talaria.cli.safe import printable
@@ -40,7 +41,7 @@ def command() -> None:
 @command.command("run", help="Run it here, until Ctrl-C.")
 @click.pass_context
 def run(ctx: click.Context) -> None:
-    from talaria.cli.serving import serve  # noqa: PLC0415  (loads all that a gateway needs)
+    from talaria.cli.gateway.serving import serve  # noqa: PLC0415  (loads all that a gateway needs)
 
     asyncio.run(serve(surroundings.home(ctx)))
 

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 import click
 
 from talaria.cli import surroundings
-from talaria.cli.backup_manifest import DATABASE, Manifest, is_kept, is_secret
-from talaria.cli.backup_writing import Writing
 from talaria.cli.json_output import print_json, told
+from talaria.cli.keeping.manifest import DATABASE, Manifest, is_kept, is_secret
+from talaria.cli.keeping.writing import Writing
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
 from talaria.compose import open_store

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from talaria.cli import survey
-from talaria.cli.finding import Finding
+from talaria.cli.health.finding import Finding
 from talaria.compose import Application, Settings, open_application
 from talaria.config.selection import DEMO
 from talaria.model.clock import SystemClock

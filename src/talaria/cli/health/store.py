@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from talaria.cli.finding import Finding
+from talaria.cli.health.finding import Finding
 from talaria.cli.progress import Progress
 from talaria.compose import open_store
 from talaria.config import paths

@@ -12,7 +12,7 @@ from typing import IO
 
 import msgspec
 
-from talaria.cli.backup_manifest import DATABASE, FOLDER, FORMAT, MANIFEST, Manifest, is_kept
+from talaria.cli.keeping.manifest import DATABASE, FOLDER, FORMAT, MANIFEST, Manifest, is_kept
 from talaria.cli.progress import Progress
 from talaria.model.errors import BadInput, StoreTooNew
 from talaria.store.sqlite.migrate import LATEST

@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from talaria.cli import gateway_log, systemd
+from talaria.cli.gateway import log as gateway_log
+from talaria.cli.gateway import systemd
 from talaria.cli.notices import say
 from talaria.compose import read_settings
 from talaria.config import paths

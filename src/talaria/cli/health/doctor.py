@@ -7,8 +7,11 @@ from pathlib import Path
 
 import click
 
-from talaria.cli import doctor_home, doctor_store, doctor_versions, exits, surroundings
-from talaria.cli.finding import Finding
+from talaria.cli import exits, surroundings
+from talaria.cli.health import home as doctor_home
+from talaria.cli.health import store as doctor_store
+from talaria.cli.health import versions as doctor_versions
+from talaria.cli.health.finding import Finding
 from talaria.cli.json_output import print_json
 from talaria.cli.safe import printable
 from talaria.compose import Settings, read_settings
@@ -44,7 +47,7 @@ def _show(finding: Finding, *, is_loud: bool) -> None:
 
 
 def _security(home: Path) -> Iterator[Finding]:
-    from talaria.cli.security import examine  # noqa: PLC0415  (only who asks for it pays for it)
+    from talaria.cli.health.security import examine  # noqa: PLC0415  (only who asks for it pays for it)
 
     yield from examine(read_settings(home))
 
@@ -69,14 +72,14 @@ def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
 
 def _of(settings: Settings) -> Iterator[Finding]:
     """What only settings that can be read tell of."""
-    from talaria.cli import doctor_models, gateway_findings  # noqa: PLC0415  (what stands above is told without a wait)
+    from talaria.cli.health import models, platforms  # noqa: PLC0415  (what stands above is told without a wait)
 
-    yield from asyncio.run(doctor_models.examine(settings))
+    yield from asyncio.run(models.examine(settings))
     yield _sandbox(settings)
     if settings.config.wants_plugins:
         yield from _plugins(settings)
     yield from _mcp(settings)
-    yield from gateway_findings.examine(settings)
+    yield from platforms.examine(settings)
 
 
 def _sandbox(settings: Settings) -> Finding:

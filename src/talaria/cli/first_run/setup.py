@@ -14,9 +14,9 @@ import click
 import msgspec
 
 from talaria.cli import exits, importing, surroundings, survey, trial
-from talaria.cli import setup_questions as ask
+from talaria.cli.first_run import questions as ask
+from talaria.cli.first_run.candidate import Candidate
 from talaria.cli.notices import say
-from talaria.cli.setup_candidate import Candidate
 from talaria.cli.survey import Default, ProviderState
 from talaria.compat.hermes_home.home import locate
 from talaria.compose import Settings

@@ -45,7 +45,7 @@ def exported(row: Session, entries: Sequence[Recorded], format: ExportFormat) ->
         case "markdown":
             return as_markdown(row, entries).encode()
         case "html":
-            from talaria.cli.session_page import page  # noqa: PLC0415  (only who wants a page waits for markdown-it)
+            from talaria.cli.sessions.page import page  # noqa: PLC0415  (only who wants a page waits for markdown-it)
 
             return page(row, entries).encode()
 

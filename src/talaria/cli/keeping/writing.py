@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from talaria import __version__
-from talaria.cli.backup_manifest import FOLDER, FORMAT, MANIFEST, Manifest, is_kept
+from talaria.cli.keeping.manifest import FOLDER, FORMAT, MANIFEST, Manifest, is_kept
 from talaria.cli.progress import Progress
 from talaria.files import FOLDER as ENTERING
 from talaria.files import open_in

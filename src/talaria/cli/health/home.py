@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from talaria.cli.finding import Finding, mended
+from talaria.cli.health.finding import Finding, mended
 from talaria.config import paths
 
 SCARCE_BYTES = 500_000_000

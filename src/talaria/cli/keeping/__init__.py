@@ -1,0 +1,1 @@
+"""What a person keeps, brings back and forgets."""
