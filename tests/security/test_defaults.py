@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.scenarios.conftest import environment, home, server, talaria
+from tests.scenarios.conftest import commands, environment, home, server, talaria
 
 from talaria.compose import read_settings
 from talaria.config.schema import Config
@@ -22,7 +22,7 @@ from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
 from talaria.tools.sandbox.choosing import Choosing
 
-__all__ = ["environment", "home", "server", "talaria"]
+__all__ = ["commands", "environment", "home", "server", "talaria"]
 
 Talaria = Callable[..., "subprocess.CompletedProcess[str]"]
 KEY = "sk-default-7QmX2vLpZ9rT4wKc"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.scenarios.conftest import COMMAND, environment, home, server, talaria
+from tests.scenarios.conftest import COMMAND, commands, environment, home, server, talaria
 from tests.scenarios.test_cli_terminal import QUESTION, Terminal
 from tests.security.world import MCP_SERVER
 
@@ -20,7 +20,7 @@ from talaria.model.messages import ToolResult
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, call
 
-__all__ = ["environment", "home", "server", "talaria"]
+__all__ = ["commands", "environment", "home", "server", "talaria"]
 
 Talaria = Callable[..., "subprocess.CompletedProcess[str]"]
 CONSENT = "needs a person's consent, and nobody is here to give it"

@@ -45,7 +45,7 @@ def groups(*modes: Mode) -> Iterator[Any]:
 
 
 def _marks(mode: Mode, family: str, part: int) -> list[pytest.MarkDecorator]:
-    is_slow = family == "browser" or (mode != "headless" and part > 0)
+    is_slow = family == "browser" or (mode != "headless" and part > 0) or (mode == "yolo" and family == "denial")
     return [pytest.mark.long] if is_slow else []
 
 

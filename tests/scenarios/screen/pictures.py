@@ -16,7 +16,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pyte
-from tests.scenarios.screen.emulator import DOWN, Terminal, talaria
+from tests.scenarios.screen.emulator import DOWN, END, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, Usage, call
@@ -182,6 +182,8 @@ def picker(studio: Studio) -> Terminal:
             screen.say(question)
             screen.see(told[-8:-2])
             screen.see_gone("Ctrl-C stops")
+            screen.type(END)
+            screen.end()
     with studio.screen(100, 20) as screen:
         screen.say("/resume")
         screen.see("Go on with which conversation?", "Enter takes it")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.scenarios.screen.conftest import OpenScreen, Run, said_to
 from tests.scenarios.screen.emulator import DOWN, ENTER, ESCAPE, INTERRUPT, TAB
 
@@ -80,3 +81,19 @@ def test_too_many_files_are_refused_in_a_sentence(open_screen: OpenScreen, serve
     screen.say(" ".join(f"@f{number} " for number in range(9)))
     screen.see("More than 8 files are too many for one message")
     assert server.requests == []
+
+
+@pytest.mark.usefixtures("server")
+def test_models_are_offered_once_they_are_known(open_screen: OpenScreen) -> None:
+    screen = open_screen()
+    screen.wait(lambda: "sandbox" in screen.status, "all that is known")
+    screen.type("/model tes")
+
+    def are_offered() -> bool:
+        screen.type("\x7fs")  # what is typed is looked up again
+        screen.take(0.2)
+        return "  custom:test-model" in screen.lines
+
+    screen.wait(are_offered, "the model that fits")
+    screen.type(TAB)
+    screen.see_typed("/model custom:test-model")

@@ -1,5 +1,6 @@
 """Commands that ask which one: conversations and models, to be searched and looked at before they are chosen."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 
@@ -54,11 +55,17 @@ class Arguments:
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self._known: dict[str, list[Offer]] = {}
+        self._asking: asyncio.Task[None] | None = None
 
     def of(self, command: str) -> Sequence[Offer]:
+        if command == "model" and self._asking is None:  # asked for once, when somebody wants to know
+            self._asking = asyncio.get_running_loop().create_task(self._learn_models())
         return self._known.get(command, ())
 
     async def learn(self) -> None:
         rows = await self._conversation.sessions(MOST_SESSIONS)
         self._known["resume"] = [Offer(row.title or str(row.id), row.preview) for row in rows]
         self._known["handoff"] = [Offer(name) for name in self._conversation.app.settings.config.gateway.platforms]
+
+    async def _learn_models(self) -> None:
+        self._known["model"] = [Offer(one.value) for one in await _models(self._conversation)]
