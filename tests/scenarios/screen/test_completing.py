@@ -96,4 +96,4 @@ def test_models_are_offered_once_they_are_known(open_screen: OpenScreen) -> None
 
     screen.wait(are_offered, "the model that fits")
     screen.type(TAB)
-    screen.see_typed("/model custom:test-model")
+    screen.see("› /model custom:test-model")
