@@ -309,7 +309,9 @@ def played(rows: Sequence[Any]) -> pytest.MarkDecorator:
 
 
 def at(*places: Place) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("place", places, ids=[place.name for place in places])
+    """There; from the third on in the long run."""
+    cases = [pytest.param(one, id=one.name, marks=LONG if nth > 1 else []) for nth, one in enumerate(places)]
+    return pytest.mark.parametrize("place", cases)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from talaria.cli.keeping.manifest import Manifest, is_secret
 from talaria.cli.keeping.reading import unpack
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
-from talaria.cli.sessions.export import when
+from talaria.cli.sessions.remarks import when
 from talaria.compose import open_store
 from talaria.gateway.claims import claimed, gateway_file
 from talaria.model.errors import BadInput, OperatorError, SessionBusy, StoreDamaged

@@ -1,17 +1,36 @@
 """The slash commands that only the screen has: what can be done while a turn runs, and beside it."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from talaria.cli.conversation import Conversation
+from talaria.cli.screen.asides import Asides
 from talaria.model.errors import BadInput
 from talaria.runtime.chat import Chat, Outcome, Say
 from talaria.runtime.commands import Command
 
-if TYPE_CHECKING:
-    from talaria.cli.screen.talk import Talk
+
+class Steered(Protocol):
+    """A talk, as far as one can step in."""
+
+    @property
+    def conversation(self) -> Conversation: ...
+    @property
+    def asides(self) -> Asides: ...
+    def stop(self) -> bool:
+        """False: nothing runs."""
+        ...
+
+    def forget_lines(self) -> int:
+        """How many waited."""
+        ...
+
+    def enqueue(self, text: str) -> None: ...
+    def steered(self, text: str) -> None: ...
+    def wants_details(self) -> None: ...
 
 
 class ScreenCommands:
-    def __init__(self, talk: "Talk") -> None:
+    def __init__(self, talk: Steered) -> None:
         self._talk = talk
 
     def all(self) -> tuple[Command, ...]:

@@ -24,6 +24,7 @@ from prompt_toolkit.styles import Style
 from talaria.cli.screen.keys import bind_steering, bindings
 from talaria.cli.screen.menu import Menu
 from talaria.cli.screen.pastes import Pastes
+from talaria.cli.screen.recalling import recalling
 from talaria.cli.screen.status import Status
 from talaria.cli.screen.width import cut, width
 
@@ -245,11 +246,16 @@ class Screen:
         self.buffer.insert_text(self._pastes.folded(text))
 
     def search_history(self) -> None:
-        from talaria.cli.screen.recalling import menu, recall  # noqa: PLC0415  (when it is asked for)
-
-        asked = menu(self._history.get_strings())
+        asked = recalling(self._history.get_strings())
         self.offer(asked)  # at once: the next keys are for it
-        self._recalling = asyncio.get_running_loop().create_task(recall(self, asked))
+        self._recalling = asyncio.get_running_loop().create_task(self._recall(asked))
+
+    async def _recall(self, asked: Menu) -> None:
+        """Puts what is chosen on the line."""
+        chosen = await self.ask(asked)
+        if chosen is not None:
+            self.buffer.reset()
+            self.buffer.insert_text(chosen)
 
     # How it is laid out
 

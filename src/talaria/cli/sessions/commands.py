@@ -15,9 +15,10 @@ from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
 from talaria.cli.safe import printable
-from talaria.cli.sessions.export import ExportFormat, exported, remark_on, when, write
+from talaria.cli.sessions.export import ExportFormat, exported, write
 from talaria.cli.sessions.files import remove_files
 from talaria.cli.sessions.prune import prune
+from talaria.cli.sessions.remarks import remark_on, when
 from talaria.compose import open_store
 from talaria.model.entries import MessageAdded, Recorded
 from talaria.model.ids import new_session_id

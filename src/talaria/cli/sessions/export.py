@@ -1,6 +1,5 @@
 """A conversation as a file for others: every entry as a line of JSON, or as it reads, in markdown or as a page."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -8,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from talaria.cli.safe import printable
-from talaria.model.compaction import Compacted
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
+from talaria.cli.sessions.remarks import remark_on, when
+from talaria.model.entries import Entry, MessageAdded, Recorded
 from talaria.model.errors import BadInput
 from talaria.model.fences import fenced
 from talaria.model.messages import Assistant, Message, ToolResult, User
@@ -75,24 +74,3 @@ def _message(message: Message) -> str:
             return "\n\n".join(filter(None, ["## Talaria", message.text, *calls]))
         case ToolResult():
             return f"{'Failed' if message.is_error else 'Result'} of `{message.name}`:\n\n{fenced(message.text)}"
-
-
-def remark_on(entry: Entry) -> str:
-    """What is said about the conversation itself; mostly nothing."""
-    match entry:
-        case Noted(text):
-            return text
-        case Undone():
-            return "The turn before this was taken back."
-        case Compacted():
-            return "Made shorter for the model; everything is still here."
-        case RouteChanged(_, _, model, reason):
-            return f"{reason} Went on with {model}."
-        case TurnEnded(_, outcome, _, error) if outcome != "completed":
-            return f"{outcome}{f': {error}' if error else ''}"
-        case MessageAdded() | TurnStarted() | TurnEnded():
-            return ""
-
-
-def when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

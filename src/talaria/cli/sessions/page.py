@@ -18,7 +18,7 @@ from markdown_it.token import Token
 
 from talaria import __version__
 from talaria.cli.safe import printable
-from talaria.cli.sessions.export import remark_on, when
+from talaria.cli.sessions.remarks import remark_on, when
 from talaria.model.entries import MessageAdded, Recorded, TurnEnded
 from talaria.model.ids import CallId
 from talaria.model.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User

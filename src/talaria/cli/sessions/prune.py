@@ -14,8 +14,8 @@ from talaria.cli.json_output import print_json, told
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
 from talaria.cli.safe import printable
-from talaria.cli.sessions.export import when
 from talaria.cli.sessions.files import remove_files
+from talaria.cli.sessions.remarks import when
 from talaria.compose import open_store
 from talaria.model.errors import BadInput
 from talaria.store.forgetting import Stale
