@@ -165,10 +165,6 @@ class Conversation(OpenChat):
     # Of the chat
 
     @property
-    def row(self) -> Session | None:
-        return self._row
-
-    @property
     def live(self) -> LiveSession:
         return self._live
 

@@ -33,7 +33,7 @@ class Asides:
         return number
 
     async def close(self) -> None:
-        """What runs is left as it is on the disk, and can be gone on with."""
+        """What runs is stopped; it can be gone on with."""
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:

@@ -40,11 +40,9 @@ class Menu:
         body: str = "",
         footer: str = "",
         typing: Typing = "keys",
-        is_urgent: bool = False,
     ) -> None:
         """`body` and labels may come from anywhere; control signs in them are shown."""
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self.is_urgent = is_urgent
         self._title = visible(title)
         self._body = visible(body)
         self._footer = visible(footer)

@@ -26,7 +26,7 @@ class ScreenPerson:
         ]
         offered = choices[: _ORDER.index(question.longest) + 1]
         why = f"It is asked because {question.reason}" if question.reason else ""
-        menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why, is_urgent=True)
+        menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why)
         answer = _MEANT.get(await self._screen.ask(menu) or "no", "no")
         if answer == "no":
             self._screen.print(_denied(question, self._screen.columns))
@@ -34,7 +34,7 @@ class ScreenPerson:
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         offered = [Choice(one, one) for one in choices]
-        return await self._screen.ask(Menu("The model asks", offered, body=question, typing="words", is_urgent=True))
+        return await self._screen.ask(Menu("The model asks", offered, body=question, typing="words"))
 
 
 def _denied(question: Question, columns: int) -> str:

@@ -170,7 +170,7 @@ class Talk:
 
     def interrupted(self) -> None:
         now = self._clock.monotonic()
-        is_again = now - self._stopped_at < AGAIN_S or self._stops > 0
+        is_again = now - self._stopped_at < AGAIN_S
         self._stopped_at = now
         if not self._is_busy:
             if is_again:
@@ -189,8 +189,8 @@ class Talk:
         """False: nothing runs."""
         if self.conversation.live.interrupt():
             return True
-        is_other = self._working is not None and self._working is not asyncio.current_task()
-        return is_other and self._working is not None and self._working.cancel()
+        working = self._working
+        return working is not None and working is not asyncio.current_task() and working.cancel()
 
     def forget_lines(self) -> int:
         """How many waited."""
