@@ -141,6 +141,7 @@ class Studio:
         )
         screen.say("The total ignores the discount. Fix it?")
         screen.see("so it is")
+        screen.wait(lambda: "tokens" in screen.status, "the status below the answer")
 
 
 def _being_written(text: str) -> Reply:
