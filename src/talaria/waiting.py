@@ -2,12 +2,17 @@
 
 import asyncio
 import contextvars
+import os
+import queue
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+IDLE_S = 10.0
+"""How long a thread waits for its next work."""
 
 
 async def completed(work: Awaitable[T]) -> T:
@@ -36,7 +41,7 @@ async def ended(task: "asyncio.Future[Any]") -> None:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """A daemon thread of its own: work that hangs can be abandoned, and then keeps neither loop nor process alive."""
+    """In a daemon thread that does nothing else: work that hangs keeps neither others nor loop nor process."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Callable[[], T]] = loop.create_future()
 
@@ -50,8 +55,34 @@ async def in_thread(work: Callable[[], T]) -> T:
             loop.call_soon_threadsafe(settle, outcome)
 
     context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(run,), name="tool", daemon=True).start()
+    worker = _idle.pop() if _idle else _Worker()
+    worker.give(lambda: context.run(run))
     return (await done)()
+
+
+class _Worker:
+    """A thread, used again: to start one holds up whoever does."""
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="tool", daemon=True).start()
+
+    def give(self, work: Callable[[], None]) -> None:
+        self._given.put(work)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                self._given.get(timeout=IDLE_S)()
+                _idle.append(self)
+            except queue.Empty:
+                with suppress(ValueError):  # just taken by somebody: work is coming
+                    _idle.remove(self)
+                    return
+
+
+_idle: deque[_Worker] = deque()
+os.register_at_fork(after_in_child=_idle.clear)  # threads are not inherited
 
 
 def _outcome(work: Callable[[], T]) -> Callable[[], T]:

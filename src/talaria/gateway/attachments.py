@@ -5,7 +5,7 @@ The agent works where they are kept and may put links there: each is loaded else
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,16 +31,16 @@ class Attachments:
     def __init__(self, links: Links) -> None:
         self._links = links
 
-    async def message(self, said: Sequence[Received], cwd: Path) -> User:
+    async def message(self, said: Sequence[Received], workplace: Callable[[], Awaitable[Path]]) -> User:
         """What was said together, as one message for the model."""
-        if any(one.arrival.attachments for one in said):
-            cwd = await in_thread(cwd.resolve)
+        has_files = any(one.arrival.attachments for one in said)
+        folder = await in_thread((await workplace()).resolve) / FOLDER if has_files else Path()
         parts: list[UserPart] = []
         room = MAX_FILES
         for one in said:
             parts += _quotation(one)
             for number, attachment in enumerate(one.arrival.attachments[:room]):
-                parts += await self._part(attachment, one, cwd / FOLDER / _file_name(attachment, one, number))
+                parts += await self._part(attachment, one, folder / _file_name(attachment, one, number))
             left_out = len(one.arrival.attachments) - room
             if left_out > 0:
                 parts.append(Context(f"[{left_out} more attached files were left out: at most {MAX_FILES} are taken.]"))

@@ -148,7 +148,7 @@ class Mailroom:
         if (anew := await self.resetting.begin_anew(session, *mail[0])) is not None:
             self._wake(anew)
             return False
-        message = await self._attachments.message(said, await self._workplace(session, said[0]))
+        message = await self._attachments.message(said, lambda: self._workplace(session, said[0]))
         live = await self.open(session, said[0])
         outcome = await self._ask(live, message, said[-1], tuple(row.id for row, _ in mail))
         return outcome == "completed" and not live.is_in_hand

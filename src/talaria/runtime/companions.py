@@ -59,6 +59,7 @@ class Companions:
         self._person = person
         self._redactor = redactor or Redactor()
         self._belongings = belongings or NoBelongings()
+        self._spill = spill_folder(setup.home, session)
         self._has_arrived = False
         self._equipment: Equipment | None = None
 
@@ -74,8 +75,9 @@ class Companions:
 
     def executor(self, turn: str = "") -> Executor:
         """Of the tools as they are now."""
-        spill = spill_folder(self._setup.home, self._session)
-        scope = Scope(self._session, self._setup.cwd, spill, turn, self._person, self._redactor, self._setup.person)
+        scope = Scope(
+            self._session, self._setup.cwd, self._spill, turn, self._person, self._redactor, self._setup.person
+        )
         return Executor(self.toolbox, self._gate, scope)
 
     def take_news(self, history: History) -> Sequence[str]:

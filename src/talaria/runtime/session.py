@@ -48,6 +48,7 @@ from talaria.tools.registry import Toolbox
 from talaria.waiting import completed, ended, in_thread
 
 T = TypeVar("T")
+NEVER_HELD = Epoch(0)
 Work = Callable[[Turn, Recorder], Awaitable[Assistant]]
 
 
@@ -147,6 +148,8 @@ class LiveSession:
     ) -> tuple[Turn, Recorder]:
         """A turn that is on the disk; in one commit with the hold on the session, where that can be."""
         news: list[str] = []
+        if self._tenure.row is None and await completed(self._tenure.begin(self._new_row)):
+            left = NEVER_HELD
         if left is not None and not self._tenure.is_held and self._is_alone:
             recorder = self._recorder(Epoch(left + 1), observer)
             news += self.companions.take_news(self._view.history)

@@ -33,19 +33,21 @@ class Tenure:
         Raises `SessionBusy` when another living owner has it.
         """
         if self.row is None:
-            self.row = await self._begun(begin)
+            await self.begin(begin)
         if self._epoch is None:
             self._epoch = self.last = await self._seized()
         return self._epoch
 
-    async def _begun(self, begin: Callable[[], NewSession]) -> Session:
+    async def begin(self, begin: Callable[[], NewSession]) -> bool:
+        """False: another process has done so meanwhile."""
         try:
-            return await self._store.sessions.create(await in_thread(begin))
+            self.row = await self._store.sessions.create(await in_thread(begin))
         except BrokenRuleError:
-            row = await self._store.sessions.get(self.session)
-            if row is None:
+            self.row = await self._store.sessions.get(self.session)
+            if self.row is None:
                 raise
-            return row  # another process has begun it meanwhile
+            return False
+        return True
 
     async def _seized(self) -> Epoch:
         match await self._store.journal.seize(self.session, self._owner):
