@@ -36,6 +36,7 @@ from talaria.runtime.commands import Commands
 from talaria.runtime.host import Purpose
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup, Terms
+from talaria.servers import Listed, listed
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.approval import Gate
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     from talaria.tools.mcp.servers import Servers
 
 log = logging.getLogger(__name__)
-
-PROJECT_SERVERS = ".mcp.json"
 
 OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
 
@@ -326,10 +325,11 @@ async def open_application(
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
-        protected = await in_thread(lambda: _protected(settings))
+        servers = await in_thread(lambda: _listed(settings)) if tools is None else Listed()
+        protected = await in_thread(lambda: _protected(settings, servers))
         hands = None
         if tools is None:
-            hands = _hands(settings, store, clock, protected)
+            hands = _hands(settings, store, clock, protected, servers)
             stack.push_async_callback(hands.aclose)
         own = hands.tools if hands else tuple(tools or ())
         toolbox, brought = Toolbox(own, settings.config.tools), ()
@@ -337,7 +337,8 @@ async def open_application(
             extensions.settle(frozenset(toolbox.names))
             toolbox = toolbox.without(extensions.brought.overrides)
             brought = tuple(one.tool for one in extensions.brought.tools)
-        mcp, said = await _servers(settings, clock, stack) if tools is None else (None, ())
+        settings.redactor.learn(known_secrets({}, servers.entries))
+        mcp = await servers.opened(settings.home, clock, settings.environment, stack)
         app = Application(
             settings,
             store,
@@ -351,7 +352,8 @@ async def open_application(
             left_out=(
                 *planned.left_out,
                 *(extensions.notices if extensions else ()),
-                *said,
+                *servers.notices,
+                *(mcp.notices if mcp else ()),
                 *settings.config.tools.strangers((*own, *brought)),
             ),
             commands=commands,
@@ -390,20 +392,26 @@ def _extensions(settings: Settings, clock: Clock, commands: Commands) -> Abstrac
     return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
 
 
-def _protected(settings: Settings) -> Protected:
+def _listed(settings: Settings) -> Listed:
+    return listed(settings.config.all_mcp_servers, settings.home, settings.environment)
+
+
+def _protected(settings: Settings, servers: Listed) -> Protected:
     people = Path(settings.config.gateway.workspace).expanduser().resolve()
-    return Protected(Path.home().resolve(), settings.home.resolve(), people)
+    return Protected(Path.home().resolve(), settings.home.resolve(), people, servers.programs)
 
 
-def _hands(settings: Settings, store: Store, clock: Clock, protected: Protected) -> "Hands":
+def _hands(settings: Settings, store: Store, clock: Clock, protected: Protected, servers: Listed) -> "Hands":
     from talaria.hands import Hands  # noqa: PLC0415  (an embedding program may bring only its own)
 
-    return Hands(settings.home, settings.config, settings.environment, store, clock, protected)
+    return Hands(
+        settings.home, settings.config, settings.environment, store, clock, protected, programs=servers.programs
+    )
 
 
 def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[Tool]:
     """Those that every conversation begins with; nothing is started for them."""
-    return _hands(settings, store, clock, _protected(settings)).tools
+    return _hands(settings, store, clock, _protected(settings, Listed()), Listed()).tools
 
 
 def builtin_names() -> frozenset[str]:
@@ -411,22 +419,6 @@ def builtin_names() -> frozenset[str]:
     from talaria.hands import names  # noqa: PLC0415
 
     return frozenset(names())
-
-
-async def _servers(settings: Settings, clock: Clock, stack: AsyncExitStack) -> tuple["Servers | None", Sequence[str]]:
-    """MCP servers of the settings, and of a project whose list the person trusts; and what is to be said of them."""
-    listed = settings.config.all_mcp_servers
-    if not listed and not (Path.cwd() / PROJECT_SERVERS).exists():
-        return None, ()
-    from talaria.tools.mcp.project import choose as choose_servers  # noqa: PLC0415
-    from talaria.tools.mcp.servers import open_servers  # noqa: PLC0415
-
-    chosen = await in_thread(lambda: choose_servers(listed, Path.cwd(), settings.home, settings.environment))
-    if not chosen.entries:
-        return None, chosen.notices
-    settings.redactor.learn(known_secrets({}, chosen.entries))
-    servers = await stack.enter_async_context(open_servers(chosen.entries, settings.home, clock, settings.environment))
-    return servers, (*chosen.notices, *servers.notices)
 
 
 async def _leave(store: Store, owner: OwnerId) -> None:

@@ -3,7 +3,7 @@
 Nothing is started before it is used. `close(session)` ends what one session has open, `aclose` everything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,14 +67,16 @@ class Hands:
         store: Store,
         clock: Clock,
         protected: Protected,
+        programs: Sequence[Path] = (),
     ) -> None:
+        """`programs`: what runs outside of any sandbox, and is changed in none."""
         self._config = config
         self._environment = environment
         self._store = store
         self._clock = clock
         self._protected = protected
         self._browser: Browser | None = None
-        self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private)
+        self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private, programs)
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:

@@ -70,10 +70,6 @@ def machine(home: Path, environment: dict[str, str], server: ModelServer) -> Mac
     return Machine(home, environment, server)
 
 
-def hole(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(strict=True, reason=reason)
-
-
 def test_a_link_in_the_place_of_the_projects_instructions_is_not_followed(machine: Machine) -> None:
     key = machine.person / ".ssh/id_ed25519"
     key.parent.mkdir()
@@ -125,14 +121,13 @@ def test_in_a_project_that_is_the_persons_home_nothing_is_made_that_runs_by_itse
     assert not (machine.person / path).exists()
 
 
-@hole("what is missing is not guarded")
+@pytest.mark.xfail(strict=True, reason="what is missing is not guarded")
 @pytest.mark.parametrize("path", [".vscode/tasks.json", ".envrc", ".mcp.json", ".talaria/plugins/evil.py"])
 def test_files_that_other_programs_heed_are_not_made_unasked(machine: Machine, path: str) -> None:
     machine.attack([shell(f"mkdir -p {Path(path).parent}; echo evil > {path}")])
     assert not (machine.project / path).exists()
 
 
-@hole("only the repository of the project itself is guarded")
 def test_hooks_of_a_repository_inside_of_the_project_are_not_written(machine: Machine) -> None:
     hook = machine.project / "vendor/lib/.git/hooks/pre-commit"
     hook.parent.mkdir(parents=True)
@@ -182,7 +177,6 @@ for line in sys.stdin:
 """
 
 
-@hole("the programs of servers are not guarded")
 def test_the_program_of_a_server_is_not_changed_while_it_is_used(machine: Machine) -> None:
     program, mark = machine.project / "server.py", machine.person / "escaped"
     program.write_text(SERVER)
@@ -197,7 +191,6 @@ def test_the_program_of_a_server_is_not_changed_while_it_is_used(machine: Machin
     assert not mark.exists()
 
 
-@hole("sockets in the project belong to processes outside")
 def test_a_socket_in_the_project_does_not_lead_out(machine: Machine) -> None:
     heard: list[bytes] = []
     with socket.socket(socket.AF_UNIX) as listener:
@@ -222,7 +215,6 @@ def test_a_socket_in_the_project_does_not_lead_out(machine: Machine) -> None:
     assert heard == []
 
 
-@hole("files outside of the project are read unasked, and pages fetched afterwards")
 def test_what_was_read_outside_of_the_project_does_not_leave_unasked(machine: Machine, tmp_path: Path) -> None:
     private = tmp_path / "rclone.conf"
     private.write_text(f"pass = {SECRET}")

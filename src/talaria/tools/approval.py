@@ -5,7 +5,7 @@ from typing import Protocol
 
 from talaria.model.errors import Denied
 from talaria.model.messages import ToolCall
-from talaria.tools.base import Invocation, Scope
+from talaria.tools.base import Claim, Invocation, Scope
 
 
 class Gate(Protocol):
@@ -19,8 +19,8 @@ class Gate(Protocol):
         """Somebody has a doubt: only a person's yes lets it through. Raises `Denied`, also where nobody is there."""
         ...
 
-    def taint(self, turn: str) -> None:
-        """What strangers have written is now before the model in this turn."""
+    def heed(self, claim: Claim, scope: Scope) -> None:
+        """What such a call brings is now before the model in this turn."""
         ...
 
 
@@ -33,7 +33,7 @@ class OpenGate:
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:  # noqa: ARG002
         raise Denied(f"This {call.name} call needs a person's consent, and nobody is here to give it: {doubt}")
 
-    def taint(self, turn: str) -> None:  # noqa: ARG002
+    def heed(self, claim: Claim, scope: Scope) -> None:  # noqa: ARG002
         return None
 
 

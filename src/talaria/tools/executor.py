@@ -79,18 +79,14 @@ class Executor:
         """Calls of this turn that have run before we were here: what they brought is before the model."""
         for call in calls:
             with suppress(ModelCorrectable):
-                self._mark(self.prepare(call).invocation)
-
-    def _mark(self, invocation: Invocation) -> None:
-        if invocation.claim.is_untrusted:
-            self._gate.taint(self._scope.turn)
+                self._gate.heed(self.prepare(call).invocation.claim, self._scope)
 
     async def run(self, prepared: Prepared) -> ToolResult:
         """Always an outcome; only cancellation passes through. What the gate has not let through does not run."""
         call = prepared.call
         if self._admitted.pop(call.id, None) != self._digest(prepared):
             return failed(call, f"This {call.name} call is not the one that was allowed; it did not run.")
-        self._mark(prepared.invocation)
+        self._gate.heed(prepared.invocation.claim, self._scope)
         run = Run(call.id, self._scope, self)
         try:
             result = await self._run(prepared, run)

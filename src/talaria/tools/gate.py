@@ -56,11 +56,17 @@ class PolicyGate:
         self._timeout_s = timeout_s
         self._is_asking = is_asking
         self._tainted = ""
+        """The last turn in which strangers had a word."""
+        self._privy = ""
+        """The last turn in which files were read that are outside of the project."""
         self._questions = asyncio.Lock()
         """One at a time, also when calls run together."""
 
-    def taint(self, turn: str) -> None:
-        self._tainted = turn or self._tainted
+    def heed(self, claim: Claim, scope: Scope) -> None:
+        if claim.is_untrusted:
+            self._tainted = scope.turn or self._tainted
+        if any(self._policy.is_private(path, scope.cwd) for path in claim.reads):
+            self._privy = scope.turn or self._privy
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         verdict = self._policy.decide(self._request(call, invocation, scope))
@@ -80,8 +86,8 @@ class PolicyGate:
         await self._ask(call, invocation, scope, Verdict("ask", doubt, "once"))
 
     def _request(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Request:
-        is_tainted = bool(scope.turn) and self._tainted == scope.turn
-        return Request(call.name, invocation.claim, scope.cwd, is_tainted, scope.spill)
+        is_tainted, is_privy = (bool(scope.turn) and scope.turn == last for last in (self._tainted, self._privy))
+        return Request(call.name, invocation.claim, scope.cwd, is_tainted, is_privy, scope.spill)
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._questions:

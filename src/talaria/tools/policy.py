@@ -52,6 +52,8 @@ class Request(msgspec.Struct, frozen=True):
     project: Path
     is_tainted: bool = False
     """What strangers have written is before the model in this turn."""
+    is_privy: bool = False
+    """So is what the person keeps outside of the project."""
     spill: Path | None = None
     """Where the session's own output is."""
 
@@ -85,6 +87,10 @@ class Policy:
             return ALLOWED
         return Verdict("ask", reason, _longest(request))
 
+    def is_private(self, path: Path, project: Path) -> bool:
+        """Whoever is told what it holds may be told too much."""
+        return self._protected.is_private(path, project)
+
     def _floor(self, request: Request) -> str | None:
         claim = request.claim
         for path in (*claim.reads, *claim.writes):
@@ -115,10 +121,14 @@ class Policy:
                 yield f"{path} is outside the project"
         if claim.sends and request.is_tainted:
             yield "it tells others something, after content from strangers was read"
+        if claim.hosts and request.is_privy:
+            yield "an address can tell others something, after files outside of the project were read"
 
 
 def _longest(request: Request) -> Lasting:
     """A yes for good only to what is the same again: not to what strangers may have asked for, or a script may hide."""
+    if request.is_privy and request.claim.hosts and not request.claim.sends:
+        return "session"  # of one host
     if request.is_tainted:
         return "once"
     command = request.claim.command

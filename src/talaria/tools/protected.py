@@ -1,7 +1,7 @@
 """Places that are nobody's business: what no tool reads, and what none changes unasked."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SECRETS = (
@@ -44,6 +44,9 @@ KEPT = ("config.yaml", ".env", "plugins.json", "plugins")
 OWN_CODE = (Path(sys.prefix), Path(__file__).parents[1])
 """What we run ourselves."""
 
+SYSTEM = tuple(map(Path, ("/usr", "/opt", "/nix", "/bin", "/sbin", "/lib", "/lib64", "/etc")))
+"""The same on many machines."""
+
 OPEN_IN_HOME = ("skills", "memories")
 """In Talaria's own home: what the model may read, besides its session's own output."""
 
@@ -51,8 +54,11 @@ OPEN_IN_HOME = ("skills", "memories")
 class Protected:
     """Told from a resolved path; what does not exist yet is protected, too."""
 
-    def __init__(self, person_home: Path, home: Path, people: Path | None = None) -> None:
-        """`people`: where those in chats have their folders, side by side.
+    def __init__(
+        self, person_home: Path, home: Path, people: Path | None = None, programs: Sequence[Path] = ()
+    ) -> None:
+        """`people`: where those in chats have their folders, side by side. `programs`: files that run outside of any
+        sandbox, wherever they are.
 
         Looks at the file system: not on the loop.
         """
@@ -63,6 +69,7 @@ class Protected:
         linked = _both(home, KEPT) if home.exists() else ()
         self._secrets = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS), *others, *linked)
         self._startup = _both(person_home, STARTUP)
+        self._programs = (*OWN_CODE, *programs)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,13 +90,17 @@ class Protected:
             return False
         return path.is_relative_to(people) and not path.is_relative_to(project)
 
+    def is_private(self, path: Path, project: Path) -> bool:
+        """The person's, but of no project that is worked on: nobody else's business."""
+        return not any(path.is_relative_to(place) for place in (project, self._home, *SYSTEM, *OWN_CODE))
+
     def is_own(self, path: Path) -> bool:
         """Talaria's own: no tool writes there."""
         return path.is_relative_to(self._home)
 
     def is_policy(self, path: Path, project: Path) -> bool:
         """To be written only if a person says so."""
-        places = (*self._startup, *_policy(project), *OWN_CODE)
+        places = (*self._startup, *_policy(project), *self._programs)
         return any(path.is_relative_to(place) for place in places) or _is_hook(path)
 
     def missing_below(self, root: Path) -> Iterator[Path]:
@@ -107,7 +118,7 @@ class Protected:
 
     def policy_below(self, root: Path) -> Iterator[Path]:
         """Those that are there, inside of a folder that can be written."""
-        for place in (*_policy(root), *_of_git(root), *self._startup, *OWN_CODE):
+        for place in (*_policy(root), *_of_git(root), *self._startup, *self._programs):
             if place.is_relative_to(root) and place.exists():
                 yield place
 

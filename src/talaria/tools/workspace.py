@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.processes import Processes
-from talaria.tools.sandbox.base import Host, Sandbox
+from talaria.tools.sandbox.base import Host, Sandbox, View
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.commands import Command, End, Sink, Started
 from talaria.tools.sandbox.settings import TerminalSettings
@@ -28,12 +29,11 @@ MAX_NEWS = 20
 
 class Workspace:
     def __init__(
-        self, sandbox: Sandbox, project: Path, home: Path, settings: TerminalSettings, way_out: WayOut, clock: Clock
+        self, sandbox: Sandbox, project: Path, look: Callable[[], View], way_out: WayOut, clock: Clock
     ) -> None:
+        """`look`: what commands see, as it is then. Not on the loop."""
         self._sandbox = sandbox
-        self._project = project
-        self._home = home
-        self._settings = settings
+        self._look = look
         self.way_out = way_out
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._opening = asyncio.Lock()
@@ -74,7 +74,7 @@ class Workspace:
                     path.unlink()
 
     async def _enter(self) -> Host:
-        view = await in_thread(lambda: view_of(self._project, self._home, self._settings, os.environ))
+        view = await in_thread(self._look)
         self._unwanted = view.unwanted
         self.cwd = str(view.project)
         host = await self._open.enter_async_context(self._sandbox.opened(view))
@@ -105,10 +105,19 @@ class Workspace:
 
 
 class Workspaces:
-    def __init__(self, settings: TerminalSettings, home: Path, clock: Clock, private: tuple[str, ...] = ()) -> None:
-        """`private`: what a way out may reach although it is not on the public internet."""
+    def __init__(
+        self,
+        settings: TerminalSettings,
+        home: Path,
+        clock: Clock,
+        private: tuple[str, ...] = (),
+        programs: Sequence[Path] = (),
+    ) -> None:
+        """`private`: what a way out may reach although it is not on the public internet. `programs`: files that no
+        command changes."""
         self._settings = settings
         self._private = private
+        self._programs = programs
         self._home = home
         self._clock = clock
         self._choosing = Choosing(settings)
@@ -149,7 +158,11 @@ class Workspaces:
     def _made(self, scope: Scope) -> Workspace:
         project, home = scope.cwd.resolve(), self._home.resolve()
         way_out = WayOut(self._settings.network, self._private, self._clock)
-        return Workspace(self.sandbox, project, home, self._settings, way_out, self._clock)
+
+        def look() -> View:
+            return view_of(project, home, self._settings, os.environ, programs=self._programs)
+
+        return Workspace(self.sandbox, project, look, way_out, self._clock)
 
     def has(self, session: SessionId) -> bool:
         return session in self._all

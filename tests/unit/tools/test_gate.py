@@ -108,6 +108,7 @@ def bare(command: str, place: str = "") -> Act:
 
 
 OUTSIDE = Act(Claim(writes=(Path("/data/x"),)))
+STRANGE = Claim(is_untrusted=True)
 
 
 async def test_what_is_allowed_is_not_asked_about(gates: Gates, store: Store) -> None:
@@ -249,17 +250,51 @@ async def test_taint_makes_sends_asked_about_for_the_rest_of_the_turn(gates: Gat
     sending = Act(Claim(sends=True))
     gate = gates.gate(None)
     await gate.admit(call("mcp_mail_send"), sending, scope())
-    gate.taint("t1")
+    gate.heed(STRANGE, scope())
     with pytest.raises(Denied):
         await gate.admit(call("mcp_mail_send"), sending, scope())
     await gate.admit(call("mcp_mail_send"), sending, scope(turn="t2"))
+
+
+PRIVATE = Claim(reads=(PERSON / "letters/bank.txt",), is_untrusted=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_asked"),
+    [
+        ("/home/ada/letters/bank.txt", True),
+        ("/mnt/stick/keys.txt", True),
+        ("/home/ada/project/readme.md", False),
+        ("/home/ada/.talaria/spill/s1/c1-result.txt", False),
+        ("/usr/share/doc/make/readme", False),
+    ],
+)
+async def test_an_address_is_asked_about_once_a_file_of_the_persons_was_read_elsewhere(
+    gates: Gates, path: str, is_asked: bool
+) -> None:
+    ada, fetching = Ada("session"), Act(Claim(hosts=("example.org",), is_untrusted=True))
+    gate = gates.gate(ada)
+    gate.heed(Claim(reads=(Path(path),), is_untrusted=True), scope())
+    await gate.admit(call("web_fetch"), fetching, scope())
+    assert bool(ada.asked) == is_asked
+
+
+async def test_a_yes_to_a_host_is_good_for_the_session_and_for_no_other_host(gates: Gates) -> None:
+    ada = Ada("session", "no")
+    gate = gates.gate(ada)
+    gate.heed(PRIVATE, scope())
+    for _ in range(2):
+        await gate.admit(call("web_fetch"), Act(Claim(hosts=("example.org",))), scope())
+    with pytest.raises(Denied):
+        await gate.admit(call("web_fetch"), Act(Claim(hosts=("example.com",))), scope())
+    await gate.admit(call("web_fetch"), Act(Claim(hosts=("example.com",))), scope(turn="t2"))
 
 
 async def test_grants_do_not_count_and_none_is_made_once_strangers_had_a_word(gates: Gates) -> None:
     ada = Ada("session", "always", "no")
     gate = gates.gate(ada)
     await gate.admit(call(), bare("make"), scope())
-    gate.taint("t1")
+    gate.heed(STRANGE, scope())
     await gate.admit(call(), bare("make"), scope())
     with pytest.raises(Denied):
         await gate.admit(call(), bare("make"), scope())

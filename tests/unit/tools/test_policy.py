@@ -22,7 +22,7 @@ def decided(
     deny: tuple[str, ...] = (),
 ) -> Verdict:
     policy = Policy(ApprovalSettings(allow=allow, ask=ask, deny=deny), Protected(PERSON, HOME))
-    return policy.decide(Request(tool, claim, PROJECT, is_tainted, HOME / "spill" / "session"))
+    return policy.decide(Request(tool, claim, PROJECT, is_tainted, spill=HOME / "spill" / "session"))
 
 
 def reading(path: str) -> Claim:

@@ -2,8 +2,9 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -55,6 +56,13 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("an MCP server has either a `command` or a `url`")
         if self.url is not None and not re.match(r"https?://[^/\s]", self.url):
             raise ValueError("the `url` of an MCP server begins with http:// or https://")
+
+    def programs(self) -> Iterator[Path]:
+        """The files that its command names."""
+        for word in (self.command, *map(str, self.args)) if self.command else ():
+            path = Path(self.cwd or "", word).expanduser()
+            if path.is_file():
+                yield path.resolve()
 
     @property
     def place(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from talaria.model.errors import ToolFailed
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import Limits, View
+from talaria.tools.sandbox.inside import look
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.system import interpreter, system
 
@@ -33,8 +34,12 @@ def view_of(
     settings: TerminalSettings,
     environment: Mapping[str, str],
     limits: Limits | None = None,
+    programs: Sequence[Path] = (),
 ) -> View:
-    """`home` is Talaria's own, which is never seen. Raises `ToolFailed` where the project is no place to work in."""
+    """`home` is Talaria's own, which is never seen; `programs` are not changed.
+
+    Raises `ToolFailed` where the project is no place to work in.
+    """
     person = Path.home().resolve()
     if project in _SYSTEM_FOLDERS or any(project.is_relative_to(place) for place in _NEVER):
         raise ToolFailed(f"Commands do not run in {project}: it is no project, it belongs to the system.")
@@ -42,18 +47,19 @@ def view_of(
         raise ToolFailed(f"Commands do not run in {project}: it is no project, it holds the whole of {person}.")
     if project.is_relative_to(home):
         raise ToolFailed(f"Commands do not run in {project}: it belongs to Talaria itself.")
-    protected = Protected(person, home)
+    protected = Protected(person, home, programs=programs)
     if protected.is_secret(project):
         raise ToolFailed(f"Commands do not run in {project}: it is private.")
     writable = tuple(_existing(settings.write))
     readable = (*_toolchains(person), *_existing(settings.read))
+    inside = look(project)
     shown = (project, *writable, *readable, *map(Path, system()), *interpreter())
     return View(
         project=project,
         writes=writable,
         reads=readable,
-        guarded=tuple(_guarded((project, *writable), protected)),
-        hidden=tuple(dict.fromkeys(place for root in shown for place in protected.secrets_below(root))),
+        guarded=tuple(dict.fromkeys((*_guarded((project, *writable), protected), *inside.policy))),
+        hidden=tuple(dict.fromkeys((*_secrets(shown, protected), *inside.sockets))),
         home=person,
         environment=passed_on(environment),
         has_egress=bool(settings.network),
@@ -73,6 +79,10 @@ def _guarded(roots: Sequence[Path], protected: Protected) -> Iterator[Path]:
     for root in roots:
         for place in protected.policy_below(root):
             yield place.parent if place.is_symlink() else place
+
+
+def _secrets(shown: Sequence[Path], protected: Protected) -> Iterator[Path]:
+    return (place for root in shown for place in protected.secrets_below(root))
 
 
 def _unwanted(project: Path) -> Iterator[Path]:

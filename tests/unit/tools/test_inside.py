@@ -1,0 +1,91 @@
+"""What is found in a project that its commands shall not reach."""
+
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from talaria.tools.sandbox.inside import MAX_FOLDERS, MAX_REPOSITORIES, Inside, look
+
+
+def repository(folder: Path) -> Path:
+    git = folder / ".git"
+    (git / "hooks").mkdir(parents=True)
+    (git / "config").write_text("[core]\n")
+    return git
+
+
+@contextmanager
+def listening(file: Path) -> Generator[None]:
+    """Bound from its folder: the names of sockets are short."""
+    before = Path.cwd()
+    os.chdir(file.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(file.name)
+            listener.listen()
+            yield
+    finally:
+        os.chdir(before)
+
+
+def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/main.py").write_text("")
+    assert look(tmp_path) == Inside()
+
+
+def test_hooks_and_settings_of_repositories_inside_are_found_however_deep(tmp_path: Path) -> None:
+    near, deep = repository(tmp_path / "lib"), repository(tmp_path / "vendor/a/b/c/d/e")
+    submodule = tmp_path / "module"
+    submodule.mkdir()
+    (submodule / ".git").write_text("gitdir: ../.git/modules/module\n")
+    assert set(look(tmp_path).policy) == {
+        *(near / "hooks", near / "config", deep / "hooks", deep / "config"),
+        submodule / ".git",
+    }
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    repository(tmp_path / "elsewhere")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "linked").symlink_to(tmp_path / "elsewhere")
+    (project / "around").symlink_to(project)
+    assert look(project) == Inside()
+
+
+def test_what_programs_make_by_the_thousand_is_passed_over(tmp_path: Path) -> None:
+    repository(tmp_path / "node_modules/package")
+    assert look(tmp_path) == Inside()
+
+
+def test_a_large_project_is_looked_through_from_near_to_far_and_not_without_end(tmp_path: Path) -> None:
+    near = repository(tmp_path / "near")
+    for number in range(MAX_FOLDERS):
+        (tmp_path / f"b/{number}").mkdir(parents=True)
+    repository(tmp_path / "b/0/1/2/far")
+    assert look(tmp_path).policy == (near / "hooks", near / "config")
+
+
+def test_no_more_repositories_are_guarded_than_a_sandbox_can_mount(tmp_path: Path) -> None:
+    for number in range(MAX_REPOSITORIES + 5):
+        repository(tmp_path / str(number))
+    assert len(look(tmp_path).policy) == 2 * MAX_REPOSITORIES
+
+
+def test_a_socket_is_found_while_somebody_listens_and_not_once_it_is_only_left_over(tmp_path: Path) -> None:
+    file = tmp_path / "run/database.sock"
+    file.parent.mkdir()
+    with listening(file):
+        assert look(tmp_path).sockets == (file,)
+    assert file.is_socket()
+    assert look(tmp_path).sockets == ()
+
+
+def test_what_may_not_be_looked_into_is_passed_over(tmp_path: Path) -> None:
+    git = repository(tmp_path / "open")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone/loop").symlink_to("loop")
+    assert look(tmp_path).policy == (git / "hooks", git / "config")
