@@ -207,10 +207,20 @@ class Life:
             asking = asyncio.create_task(live.ask(user("once more")))
             await asyncio.wait([asking])
         await self._store.owners.leave(owner)
-        if not isinstance(asking.exception(), Crash):
-            await self._is_told_truly(asking.result())
+        match asking.exception():
+            case Crash():
+                pass
+            case StoreUnavailable():
+                await self._is_not_taken()
+            case _:
+                await self._is_told_truly(asking.result())
         survivor = await self._store.owners.join("survivor")
         await (await self._open(survivor, self._store.journal, self._store.sessions)).resume()
+
+    async def _is_not_taken(self) -> None:
+        row = await self._store.sessions.get(SESSION)
+        assert row is not None
+        assert row.open_turn is None
 
     async def _is_told_truly(self, report: Report) -> None:
         entries = await self._store.journal.entries(SESSION)
