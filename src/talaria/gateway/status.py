@@ -98,7 +98,7 @@ async def keep_status(home: Path, look: Callable[[], Status], clock: Clock) -> N
 
 
 def _essence(status: Status) -> bytes:
-    platforms = [(one.name, one.state, one.error) for one in status.platforms]
+    platforms = [(one.name, one.state, one.error, one.heard_at is None) for one in status.platforms]
     return msgspec.json.encode((platforms, status.problems, status.metrics_port, status.is_stopping))
 
 
