@@ -20,7 +20,7 @@ from talaria.runtime.letter import Ending, Letter
 from talaria.runtime.recorder import Recorder
 from talaria.runtime.view import View
 from talaria.store.base import Journal, Write
-from talaria.waiting import completed
+from talaria.waiting import completed, ended
 
 log = logging.getLogger(__name__)
 
@@ -134,3 +134,38 @@ class TurnRunner:
             error.args = (redactor.text(str(error)),)
         self._recorder.emit(TurnDone(self._turn.id, outcome, text, usage, str(error or ""), model))
         return Report(self._session, self._turn.id, outcome, text, usage, model, error)
+
+
+class RunningTurn:
+    """In a task of its own, so that it can be stopped without stopping whoever asked."""
+
+    def __init__(
+        self, turn: Turn, recorder: Recorder, runner: TurnRunner, work: Callable[[], Awaitable[Assistant]]
+    ) -> None:
+        self.turn = turn
+        self._recorder = recorder
+        self._runner = runner
+        self._task = asyncio.create_task(runner.run(work), name=f"turn {turn.id}")
+
+    def stop(self) -> bool:
+        self._recorder.hurry()
+        return self._task.cancel()
+
+    def abandon(self) -> bool:
+        self._recorder.close()
+        return self._task.cancel()
+
+    async def ended(self) -> Report:
+        """Whoever is cancelled while waiting for it stops it, and still waits for its end."""
+        try:
+            await ended(self._task)
+        except asyncio.CancelledError:
+            self.stop()
+            await completed(self._reported())
+            raise
+        return await completed(self._reported()) if self._task.cancelled() else self._task.result()
+
+    async def _reported(self) -> Report:
+        """Also if it was stopped before it took its first step."""
+        await ended(self._task)
+        return await self._runner.interrupted() if self._task.cancelled() else self._task.result()
