@@ -8,7 +8,7 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from talaria.model.clock import Clock
@@ -26,16 +26,7 @@ with tls.certificates_unread():
 MAX_ERROR_BODY_BYTES = 64 << 10
 
 
-class Response(Protocol):
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    def chunks(self) -> AsyncIterator[bytes]: ...
-    async def read(self, limit: int | None = None) -> bytes: ...
-
-
-class _Response:
+class Response:
     def __init__(self, response: aiohttp.ClientResponse, host: str, watch: StallWatch, timeouts: Timeouts) -> None:
         self._response = response
         self._host = host
@@ -123,7 +114,7 @@ class HttpClient:
             except ValueError as fault:
                 raise BadConfig("The API key or a header holds signs that cannot be sent: check .env.") from fault
             try:
-                yield _Response(response, host, watch, timeouts)
+                yield Response(response, host, watch, timeouts)
             finally:
                 response.release()  # back to the pool if it was read to its end, else closed
 

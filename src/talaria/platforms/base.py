@@ -2,7 +2,6 @@
 sent again is the gateway's."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, NewType, Protocol
 from urllib.parse import quote, unquote
@@ -47,6 +46,14 @@ class Sender(msgspec.Struct, frozen=True):
     """Immutable: the platform never gives it to anybody else."""
     name: str = ""
     """A label. Nothing is ever decided by it."""
+
+
+def attachment_kind(mime: str) -> AttachmentKind:
+    match mime.partition("/")[0]:
+        case "image" | "audio" | "video" as kind:
+            return kind
+        case _:
+            return "document"
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -296,7 +303,3 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     """Settings that must never be shown."""
     how_to: str = ""
     """Where its token comes from, in one sentence."""
-
-
-OpenPlatform = Callable[[PlatformSettings, Kit], AbstractAsyncContextManager[Platform]]
-"""Each platform's `platform.py` has this as `open`, and its `config.py` has the `Settings`."""

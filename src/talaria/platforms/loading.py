@@ -75,6 +75,7 @@ def read_settings(manifest: Manifest, raw: Mapping[str, Any], environment: Mappi
 
 
 def open_platform(name: str, settings: PlatformSettings, kit: Kit) -> AbstractAsyncContextManager[Platform]:
+    """Each platform's `platform.py` has an `open` for this, and its `config.py` the `Settings`."""
     return importlib.import_module(f"talaria.platforms.{name}.platform").open(settings, kit)
 
 

@@ -93,6 +93,11 @@ def split(text: str, max_chars: int, length: Length = len) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def units(text: str) -> int:
+    """As services count that think in UTF-16."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 def _fitting(text: str, at: int, room: int, length: Length) -> int:
     """The end of the longest piece from `at` on that fits."""
     end = min(len(text), at + room)

@@ -10,21 +10,18 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.ids import Epoch, InboxId, OutboxId, OwnerId, SessionId
+from talaria.model.ids import Epoch, OwnerId, SessionId
 from talaria.model.messages import Assistant
-from talaria.model.secret import Secret
-from talaria.platforms.base import Address, Batch, Capabilities, Outbound, Platform, SentId
-from talaria.providers.base import Delta, Endpoint, Provider, Request
-from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Store, Write
-from talaria.store.chats import Chats
-from talaria.store.mail import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
+from talaria.platforms.base import Address, Batch, Outbound, Platform, SentId
+from talaria.providers.base import Delta, Provider, Request
+from talaria.store.base import Held, Journal, Store, Write
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.proxies import ChatsProxy, InboxProxy, JournalProxy, OutboxProxy, StoreProxy
+from talaria.testing.proxies import JournalProxy, StoreProxy
 
 T = TypeVar("T")
 
@@ -96,87 +93,36 @@ class CrashingJournal(JournalProxy):
         return await self._points.around("release", super().release(session, epoch, leaves_mail=leaves_mail))
 
 
-class CrashingInbox(InboxProxy):
-    def __init__(self, inbox: Inbox, points: CrashPoints) -> None:
-        super().__init__(inbox)
+class _Crashing:
+    """A port with a moment before and a moment after each of its commits."""
+
+    def __init__(self, port: object, points: CrashPoints, commits: Sequence[str]) -> None:
+        self._port = port
         self._points = points
+        self._commits = commits
 
-    async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[Inbound | None]:
-        return await self._points.around("accept", super().accept(inbounds, cursor))
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._port, name)
 
-    async def take(self, id: InboxId) -> SessionId | None:
-        return await self._points.around("take", super().take(id))
+        def committed(*given: Any, **named: Any) -> Awaitable[Any]:
+            return self._points.around(name.replace("_", " "), call(*given, **named))
 
-    async def finish(self, session: SessionId, ids: Sequence[InboxId], replies: Sequence[Outgoing] = ()) -> None:
-        await self._points.around("finish", super().finish(session, ids, replies))
-
-
-class CrashingOutbox(OutboxProxy):
-    def __init__(self, outbox: Outbox, points: CrashPoints) -> None:
-        super().__init__(outbox)
-        self._points = points
-
-    async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
-        await self._points.around("add", super().add(session, outgoing))
-
-    async def begin(self, session: SessionId, draft: Outgoing) -> OutboxRow | None:
-        return await self._points.around("begin", super().begin(session, draft))
-
-    async def start(self, row: OutboxId) -> OutboxRow | None:
-        return await self._points.around("start", super().start(row))
-
-    async def start_due(
-        self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
-    ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
-        return await self._points.around("start due", super().start_due(target, limit, is_wanted))
-
-    async def sent(self, row: OutboxId, sent_id: str) -> None:
-        await self._points.around("sent", super().sent(row, sent_id))
-
-    async def defer(self, row: OutboxId, error: str) -> None:
-        await self._points.around("defer", super().defer(row, error))
-
-    async def fail(self, row: OutboxId, error: str) -> None:
-        await self._points.around("fail", super().fail(row, error))
-
-    async def expire(self, row: OutboxId) -> None:
-        await self._points.around("expire", super().expire(row))
-
-
-class CrashingChats(ChatsProxy):
-    def __init__(self, chats: Chats, points: CrashPoints) -> None:
-        super().__init__(chats)
-        self._points = points
-
-    async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
-        return await self._points.around("bind", super().bind(key, session, address))
-
-
-class CrashingSessions:
-    def __init__(self, sessions: Sessions, points: CrashPoints) -> None:
-        self._sessions = sessions
-        self._points = points
-        self.get = sessions.get
-        self.find = sessions.find
-        self.list = sessions.list
-        self.latest = sessions.latest
-        self.rename = sessions.rename
-        self.delete = sessions.delete
-        self.fork = sessions.fork
-
-    async def create(self, new: NewSession) -> Session:
-        return await self._points.around("create", self._sessions.create(new))
+        return committed if name in self._commits else call
 
 
 def crashing(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
     """`journal` stands in for that of the store."""
+
+    def watched(port: T, *commits: str) -> T:
+        return cast("T", _Crashing(port, points, commits))
+
     return StoreProxy(
         store,
         CrashingJournal(journal or store.journal, points),
-        CrashingSessions(store.sessions, points),
-        inbox=CrashingInbox(store.inbox, points),
-        outbox=CrashingOutbox(store.outbox, points),
-        chats=CrashingChats(store.chats, points),
+        watched(store.sessions, "create"),
+        inbox=watched(store.inbox, "accept", "take", "finish"),
+        outbox=watched(store.outbox, "add", "begin", "start", "start_due", "sent", "defer", "fail", "expire"),
+        chats=watched(store.chats, "bind"),
     )
 
 
@@ -199,6 +145,9 @@ class CrashingPlatform:
     def __init__(self, platform: Platform, points: CrashPoints) -> None:
         self._platform = platform
         self._points = points
+        self.name = platform.name
+        self.account = platform.account
+        self.capabilities = platform.capabilities
         self.receive = platform.receive
         self.show_typing = platform.show_typing
         self.react = platform.react
@@ -206,18 +155,6 @@ class CrashingPlatform:
         self.fetch = platform.fetch
         self.create_thread = platform.create_thread
         self.offer_commands = platform.offer_commands
-
-    @property
-    def name(self) -> str:
-        return self._platform.name
-
-    @property
-    def account(self) -> str:
-        return self._platform.account
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._platform.capabilities
 
     async def acknowledge(self, batch: Batch) -> None:
         await self._points.around("acknowledge", self._platform.acknowledge(batch))
@@ -236,19 +173,12 @@ class CrashingProvider:
     def __init__(self, provider: Provider, points: CrashPoints) -> None:
         self._provider = provider
         self._points = points
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self._provider.endpoint
+        self.endpoint = provider.endpoint
+        self.models = provider.models
+        self.reconnect = provider.reconnect
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
         self._points.reach("before answer")
         async for item in self._provider.stream(request):
             yield item
         self._points.reach("after answer")
-
-    async def models(self, key: Secret) -> Sequence[str]:
-        return await self._provider.models(key)
-
-    async def reconnect(self) -> None:
-        await self._provider.reconnect()

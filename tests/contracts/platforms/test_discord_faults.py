@@ -202,7 +202,7 @@ async def test_gateway_that_cannot_be_reached_may_be_up_later(server: DiscordSer
 
 
 async def test_bot_that_connected_too_often_waits(server: DiscordServer) -> None:
-    server.connections_left(0, reset_after_s=120)
+    server.gateway.starts_left, server.gateway.starts_reset_s = 0, 120.0
     with pytest.raises(NotTaken) as caught:
         async with opened(server):
             pass
@@ -297,7 +297,7 @@ async def test_empty_batch_comes_with_each_acknowledged_heartbeat(quick: Discord
 async def test_unacknowledged_heartbeats_break_the_line(quick: DiscordServer) -> None:
     """It is resumed, and given up when it is as silent as before."""
     async with opened(quick) as platform:
-        quick.stop_heartbeats()
+        quick.gateway.acknowledges = False
         with pytest.raises(NotTaken):
             await heard(platform, 1)
     assert quick.gateway.resumed == 1

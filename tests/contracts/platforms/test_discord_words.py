@@ -17,7 +17,9 @@ from talaria.platforms.discord import failures, incoming
 from talaria.platforms.discord.config import Settings, check
 from talaria.platforms.discord.history import Bookmarks
 from talaria.platforms.discord.incoming import Channel, Interaction, Me, Message
-from talaria.platforms.discord.render import MAX_CHARS, content, length, plain, render
+from talaria.platforms.discord.render import MAX_CHARS, content, plain, render
+from talaria.platforms.failures import silence
+from talaria.platforms.splitting import units
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.discord_world import unmarked
 
@@ -59,13 +61,13 @@ def test_markdown_is_shown_as_discord_shows_it(markdown: str, shown: str) -> Non
 @given(st.text())
 def test_any_text_is_rendered_within_the_limit(text: str) -> None:
     render(text)
-    assert length(content(text * 50)) <= MAX_CHARS
+    assert units(content(text * 50)) <= MAX_CHARS
     assert len(content(text * 50)) <= MAX_CHARS
 
 
 @given(st.text(alphabet="ab_*~`|<>@#-.1\\ \n[](){}!:", max_size=200))
 def test_any_markup_is_rendered(text: str) -> None:
-    assert length(content(text)) <= MAX_CHARS
+    assert units(content(text)) <= MAX_CHARS
 
 
 @given(st.lists(st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_*~|]{0,8}\Z"), min_size=1, max_size=20))
@@ -76,13 +78,13 @@ def test_words_survive(words: list[str]) -> None:
 
 def test_text_that_grows_too_long_is_sent_as_it_was_written() -> None:
     text = "_ " * 900 + "@everyone"
-    assert length(render(text)) > MAX_CHARS
+    assert units(render(text)) > MAX_CHARS
     assert content(text) == plain(text)
     assert "@everyone" not in content(text)
 
 
 def test_length_counts_as_the_strictest_would() -> None:
-    assert length("a😀") == 3
+    assert units("a😀") == 3
 
 
 JSON = st.recursive(
@@ -190,7 +192,7 @@ def test_answer_that_is_not_discords_is_understood(
     ],
 )
 def test_broken_connection_is_understood(error: Exception, failure: type[PlatformFailure]) -> None:
-    assert type(failures.broken(error)) is failure
+    assert type(silence("Discord", error)) is failure
 
 
 def settings(**more: Any) -> Settings:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.contracts.platforms.telegram_bot import DM, GROUP, next_arrival, next_batch, opened, words
 
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadConfig
@@ -18,7 +19,6 @@ from talaria.platforms.base import (
     Batch,
     Kit,
     Manifest,
-    Outbound,
     Platform,
     Quoted,
     Refused,
@@ -28,8 +28,6 @@ from talaria.platforms.telegram.config import Settings
 from talaria.testing.servers.chat_service import ChatService
 from talaria.testing.servers.telegram_server import TelegramServer
 
-GROUP = "-1005550001"
-DM = Address("telegram", "1001")
 FOLDER = Path(telegram.__file__).parent
 
 
@@ -43,28 +41,6 @@ async def server() -> AsyncIterator[TelegramServer]:
 async def bot(server: TelegramServer, tmp_path: Path) -> AsyncIterator[Platform]:
     async with opened(server, tmp_path) as platform:
         yield platform
-
-
-def opened(server: TelegramServer, home: Path, **settings: Any) -> AbstractAsyncContextManager[Platform]:
-    kit = Kit(home, SystemClock(), lambda _: True)
-    return telegram.open(Settings(token=Secret(server.token), base_url=server.base_url, **settings), kit)
-
-
-def words(text: str, where: Address = DM, **more: Any) -> Outbound:
-    return Outbound(where, text, key="k", **more)
-
-
-async def next_batch(bot: Platform, cursor: str | None = None) -> Batch:
-    async with aclosing(bot.receive(cursor)) as batches:
-        batch = await anext(batches)
-        await bot.acknowledge(batch)
-        return batch
-
-
-async def next_arrival(bot: Platform) -> Arrival:
-    [arrival] = (await next_batch(bot)).items
-    assert isinstance(arrival, Arrival)
-    return arrival
 
 
 def test_the_server_is_a_chat_service() -> None:

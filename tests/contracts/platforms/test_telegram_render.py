@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from talaria.platforms.telegram.incoming import units
+from talaria.platforms.splitting import units
 from talaria.platforms.telegram.render import MAX_UNITS, plain, render
 from talaria.testing.servers.telegram_markup import CannotParse, parse_html
 

@@ -1,26 +1,19 @@
 """The Telegram platform through its port, against a Telegram on loopback: what is sent."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
+from tests.contracts.platforms.telegram_bot import DM, GROUP, next_arrival, next_batch, opened, words
 
-from talaria.model.clock import SystemClock
-from talaria.model.secret import Secret
 from talaria.platforms.base import (
     AccessLost,
     Address,
-    Arrival,
     Attachment,
-    Batch,
     Button,
     File,
-    Kit,
     Moved,
-    Outbound,
     Platform,
     Press,
     Rejected,
@@ -28,13 +21,8 @@ from talaria.platforms.base import (
     SentId,
 )
 from talaria.platforms.telegram import platform as telegram
-from talaria.platforms.telegram.config import Settings
 from talaria.testing.servers.chat_service import LostAnswer, Refusal
 from talaria.testing.servers.telegram_server import TelegramServer
-
-GROUP = "-1005550001"
-DM = Address("telegram", "1001")
-FOLDER = Path(telegram.__file__).parent
 
 
 @pytest.fixture
@@ -47,28 +35,6 @@ async def server() -> AsyncIterator[TelegramServer]:
 async def bot(server: TelegramServer, tmp_path: Path) -> AsyncIterator[Platform]:
     async with opened(server, tmp_path) as platform:
         yield platform
-
-
-def opened(server: TelegramServer, home: Path, **settings: Any) -> AbstractAsyncContextManager[Platform]:
-    kit = Kit(home, SystemClock(), lambda _: True)
-    return telegram.open(Settings(token=Secret(server.token), base_url=server.base_url, **settings), kit)
-
-
-def words(text: str, where: Address = DM, **more: Any) -> Outbound:
-    return Outbound(where, text, key="k", **more)
-
-
-async def next_batch(bot: Platform, cursor: str | None = None) -> Batch:
-    async with aclosing(bot.receive(cursor)) as batches:
-        batch = await anext(batches)
-        await bot.acknowledge(batch)
-        return batch
-
-
-async def next_arrival(bot: Platform) -> Arrival:
-    [arrival] = (await next_batch(bot)).items
-    assert isinstance(arrival, Arrival)
-    return arrival
 
 
 async def test_a_message_is_sent_once_as_html_without_previews(bot: Platform, server: TelegramServer) -> None:
@@ -310,7 +276,7 @@ async def test_a_file_that_is_too_large_or_gone_leaves_nothing_behind(
 ) -> None:
     to = tmp_path / "file"
     attachment = Attachment("document", server.keep_file(b"x" * 300_000), size_bytes=10)
-    with pytest.raises(Rejected, match="larger than 299999 bytes"):
+    with pytest.raises(Rejected, match="larger than 299,999 bytes"):
         await bot.fetch(attachment, to, 299_999)
     server.fault("file", Refusal(404))
     with pytest.raises(Rejected, match="any more"):

@@ -1,12 +1,12 @@
 """What Discord's refusals and broken connections mean. Pure."""
 
-import math
 from collections.abc import Mapping
 
-import aiohttp
 import msgspec
 
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
+from talaria.platforms.discord.incoming import read
+from talaria.platforms.failures import pause_s
 
 _UNKNOWN_CHANNEL = 10003
 _OF_THE_MESSAGE = {
@@ -39,7 +39,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes) -> PlatformFailure:
     """What an answer other than 2xx means."""
-    told = _told(body)
+    told = read(body, _Told)
     if told is None and (status < 400 or status in (403, 404, 407)):
         return NotTaken(f"Something on the way to Discord answered with {status}: check api_url and the proxy.")
     told = told or _Told()
@@ -57,15 +57,6 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> PlatformFai
     return Rejected(f"Discord refuses this: {said}.")
 
 
-def broken(error: Exception) -> PlatformFailure:
-    """What an exception of the HTTP client means: was the request written before?"""
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError):
-        return NotTaken("Discord cannot be reached.")
-    if isinstance(error, TimeoutError):
-        return Unsure("Discord did not answer in time.")
-    return Unsure("The connection to Discord broke before the answer.")
-
-
 def closed(code: int | None) -> PlatformFailure:
     """What the end of the gateway socket means."""
     if code in _CLOSINGS:
@@ -73,19 +64,8 @@ def closed(code: int | None) -> PlatformFailure:
     return NotTaken(f"Discord closed the line ({code or 'cut'}).")
 
 
-def _told(body: bytes) -> _Told | None:
-    try:
-        return msgspec.json.decode(body, type=_Told)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
 def _pause_s(told: _Told, headers: Mapping[str, str]) -> float | None:
     """The body is exact to the millisecond; the header is all there is when Discord's own servers were not reached."""
     if told.retry_after is not None:
         return max(told.retry_after, 0.0)
-    try:
-        seconds = float(headers.get("Retry-After", ""))
-    except ValueError:
-        return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
+    return pause_s(headers.get("Retry-After", ""))

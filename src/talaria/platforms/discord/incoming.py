@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, ChatKind, Press, Quoted, Sender
+from talaria.platforms.base import Address, Arrival, Attachment, ChatKind, Press, Quoted, Sender, attachment_kind
 
 Snowflake = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}\Z")]
 
@@ -245,24 +245,12 @@ def _quoted(message: Message, me: Me) -> Quoted | None:
 
 
 def _attachment(upload: Upload, message: Message) -> Attachment:
+    mime = (upload.content_type or "").partition(";")[0]
+    kind = attachment_kind(mime)
     return Attachment(
-        kind=_attachment_kind(upload, message),
+        kind="voice" if kind == "audio" and message.flags & _IS_VOICE else kind,
         ref=f"{message.channel_id}/{message.id}/{upload.id} {upload.url}",
         name=upload.filename,
-        mime=(upload.content_type or "").partition(";")[0],
+        mime=mime,
         size_bytes=upload.size,
     )
-
-
-def _attachment_kind(upload: Upload, message: Message) -> AttachmentKind:
-    match (upload.content_type or "").partition("/")[0]:
-        case "audio" if message.flags & _IS_VOICE:
-            return "voice"
-        case "image":
-            return "image"
-        case "audio":
-            return "audio"
-        case "video":
-            return "video"
-        case _:
-            return "document"

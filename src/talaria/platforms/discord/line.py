@@ -7,8 +7,8 @@ cannot be resumed is told, so that the platform is opened anew and reads what wa
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, Self
 
 import aiohttp
@@ -76,6 +76,19 @@ class _Client(discord.Client):
         """All is read as it comes over the wire, live and from history alike: the library's own events are not used."""
         if event == "socket_raw_receive":
             self._heard(args[0])
+
+
+@contextmanager
+def _opening(sent_away: str) -> Generator[None]:
+    """What goes wrong meanwhile, as a failure."""
+    try:
+        yield
+    except ReconnectWebSocket as error:
+        raise NotTaken(sent_away) from error
+    except discord.ConnectionClosed as error:
+        raise failures.closed(error.code) from error
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise NotTaken("Discord's gateway cannot be reached.") from error
 
 
 class Line:
@@ -148,17 +161,11 @@ class Line:
         return taken
 
     async def _connect(self) -> None:
-        try:
+        with _opening("Discord ended the line while it was being opened."):
             async with asyncio.timeout(_CONNECT_S):
                 await self._open(gateway=yarl.URL(self._url), initial=True)
                 while not self._is_ready:
                     await self._client.ws.poll_event()
-        except ReconnectWebSocket as error:
-            raise NotTaken("Discord ended the line while it was being opened.") from error
-        except discord.ConnectionClosed as error:
-            raise failures.closed(error.code) from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise NotTaken("Discord's gateway cannot be reached.") from error
 
     async def _open(self, **how: Any) -> None:
         self._proofs.clear()
@@ -214,18 +221,12 @@ class Line:
         broken = self._client.ws
         if broken.session_id is None or not self._proofs >= {_DISPATCH, _ACKNOWLEDGED}:
             raise NotTaken("Discord ended the session.")
-        try:
+        with _opening("Discord does not resume the session."):
             async with asyncio.timeout(_CONNECT_S):
                 await broken.close()
                 await self._open(
                     gateway=broken.gateway, session=broken.session_id, sequence=broken.sequence, resume=True
                 )
-        except ReconnectWebSocket as error:
-            raise NotTaken("Discord does not resume the session.") from error
-        except discord.ConnectionClosed as error:
-            raise failures.closed(error.code) from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise NotTaken("Discord's gateway cannot be reached.") from error
 
     def _hear(self, text: str) -> None:
         frame = read(text, _Frame)

@@ -33,6 +33,7 @@ from talaria.platforms.discord.history import Bookmarks
 from talaria.platforms.discord.incoming import Channel, Interaction, Me, Message
 from talaria.platforms.discord.line import Line, Told
 from talaria.platforms.discord.rest import Rest
+from talaria.platforms.splitting import units
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,7 +51,7 @@ _CAPABILITIES = Capabilities(
     edit_every_s=1.2,  # five in five seconds
     max_upload_bytes=10 * 2**20,
     pulse_s=90.0,  # twice their interval of heartbeats
-    length=render.length,
+    length=units,  # what Discord counts is never more
 )
 _DIRECT = 1
 _THREAD_IN = {0: 11, 5: 10}

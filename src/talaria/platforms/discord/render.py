@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
+from talaria.platforms.splitting import units
+
 MAX_CHARS = 2000
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
@@ -21,15 +23,10 @@ _JOINT = "\u200b"
 """Takes no room and parts what must not be read as one."""
 
 
-def length(text: str) -> int:
-    """In UTF-16 units: what Discord counts is never more."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
 def content(text: str) -> str:
     """What is sent for a text: as rendered if it fits, else as it was written, and never too long."""
     for form in (render(text), plain(text)):
-        if length(form) <= MAX_CHARS:
+        if units(form) <= MAX_CHARS:
             return form
     return plain(text).encode("utf-16-le", "surrogatepass")[: 2 * MAX_CHARS].decode("utf-16-le", "ignore")
 

@@ -5,11 +5,10 @@ What is sent again is the gateway's to decide; so requests go over this client, 
 (`line.py`).
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -19,13 +18,14 @@ from talaria.net.proxies import proxy_for
 from talaria.platforms.base import File, NotTaken, Rejected
 from talaria.platforms.discord import failures
 from talaria.platforms.discord.library import DiscordClientWebSocketResponse
-from talaria.waiting import completed, in_thread
+from talaria.platforms.downloads import PIECE_BYTES, save
+from talaria.platforms.failures import silence
+from talaria.waiting import in_thread
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0
 _TRANSFER_S = 300.0
 _CLOSE_S = 5.0
-_CHUNK_BYTES = 2**18
 _AGENT = {"User-Agent": "DiscordBot (https://pypi.org/project/talaria-agent, 1)"}
 
 Body = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -67,7 +67,7 @@ class Rest:
             ) as response:
                 content = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise failures.broken(error) from error
+            raise silence("Discord", error) from error
         if response.status >= 300:
             raise failures.refusal(response.status, response.headers, content)
         return content
@@ -93,7 +93,7 @@ class Rest:
                     return False
                 if response.status != 200:
                     raise NotTaken(f"Discord's file server answered with {response.status}.")
-                await _save(response, to, max_bytes)
+                await save(response.content.iter_chunked(PIECE_BYTES), to, max_bytes)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             return False
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -121,26 +121,6 @@ async def _form(body: Body | None, file: File) -> aiohttp.FormData:
     form.add_field("payload_json", msgspec.json.encode(body).decode(), content_type="application/json")
     form.add_field("files[0]", content, filename=file.name, content_type=file.mime)
     return form
-
-
-async def _save(response: aiohttp.ClientResponse, to: Path, max_bytes: int) -> None:
-    """The file is whole, or it is not there."""
-    file = await in_thread(lambda: to.open("wb"))
-    try:
-        with file:
-            await _copy(response, file, max_bytes)
-    except BaseException:
-        await completed(in_thread(lambda: to.unlink(missing_ok=True)))
-        raise
-
-
-async def _copy(response: aiohttp.ClientResponse, file: IO[bytes], max_bytes: int) -> None:
-    size = 0
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        size += len(chunk)
-        if size > max_bytes:
-            raise Rejected(f"The file is larger than {max_bytes:,} bytes.")
-        await asyncio.to_thread(file.write, chunk)
 
 
 def _limits(total_s: float) -> aiohttp.ClientTimeout:

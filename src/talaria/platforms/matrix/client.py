@@ -10,10 +10,12 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import PlatformFailure, Unsure
+from talaria.platforms.failures import harmless, silence
 from talaria.platforms.matrix import failures
 from talaria.platforms.matrix.config import Settings
 
 API = "/_matrix/client"
+SERVER = "the Matrix server"
 REQUEST_S = 60.0
 CONNECT_S = 30.0
 SILENCE_S = 120.0
@@ -76,7 +78,7 @@ async def answered(work: Awaitable[object], kind: type[A]) -> A:
     try:
         answer = await work
     except failures.TRANSPORT as fault:
-        raise failures.silence(fault) from fault
+        raise silence(SERVER, fault) from fault
     if isinstance(answer, kind) and _status(answer) < 400:
         return answer
     raise _refused(answer)
@@ -87,7 +89,7 @@ async def read(work: Awaitable[object], kind: type[A]) -> A:
     try:
         return await answered(work, kind)
     except Unsure as failure:
-        raise failures.harmless(failure) from failure
+        raise harmless(failure) from failure
 
 
 def _refused(answer: object) -> PlatformFailure:

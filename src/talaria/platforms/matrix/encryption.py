@@ -5,7 +5,7 @@ A device is trusted when it is first seen; nio refuses one whose keys change lat
 
 import logging
 from collections.abc import Awaitable
-from typing import Protocol, cast
+from typing import Any, cast
 
 import nio  # pyright: ignore[reportMissingTypeStubs]
 from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeStubs]
@@ -28,10 +28,6 @@ UNREADABLE = (
 )
 
 log = logging.getLogger(__name__)
-
-
-class _Shared(Protocol):
-    users_shared_with: set[tuple[str, str]]
 
 
 async def tend(client: Client) -> None:
@@ -68,7 +64,7 @@ async def share(client: Client, room_id: str) -> None:
         shared = await read(
             client.share_group_session(room_id, ignore_unverified_devices=True), nio.ShareGroupSessionResponse
         )
-        if _reachable(client, room) - cast("_Shared", shared).users_shared_with:
+        if _reachable(client, room) - cast("Any", shared).users_shared_with:
             client.invalidate_outbound_session(room_id)
             raise NotTaken("The keys of an encrypted Matrix room could not be shared with everybody in it.")
 

@@ -3,7 +3,8 @@
 import hashlib
 import os
 import re
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from Crypto.Cipher import AES
 from Crypto.Util import Counter
 
 from talaria.platforms.base import AccessLost, Attachment, File, Rejected
+from talaria.platforms.downloads import PIECE_BYTES, save
+from talaria.platforms.failures import harmless, silence
 from talaria.platforms.matrix import failures
-from talaria.platforms.matrix.client import API, Client, read
+from talaria.platforms.matrix.client import API, SERVER, Client, read
 from talaria.platforms.matrix.incoming import Media
 
 _PLACE = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)", re.ASCII)
-_PIECE_BYTES = 65_536
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
@@ -67,13 +69,14 @@ async def fetched(client: Client, attachment: Attachment, to: Path, max_bytes: i
     try:
         async with await client.send("GET", path, headers=client.authorization, timeout=0) as answer:
             _check(answer, attachment)
-            await _keep(answer, media, attachment, to, max_bytes)
+            pieces = answer.content.iter_chunked(PIECE_BYTES)
+            if media.key:
+                async with aclosing(_opened(pieces, media, attachment.name)) as opened:
+                    await save(opened, to, max_bytes)
+            else:
+                await save(pieces, to, max_bytes)
     except failures.TRANSPORT as fault:
-        _remove(to)
-        raise failures.harmless(failures.silence(fault)) from fault
-    except BaseException:
-        _remove(to)
-        raise
+        raise harmless(silence(SERVER, fault)) from fault
 
 
 def _check(answer: aiohttp.ClientResponse, attachment: Attachment) -> None:
@@ -81,44 +84,20 @@ def _check(answer: aiohttp.ClientResponse, attachment: Attachment) -> None:
         return
     if answer.status in {403, 404}:
         raise Rejected(f"{attachment.name} is gone from the Matrix server.")
-    raise failures.harmless(failures.refusal(answer.status, "", "", None))
+    raise harmless(failures.refusal(answer.status, "", "", None))
 
 
-async def _keep(answer: aiohttp.ClientResponse, media: Media, attachment: Attachment, to: Path, max_bytes: int) -> None:
-    lock = _Lock(media) if media.key else None
-    size = 0
-    async with aiofiles.open(to, "wb") as file:
-        async for piece in answer.content.iter_chunked(_PIECE_BYTES):
-            size += len(piece)
-            if size > max_bytes:
-                raise Rejected(f"{attachment.name} is larger than {max_bytes} bytes.")
-            await file.write(lock.opened(piece) if lock else piece)
-    if lock and not lock.is_genuine:
-        raise Rejected(f"{attachment.name} was changed on its way.")
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
-
-
-class _Lock:
-    """Opens a file piece by piece; only after the last is it known whether it is the right one."""
-
-    def __init__(self, media: Media) -> None:
-        try:
-            start, key = unpaddedbase64.decode_base64(media.iv), unpaddedbase64.decode_base64(media.key)
-            self._hash = unpaddedbase64.decode_base64(media.sha256)
-            counter = Counter.new(64, prefix=start[:8], initial_value=int.from_bytes(start[8:], "big"))
-            self._cipher = AES.new(key, AES.MODE_CTR, counter=counter)
-        except ValueError as fault:
-            raise Rejected("The keys of an encrypted file are wrong.") from fault
-        self._seen = hashlib.sha256()
-
-    def opened(self, piece: bytes) -> bytes:
-        self._seen.update(piece)
-        return self._cipher.decrypt(piece)
-
-    @property
-    def is_genuine(self) -> bool:
-        return self._seen.digest() == self._hash
+async def _opened(pieces: AsyncIterable[bytes], media: Media, name: str) -> AsyncGenerator[bytes]:
+    """Only after the last piece is it known whether it is the right file."""
+    try:
+        start, key, expected = map(unpaddedbase64.decode_base64, (media.iv, media.key, media.sha256))
+        counter = Counter.new(64, prefix=start[:8], initial_value=int.from_bytes(start[8:], "big"))
+        cipher = AES.new(key, AES.MODE_CTR, counter=counter)
+    except ValueError as fault:
+        raise Rejected("The keys of an encrypted file are wrong.") from fault
+    seen = hashlib.sha256()
+    async for piece in pieces:
+        seen.update(piece)
+        yield cipher.decrypt(piece)
+    if seen.digest() != expected:
+        raise Rejected(f"{name} was changed on its way.")

@@ -28,13 +28,9 @@ def html(text: str) -> str:
     return str(_PARSER.renderer.render(tokens, _PARSER.options, {})).strip()
 
 
-def plain(text: str) -> str:
-    return text
-
-
 def content(text: str) -> dict[str, Any]:
     """Of a text message. It mentions nobody, whatever it says."""
-    said: dict[str, Any] = {"body": plain(text), "m.mentions": {}}
+    said: dict[str, Any] = {"body": text, "m.mentions": {}}
     shown = html(text)
     if shown not in {"", f"<p>{text}</p>"} and length(text) + length(shown) <= MAX_CONTENT_CHARS:
         said |= {"format": "org.matrix.custom.html", "formatted_body": shown}

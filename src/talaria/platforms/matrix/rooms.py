@@ -2,27 +2,20 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
 import nio  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import AccessLost, Kit, PlatformFailure, Refused, Rejected, Sender
+from talaria.platforms.failures import harmless
 from talaria.platforms.matrix import failures
 from talaria.platforms.matrix.client import API, Client, answered, read
 from talaria.platforms.matrix.incoming import Me, Room
 from talaria.platforms.matrix.memory import Invitation, Memory
 
 log = logging.getLogger(__name__)
-
-
-class _Invited(Protocol):
-    invite_state: list[object]
-
-
-class _Member(Protocol):
-    content: dict[str, object]
 
 
 class Rooms:
@@ -69,9 +62,9 @@ class Rooms:
     def note(self, news: nio.Rooms) -> None:
         """Invitations that came, and those that are none any more."""
         for room, invited in news.invite.items():
-            for event in cast("_Invited", invited).invite_state:
+            for event in cast("Any", invited).invite_state:
                 if isinstance(event, nio.InviteMemberEvent) and event.state_key == self._client.user_id:
-                    is_direct = cast("_Member", event).content.get("is_direct") is True
+                    is_direct = cast("Any", event).content.get("is_direct") is True
                     self._memory.invited(room, Invitation(event.sender, is_direct))
         for room in [*news.leave, *news.join]:
             self._memory.settled(room)
@@ -120,5 +113,5 @@ class Rooms:
         headers = {**self._client.authorization, "Content-Type": "application/json"}
         async with await self._client.send("PUT", path, content, headers) as answer:
             if answer.status != 200:
-                raise failures.harmless(failures.refusal(answer.status, "", "", None))
+                raise harmless(failures.refusal(answer.status, "", "", None))
         return True

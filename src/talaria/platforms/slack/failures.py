@@ -1,6 +1,5 @@
 """What went wrong with a call of Slack's Web API → who must act, and whether it may have been done."""
 
-import math
 from typing import Any, cast
 
 import aiohttp
@@ -8,6 +7,7 @@ import msgspec
 from slack_sdk.errors import SlackApiError
 
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
+from talaria.platforms.failures import pause_s, silence
 
 FAULTS = (SlackApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.ValidationError)
 """All that a call may raise."""
@@ -39,24 +39,11 @@ class NotUnderstood(Rejected):
 
 
 def failure(fault: Exception) -> PlatformFailure:
-    """Of a call that changes something."""
     if isinstance(fault, SlackApiError):
         return _answered(fault)
-    if isinstance(fault, aiohttp.ClientConnectorCertificateError):
-        return Refused("Slack's certificate cannot be verified. If your network has its own CA, set SSL_CERT_FILE.")
-    if isinstance(fault, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError):
-        return NotTaken("Slack cannot be reached.")
     if isinstance(fault, msgspec.ValidationError):
         return Unsure("Slack's answer cannot be read.")
-    if isinstance(fault, TimeoutError):
-        return Unsure("Slack did not answer in time.")
-    return Unsure("The connection to Slack broke before its answer.")
-
-
-def failure_to_read(fault: Exception) -> PlatformFailure:
-    """Of a call that changes nothing that anybody sees: there is nothing to be unsure of."""
-    found = failure(fault)
-    return NotTaken(str(found)) if isinstance(found, Unsure) else found
+    return silence("Slack", fault)
 
 
 def _answered(fault: SlackApiError) -> PlatformFailure:
@@ -64,7 +51,7 @@ def _answered(fault: SlackApiError) -> PlatformFailure:
     data = getattr(answer, "data", None)
     body = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     status: int = getattr(answer, "status_code", 0) or getattr(answer, "status", 0)
-    return _by_word(str(body.get("error") or ""), status, body, _seconds(answer.headers.get("Retry-After")))
+    return _by_word(str(body.get("error") or ""), status, body, pause_s(answer.headers.get("Retry-After", "")))
 
 
 def _by_word(word: str, status: int, body: dict[str, Any], retry_after_s: float | None) -> PlatformFailure:
@@ -82,11 +69,3 @@ def _by_word(word: str, status: int, body: dict[str, Any], retry_after_s: float 
     if word in _NOT_UNDERSTOOD:
         return NotUnderstood(f"Slack does not understand the message ({word}).")
     return Rejected(f"Slack does not take it ({word}).")
-
-
-def _seconds(header: str | None) -> float | None:
-    try:
-        seconds = float(header or "")
-    except ValueError:
-        return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None

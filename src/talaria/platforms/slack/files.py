@@ -1,6 +1,5 @@
 """Files, both ways. Our token goes to Slack's own hosts only."""
 
-from collections.abc import AsyncIterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -8,15 +7,16 @@ import aiohttp
 
 from talaria.net.proxies import proxy_for
 from talaria.platforms.base import Attachment, File, NotTaken, Outbound, PlatformFailure, Rejected
+from talaria.platforms.downloads import PIECE_BYTES, save
+from talaria.platforms.failures import harmless
 from talaria.platforms.slack import render
 from talaria.platforms.slack.answers import Done, FoundFile, Ticket
 from talaria.platforms.slack.config import Settings
-from talaria.platforms.slack.failures import FAULTS, failure_to_read
+from talaria.platforms.slack.failures import FAULTS, failure
 from talaria.platforms.slack.web import Web
 from talaria.waiting import in_thread
 
 _HOSTS = ("slack.com", "slack-gov.com")
-_CHUNK_BYTES = 1 << 18
 _TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=10, sock_read=30)
 
 
@@ -48,7 +48,7 @@ async def _upload(web: Web, url: str, file: File) -> None:
         ) as answer:
             status = answer.status
     except FAULTS as fault:
-        raise failure_to_read(fault) from fault
+        raise harmless(failure(fault)) from fault
     if status != 200:
         raise _unfetched(status, f"Slack does not take {file.name}")
 
@@ -65,9 +65,9 @@ async def fetch(web: Web, settings: Settings, attachment: Attachment, to: Path, 
             is_login = answer.content_type == "text/html" and attachment.mime != "text/html"
             if answer.status != 200 or is_login:
                 raise _unfetched(answer.status, f"Slack does not hand out {attachment.name or 'the file'}")
-            await _keep(answer.content.iter_chunked(_CHUNK_BYTES), to, max_bytes)
+            await save(answer.content.iter_chunked(PIECE_BYTES), to, max_bytes)
     except FAULTS as fault:
-        raise failure_to_read(fault) from fault
+        raise harmless(failure(fault)) from fault
 
 
 def _unfetched(status: int, sentence: str) -> PlatformFailure:
@@ -82,26 +82,3 @@ def _is_slacks(url: str, api_url: str) -> bool:
         return True
     host = there.hostname or ""
     return there.scheme == "https" and any(host == known or host.endswith(f".{known}") for known in _HOSTS)
-
-
-async def _keep(chunks: AsyncIterable[bytes], to: Path, max_bytes: int) -> None:
-    is_whole = False
-    try:
-        await _write(chunks, to, max_bytes)
-        is_whole = True
-    finally:
-        if not is_whole:
-            await in_thread(lambda: to.unlink(missing_ok=True))
-
-
-async def _write(chunks: AsyncIterable[bytes], to: Path, max_bytes: int) -> None:
-    size = 0
-    target = await in_thread(lambda: to.open("wb"))
-    try:
-        async for chunk in chunks:
-            size += len(chunk)
-            if size > max_bytes:
-                raise Rejected(f"The file is larger than {max_bytes:,} bytes.")
-            await in_thread(lambda part=chunk: target.write(part))
-    finally:
-        await in_thread(target.close)

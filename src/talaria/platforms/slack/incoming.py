@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, ChatKind, Press, Sender
+from talaria.platforms.base import Address, Arrival, Attachment, ChatKind, Press, Sender, attachment_kind
 
 _SAID = frozenset({None, "file_share", "thread_broadcast", "me_message"})
 """Subtypes of what a person has just written; edits, joins and the like have others."""
@@ -95,7 +95,7 @@ def conversation(channel: str, thread: str) -> str:
     return f"{channel}:{thread}" if thread else channel
 
 
-def decode(told: msgspec.Raw | dict[str, Any], type: type[T]) -> T | None:
+def decode(told: str | msgspec.Raw | dict[str, Any], type: type[T]) -> T | None:
     """None: it is something else, and not for us."""
     try:
         if isinstance(told, dict):
@@ -200,18 +200,6 @@ def _shown(token: re.Match[str]) -> str:
 
 
 def _attachment(file: Upload) -> Attachment:
-    return Attachment(_attachment_kind(file), file.id, file.name or "", file.mimetype or "", file.size)
-
-
-def _attachment_kind(file: Upload) -> AttachmentKind:
-    if file.subtype == "slack_audio":
-        return "voice"
-    match (file.mimetype or "").partition("/")[0]:
-        case "image":
-            return "image"
-        case "audio":
-            return "audio"
-        case "video":
-            return "video"
-        case _:
-            return "document"
+    mime = file.mimetype or ""
+    kind = "voice" if file.subtype == "slack_audio" else attachment_kind(mime)
+    return Attachment(kind, file.id, file.name or "", mime, file.size)

@@ -14,6 +14,7 @@ from talaria.net.proxies import proxy_for
 from talaria.platforms.base import NotTaken, PlatformFailure, Refused
 from talaria.platforms.slack.answers import Opened
 from talaria.platforms.slack.config import Settings
+from talaria.platforms.slack.incoming import decode
 from talaria.platforms.slack.web import Web, sdk_log
 
 MOST_AT_ONCE = 100
@@ -122,12 +123,7 @@ async def _connected(line: Line) -> Envelope:
 
 
 def _read(message: str | None) -> Envelope:
-    if message is None:
-        return Envelope("disconnect")
-    try:
-        return msgspec.json.decode(message, type=Envelope)
-    except (msgspec.DecodeError, UnicodeError):
-        return Envelope()
+    return Envelope("disconnect") if message is None else decode(message, Envelope) or Envelope()
 
 
 def _end(reason: str) -> PlatformFailure:

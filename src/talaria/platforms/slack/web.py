@@ -1,7 +1,7 @@
 """Slack's Web API: the SDK's methods by name, with our failures. The SDK repeats nothing by itself."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -10,9 +10,10 @@ import msgspec
 from slack_sdk.web.async_client import AsyncWebClient
 
 from talaria.net.proxies import proxy_for
-from talaria.platforms.base import PlatformFailure
+from talaria.platforms.base import Unsure
+from talaria.platforms.failures import harmless
 from talaria.platforms.slack.config import Settings
-from talaria.platforms.slack.failures import FAULTS, failure, failure_to_read
+from talaria.platforms.slack.failures import FAULTS, failure
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 
@@ -40,20 +41,18 @@ class Web:
 
     async def write(self, method: str, answer: type[T], **arguments: Any) -> T:
         """The answer of `chat_postMessage` and the like. Raises `PlatformFailure`."""
-        return await self._call(method, answer, arguments, failure)
-
-    async def read(self, method: str, answer: type[T], **arguments: Any) -> T:
-        """As `write`, of a method that nobody notices: never `Unsure`."""
-        return await self._call(method, answer, arguments, failure_to_read)
-
-    async def _call(
-        self, method: str, answer: type[T], arguments: dict[str, Any], meaning: Callable[[Exception], PlatformFailure]
-    ) -> T:
         try:
             told = await getattr(self.client, method)(**arguments)
             return msgspec.convert(told.data, answer)
         except FAULTS as fault:
-            raise meaning(fault) from fault
+            raise failure(fault) from fault
+
+    async def read(self, method: str, answer: type[T], **arguments: Any) -> T:
+        """As `write`, of a method that nobody notices: never `Unsure`."""
+        try:
+            return await self.write(method, answer, **arguments)
+        except Unsure as lost:
+            raise harmless(lost) from lost
 
 
 @asynccontextmanager

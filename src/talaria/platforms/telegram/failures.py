@@ -1,7 +1,4 @@
-"""What Telegram's refusals and silences mean. Pure.
-
-What matters most: a refusal is an answer, so nothing was done; silence after the request went out leaves it open.
-"""
+"""What Telegram's refusals and silences mean. Pure."""
 
 from telegram.error import TelegramError
 
@@ -15,6 +12,7 @@ from talaria.platforms.base import (
     Rejected,
     Unsure,
 )
+from talaria.platforms.failures import harmless, quoted
 from talaria.platforms.telegram.line import Declined, Unreached
 
 _GONE = (
@@ -35,7 +33,6 @@ _GONE = (
     "topic_closed",
 )
 """Words of a 400 that is about the chat and not about the message."""
-_MAX_QUOTE_CHARS = 300
 
 
 def failure(error: TelegramError, where: Address | None = None) -> PlatformFailure:
@@ -49,10 +46,8 @@ def failure(error: TelegramError, where: Address | None = None) -> PlatformFailu
 
 def interrupted(error: TelegramError) -> NotTaken | Refused:
     """Of the line itself: it is opened anew, at once or after somebody has acted."""
-    what = failure(error)
-    if isinstance(what, NotTaken | Refused):
-        return what
-    return NotTaken(str(what)) if isinstance(what, Unsure) else Refused(str(what))
+    what = harmless(failure(error))
+    return what if isinstance(what, NotTaken | Refused) else Refused(str(what))
 
 
 def is_unchanged(error: TelegramError) -> bool:
@@ -66,7 +61,7 @@ def is_without_threads(error: TelegramError) -> bool:
 
 
 def _declined(error: Declined, where: Address | None) -> PlatformFailure:
-    said = _quoted(error)
+    said = quoted(str(error.status), error.words)
     words = error.words.lower()
     match error.status:
         case 429:
@@ -102,8 +97,3 @@ def _about(where: Address | None, error: Declined, said: str, words: str) -> Pla
     if where is not None and (error.status == 403 or any(sign in words for sign in _GONE)):
         return AccessLost(f"Nothing can be sent to {where} any more ({said}).")
     return Rejected(f"Telegram does not take this ({said}).")
-
-
-def _quoted(error: Declined) -> str:
-    flat = " ".join("".join(sign if sign.isprintable() else " " for sign in error.words).split())
-    return f"{error.status}: {flat[:_MAX_QUOTE_CHARS]}" if flat else str(error.status)

@@ -6,8 +6,10 @@ Edits, other bots, messages in the name of a channel and notices of the service 
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, ChatKind, Press, Quoted, Sender
+from talaria.platforms.splitting import units
 
 NAME = "telegram"
 GENERAL = "1"
@@ -160,11 +162,6 @@ def update(raw: bytes | msgspec.Raw, me: Me) -> Update | None:
     return Update(number, None if content.message is None else _arrival(content.message, me))
 
 
-def units(text: str) -> int:
-    """Telegram counts as UTF-16 does."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
 def _press(callback: _Callback) -> Press | None:
     message = callback.message
     if message is None or not callback.data or callback.from_.is_bot:
@@ -187,37 +184,26 @@ def _arrival(message: _Message, me: Me) -> Arrival | None:
     attachments = tuple(_attachments(message))
     if not said and not attachments:
         return None
-    if message.forward_origin is not None:
-        return _forwarded(message, person, said, attachments)
-    mentions = tuple(_mentions(said, entities, me))
-    answered = _answered(message)
-    is_answer_to_us = answered is not None and _is_from(answered, me)
-    kind = _kind(message.chat)
-    return Arrival(
-        message_id=str(message.message_id),
-        where=_where(message),
-        kind=kind,
-        sender=_sender(person),
-        text=_without(said, mentions),
-        is_addressed=kind == "group" and (bool(mentions) or is_answer_to_us or _is_bare_command(said, entities)),
-        attachments=attachments,
-        reply_to=_quoted(message, answered, is_ours=is_answer_to_us),
-        sent_at=message.date,
-        is_continued=message.media_group_id is not None or units(message.text) >= SPLIT_UNITS,
-    )
-
-
-def _forwarded(message: _Message, person: _User, said: str, attachments: tuple[Attachment, ...]) -> Arrival:
-    """Somebody else's words: shown, and neither a command nor a call of ours."""
-    return Arrival(
+    arrival = Arrival(
         message_id=str(message.message_id),
         where=_where(message),
         kind=_kind(message.chat),
         sender=_sender(person),
         attachments=attachments,
-        reply_to=Quoted(said) if said else None,
         sent_at=message.date,
-        is_continued=True,
+    )
+    if message.forward_origin is not None:  # somebody else's words are shown, and neither a command nor a call of ours
+        return replace(arrival, reply_to=Quoted(said) if said else None, is_continued=True)
+    mentions = tuple(_mentions(said, entities, me))
+    answered = _answered(message)
+    is_answer_to_us = answered is not None and _is_from(answered, me)
+    is_for_us = bool(mentions) or is_answer_to_us or _is_bare_command(said, entities)
+    return replace(
+        arrival,
+        text=_without(said, mentions),
+        is_addressed=arrival.kind == "group" and is_for_us,
+        reply_to=_quoted(message, answered, is_ours=is_answer_to_us),
+        is_continued=message.media_group_id is not None or units(message.text) >= SPLIT_UNITS,
     )
 
 

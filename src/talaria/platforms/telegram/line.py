@@ -15,6 +15,8 @@ from telegram.request import BaseRequest, RequestData
 
 from talaria.net import tls
 from talaria.net.proxies import proxy_for
+from talaria.platforms.downloads import PIECE_BYTES
+from talaria.platforms.failures import NEVER_SENT
 from talaria.waiting import in_thread
 
 with tls.certificates_unread():
@@ -22,12 +24,6 @@ with tls.certificates_unread():
 
 CONNECT_S = 10.0
 UPLOAD_S = 300.0
-_NEVER_SENT = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.ClientHttpProxyError,
-    aiohttp.InvalidURL,
-)
 _FAULTS = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -114,7 +110,7 @@ class Line(BaseRequest):
             async with self._session.get(url, timeout=timeout, **self._options) as response:
                 if response.status != 200:
                     raise Declined(response.status, "no such file")
-                async for piece in response.content.iter_chunked(1 << 18):
+                async for piece in response.content.iter_chunked(PIECE_BYTES):
                     yield piece
         except _FAULTS as fault:
             raise _lost(fault) from None
@@ -165,7 +161,7 @@ def _checked(status: int, body: bytes, *, is_mended: bool = False) -> bytes:
 
 def _lost(fault: Exception) -> Unreached | Cut:
     """An old connection that the other side has closed breaks before the request is whole."""
-    is_unwritten = isinstance(fault, _NEVER_SENT) or "closing transport" in str(fault.__cause__)
+    is_unwritten = isinstance(fault, (*NEVER_SENT, aiohttp.InvalidURL)) or "closing transport" in str(fault.__cause__)
     return Unreached(_reason(fault)) if is_unwritten else Cut(_reason(fault))
 
 

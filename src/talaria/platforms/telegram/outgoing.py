@@ -3,17 +3,43 @@
 from collections.abc import Sequence
 from io import BufferedReader
 
+import msgspec
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup, InputFile, ReplyParameters
 
 from talaria.platforms.base import Address, Button, File, Outbound, Rejected
-from talaria.platforms.telegram.incoming import GENERAL, units
-from talaria.platforms.telegram.manner import Manner
+from talaria.platforms.splitting import units
+from talaria.platforms.telegram.incoming import GENERAL
 from talaria.platforms.telegram.render import plain, render
 
 MAX_PHOTO_BYTES = 10 * 2**20
 _PHOTOS = ("image/jpeg", "image/png", "image/webp")
 _STYLES = {"plain": None, "good": "success", "bad": "danger"}
 _ROW_CHARS = 36
+
+
+class Manner(msgspec.Struct, frozen=True):
+    """How a message is put: with all that the service offers, or with less of it, after it has refused some.
+
+    A refusal means that nothing was sent, so the lesser manner may be tried at once.
+    """
+
+    has_markup: bool = True
+    is_reply: bool = True
+    is_in_thread: bool = True
+    is_photo: bool = False
+
+    def after(self, words: str, *, is_private: bool) -> "Manner | None":
+        """What to try next; None: the refusal was about something else."""
+        said = words.lower()
+        if self.has_markup and ("can't parse" in said or "entity_" in said or "entities_" in said):
+            return msgspec.structs.replace(self, has_markup=False)
+        if self.is_reply and ("repl" in said and "not found" in said):
+            return msgspec.structs.replace(self, is_reply=False)
+        if self.is_photo and ("photo_" in said or "image_process" in said or "too big for a photo" in said):
+            return msgspec.structs.replace(self, is_photo=False)
+        if self.is_in_thread and is_private and "thread not found" in said:
+            return msgspec.structs.replace(self, is_in_thread=False)  # the person still reads it there
+        return None
 
 
 def worded(text: str, manner: Manner, max_units: int) -> tuple[str, str | None]:

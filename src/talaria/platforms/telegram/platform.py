@@ -27,12 +27,13 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
+from talaria.platforms.downloads import save
+from talaria.platforms.splitting import units
 from talaria.platforms.telegram import failures, line, outgoing
 from talaria.platforms.telegram.config import Settings, check
-from talaria.platforms.telegram.incoming import NAME, Me, units
+from talaria.platforms.telegram.incoming import NAME, Me
 from talaria.platforms.telegram.line import Declined, Line
-from talaria.platforms.telegram.manner import Manner
-from talaria.platforms.telegram.outgoing import number
+from talaria.platforms.telegram.outgoing import Manner, number
 from talaria.platforms.telegram.polling import Polling
 from talaria.platforms.telegram.render import MAX_UNITS
 from talaria.platforms.telegram.webhook import Webhook
@@ -170,12 +171,10 @@ class Telegram:
         if not path.startswith(("http://", "https://")):
             raise Rejected("Telegram does not have this file any more, or keeps it on a disk of its own.")
         try:
-            await _write(self._line.download(path), to, max_bytes)
-        except BaseException as fault:
-            await asyncio.to_thread(to.unlink, missing_ok=True)
-            if isinstance(fault, TelegramError):
-                raise _undownloaded(fault) from None
-            raise
+            async with aclosing(self._line.download(path)) as pieces:
+                await save(pieces, to, max_bytes)
+        except TelegramError as error:
+            raise _undownloaded(error) from None
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         try:
@@ -234,21 +233,6 @@ def _lesser(manner: Manner, error: TelegramError, where: Address) -> Manner:
         if lesser is not None:
             return lesser
     raise failures.failure(error, where) from None
-
-
-async def _write(pieces: AsyncGenerator[bytes], to: Path, max_bytes: int) -> None:
-    """Raises `Rejected` as soon as it is too much, whatever size was announced."""
-    size = 0
-    content = await asyncio.to_thread(to.open, "wb")
-    try:
-        async with aclosing(pieces):
-            async for piece in pieces:
-                size += len(piece)
-                if size > max_bytes:
-                    raise Rejected(f"The file is larger than {max_bytes} bytes.")
-                await asyncio.to_thread(content.write, piece)
-    finally:
-        await asyncio.to_thread(content.close)
 
 
 def _undownloaded(error: TelegramError) -> NotTaken | Rejected:

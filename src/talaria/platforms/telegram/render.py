@@ -11,7 +11,7 @@ from html import escape, unescape
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from talaria.platforms.telegram.incoming import units
+from talaria.platforms.splitting import units
 
 MAX_UNITS = 4096
 _MAX_NESTING = 100

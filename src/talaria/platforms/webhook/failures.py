@@ -3,28 +3,22 @@
 The receiver was asked to know a message by its key, but only what it surely has not seen is called `NotTaken`.
 """
 
-import math
 from email.utils import parsedate_to_datetime
 
 from talaria.model.errors import CertificateRefused, ProviderFailure
-from talaria.net import tls
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Rejected, Unsure
-
-with tls.certificates_unread():
-    import aiohttp
-
-_NEVER_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
+from talaria.platforms.failures import NEVER_SENT, pause_s
 
 
 def unanswered(route: str, fault: ProviderFailure) -> NotTaken | Unsure:
-    if isinstance(fault, CertificateRefused) or isinstance(fault.__cause__, _NEVER_SENT):
+    if isinstance(fault, CertificateRefused) or isinstance(fault.__cause__, NEVER_SENT):
         return NotTaken(f"The webhook route {route} cannot be reached: {fault}")
     return Unsure(f"The webhook route {route} did not answer: {fault}")
 
 
 def refused(route: str, status: int, retry_after: str, now: float) -> PlatformFailure:
     said = f"The reply_url of the webhook route {route} answered with {status}."
-    wait_s = _seconds(retry_after, now)
+    wait_s = _wait_s(retry_after, now)
     match status:
         case 410:
             return AccessLost(said)
@@ -40,16 +34,9 @@ def refused(route: str, status: int, retry_after: str, now: float) -> PlatformFa
             return Rejected(said)
 
 
-def _seconds(retry_after: str, now: float) -> float | None:
+def _wait_s(retry_after: str, now: float) -> float | None:
+    """In seconds, or until a date."""
     try:
-        seconds = float(retry_after)
-    except ValueError:
-        seconds = _until(retry_after, now)
-    return max(0.0, seconds) if seconds is not None and math.isfinite(seconds) else None
-
-
-def _until(date: str, now: float) -> float | None:
-    try:
-        return parsedate_to_datetime(date).timestamp() - now
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now)
     except (ValueError, OverflowError):
-        return None
+        return pause_s(retry_after)

@@ -1,9 +1,17 @@
 """What the fake chat services have in common: how a test speaks on them, what it sees there, and what goes wrong."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+from aiohttp import web
+
+PATIENCE_S = 10.0
+
+R = TypeVar("R", bound=web.StreamResponse)
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -76,3 +84,57 @@ class ChatService(Protocol):
     def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
         """The arguments of each call of a method, whether or not it was answered well; `at` is when (monotonic)."""
         ...
+
+
+class Loopback:
+    """A port, a list of what was asked there, and the faults that are still to come."""
+
+    def __init__(self) -> None:
+        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
+        self._calls: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        self._changed = asyncio.Condition()
+
+    def fault(self, method: str, *faults: Fault) -> None:
+        self._faults[method].extend(faults)
+
+    def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
+        return tuple(self._calls[method])
+
+    async def wait_for_calls(self, method: str, count: int) -> Sequence[Mapping[str, Any]]:
+        await self._until(lambda: len(self.calls(method)) >= count, f"{count} calls of {method}")
+        return self.calls(method)
+
+    async def _open(
+        self, app: web.Application, port: int = 0, *, shutdown_s: float = 0.1, cancels: bool = False
+    ) -> int:
+        """The port. `cancels`: whoever hangs up is not answered to the end."""
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_s, handler_cancellation=cancels)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        return self._runner.addresses[0][1]
+
+    def _called(self, method: str, given: Mapping[str, Any]) -> Fault | None:
+        """Writes the call down; what goes wrong with it."""
+        self._calls[method].append({**given, "at": time.monotonic()})
+        return self._faults[method].popleft() if self._faults[method] else None
+
+    async def _tell_change(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S), self._changed:
+                await self._changed.wait_for(holds)
+        except TimeoutError:
+            made = ", ".join(f"{len(calls)} of {name}" for name, calls in self._calls.items() if calls)
+            raise TimeoutError(f"waited {PATIENCE_S} s for {what}; calls so far: {made or 'none'}") from None
+
+
+async def delivered(request: web.Request, response: R, fault: Fault | None) -> R:
+    """Late, or not at all, if that is the fault."""
+    if isinstance(fault, Slow):
+        await asyncio.sleep(fault.seconds)
+    if isinstance(fault, LostAnswer) and request.transport is not None:
+        request.transport.abort()
+    return response

@@ -4,13 +4,6 @@ from collections.abc import Iterable, Iterator
 
 from talaria.testing.servers.replies import Call, JsonObject, Reply, SseEvent, Usage
 
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "invalid_request_error",
-    403: "invalid_request_error",
-    404: "invalid_request_error",
-    429: "requests",
-}
 _ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
@@ -36,7 +29,7 @@ def events(reply: Reply, model: str) -> Iterator[SseEvent]:
 
 
 def error(status: int, message: str) -> JsonObject:
-    kind = _ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    kind = "requests" if status == 429 else "server_error" if status >= 500 else "invalid_request_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": _ERROR_CODES.get(status)}}
 
 

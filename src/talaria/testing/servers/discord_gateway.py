@@ -64,10 +64,12 @@ class Gateway:
         self.beats = 0
         """How many heartbeats have come."""
         self.acknowledges = True
+        """Heartbeats."""
         self.allows_content = True
         self.resumes = True
         self.hangs_up_on_resume = False
         self.starts_left = 1000
+        """How often the bot may still connect anew."""
         self.starts_reset_s = 0.0
         self.url = ""
 
@@ -167,9 +169,9 @@ class Gateway:
         self._sessions[session.id] = session
         for old in list(self._sessions)[:-_KEPT_SESSIONS]:
             del self._sessions[old]
-        await self._greet(session, socket)
+        await self._greet(session)
 
-    async def _greet(self, session: Session, socket: Socket) -> None:
+    async def _greet(self, session: Session) -> None:
         ready = {
             "v": 10,
             "user": self._world.user(BOT),
@@ -179,8 +181,7 @@ class Gateway:
             "application": {"id": APPLICATION, "flags": 0},
         }
         for event, data in (("READY", ready), ("GUILD_CREATE", self._world.guild())):
-            session.sequence += 1
-            await socket.send({"op": _DISPATCH, "t": event, "s": session.sequence, "d": data})
+            await self._tell_one(session, event, data)
 
     async def _resume(self, socket: Socket, asked: Json) -> None:
         if self.hangs_up_on_resume:
@@ -194,9 +195,9 @@ class Gateway:
         session.socket = socket
         for frame in [frame for frame in session.told if frame["s"] > asked["seq"]]:
             await socket.send(frame)
-        await self.tell_one(session, "RESUMED", {})
+        await self._tell_one(session, "RESUMED", {})
 
-    async def tell_one(self, session: Session, event: str, data: Json) -> None:
+    async def _tell_one(self, session: Session, event: str, data: Json) -> None:
         session.sequence += 1
         if session.socket is not None:
             await session.socket.send({"op": _DISPATCH, "t": event, "s": session.sequence, "d": data})

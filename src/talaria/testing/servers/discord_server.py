@@ -1,24 +1,20 @@
 """Discord on loopback, for the real discord.py: REST (v10), gateway socket, files, interactions, and their faults."""
 
-import asyncio
-import time
-from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from aiohttp import web
 
-from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Seen, Slow
+from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, Seen, delivered
 from talaria.testing.servers.discord_gateway import Gateway
 from talaria.testing.servers.discord_rest import Api, Operation, Problem, arguments
 from talaria.testing.servers.discord_world import APPLICATION, BOT, GUILD, Json, Room, World, session_token
 
-_WAIT_S = 10.0
 _WORDS = {400: "Bad Request", 401: "401: Unauthorized", 403: "Missing Access", 429: "You are being rate limited."}
 _CODES = {403: 50001}
 
 
-class DiscordServer:
+class DiscordServer(Loopback):
     """A bot's Discord, alive inside `async with`: one server (guild), whose channels come to be when they are used.
 
     Methods for `fault` and `calls` are named as in Discord's documentation: `create_message`, `edit_message`,
@@ -28,13 +24,11 @@ class DiscordServer:
     """
 
     def __init__(self, *, token: str = "discord-token", heartbeat_s: float = 41.25) -> None:  # noqa: S107
+        super().__init__()
         self.token = token
         self._world = World()
         self.gateway = Gateway(self._world, token, heartbeat_s)
         self._api = Api(self._world, self.gateway)
-        self._faults: dict[str, deque[Fault]] = defaultdict(deque)
-        self._calls: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        self._changed = asyncio.Condition()
         self.bot = BOT
         self.channel = self._world.room("2001")[0].id
 
@@ -44,11 +38,7 @@ class DiscordServer:
             app.router.add_route(method, f"/api/v10{path}", self._handler(name, operation))
         app.router.add_get("/gateway/", self.gateway.serve)
         app.router.add_get("/cdn/attachments/{channel}/{upload}/{name}", self._get_attachment)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        address = f"127.0.0.1:{self._runner.addresses[0][1]}"
+        address = f"127.0.0.1:{await self._open(app)}"
         self._world.base_url = f"http://{address}"
         self.gateway.url = f"ws://{address}/gateway/"
         return self
@@ -136,14 +126,6 @@ class DiscordServer:
     async def close_socket(self, code: int) -> None:
         await self.gateway.close(code)
 
-    def stop_heartbeats(self) -> None:
-        """Heartbeats are not acknowledged any more."""
-        self.gateway.acknowledges = False
-
-    def connections_left(self, count: int, *, reset_after_s: float) -> None:
-        """How often the bot may still connect anew."""
-        self.gateway.starts_left, self.gateway.starts_reset_s = count, reset_after_s
-
     def refuse_resume(self) -> None:
         self.gateway.resumes = False
 
@@ -151,12 +133,8 @@ class DiscordServer:
         return self._world.seen(self._world.shared_rooms(chat) if chat else [self._world.direct(user)])
 
     async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
-        await self._until(lambda: len(self.seen(user=user, chat=chat)) >= count)
+        await self._until(lambda: len(self.seen(user=user, chat=chat)) >= count, f"{count} messages")
         return self.seen(user=user, chat=chat)
-
-    async def wait_for_calls(self, method: str, count: int) -> Sequence[Mapping[str, Any]]:
-        await self._until(lambda: len(self._calls[method]) >= count)
-        return self.calls(method)
 
     def raw(self, message: str) -> Mapping[str, Any]:
         """A message as Discord keeps it."""
@@ -166,16 +144,6 @@ class DiscordServer:
     def commands(self) -> Sequence[Mapping[str, Any]]:
         """The menu that people are offered."""
         return self._world.commands
-
-    def fault(self, method: str, *faults: Fault) -> None:
-        self._faults[method].extend(faults)
-
-    def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
-        return tuple(self._calls[method])
-
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(_WAIT_S), self._changed:
-            await self._changed.wait_for(holds)
 
     async def _room(self, user: str, chat: str, thread: str) -> Room:
         if not chat:
@@ -216,14 +184,12 @@ class DiscordServer:
     def _handler(self, name: str, operation: Operation) -> Callable[[web.Request], Any]:
         async def handle(request: web.Request) -> web.StreamResponse:
             given = await arguments(request)
-            self._calls[name].append({**given, "at": time.monotonic()})
-            fault = self._faults[name].popleft() if self._faults[name] else None
+            fault = self._called(name, given)
             try:
                 response = await self._answer(request, operation, given, fault)
             finally:
-                async with self._changed:
-                    self._changed.notify_all()
-            return await _spoiled(request, response, fault)
+                await self._tell_change()
+            return await delivered(request, response, fault)
 
         return handle
 
@@ -239,8 +205,7 @@ class DiscordServer:
         return web.Response(status=204) if result is None else web.json_response(result)
 
     async def _get_attachment(self, request: web.Request) -> web.StreamResponse:
-        self._calls["get_attachment"].append({**request.match_info, "at": time.monotonic()})
-        fault = self._faults["get_attachment"].popleft() if self._faults["get_attachment"] else None
+        fault = self._called("get_attachment", request.match_info)
         if isinstance(fault, Refusal):
             return web.Response(status=fault.status)
         if request.query.get("hm") != str(self._world.signature):
@@ -248,7 +213,7 @@ class DiscordServer:
         content = self._world.files[request.match_info["upload"]]
         if isinstance(fault, LostAnswer):
             return await _half(request, content)
-        return await _spoiled(request, web.Response(body=content), fault)
+        return await delivered(request, web.Response(body=content), fault)
 
 
 async def _half(request: web.Request, content: bytes) -> web.StreamResponse:
@@ -257,14 +222,6 @@ async def _half(request: web.Request, content: bytes) -> web.StreamResponse:
     await response.write(content[: len(content) // 2])
     if request.transport is not None:
         request.transport.close()
-    return response
-
-
-async def _spoiled(request: web.Request, response: web.StreamResponse, fault: Fault | None) -> web.StreamResponse:
-    if isinstance(fault, Slow):
-        await asyncio.sleep(fault.seconds)
-    if isinstance(fault, LostAnswer) and request.transport is not None:
-        request.transport.abort()
     return response
 
 

@@ -12,7 +12,6 @@ _STOP_REASONS: dict[Stop, str] = {
     "content_filter": "refusal",
 }
 _ERROR_TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
     403: "permission_error",

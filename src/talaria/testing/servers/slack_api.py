@@ -31,9 +31,7 @@ class SlackApi:
             "reactions.add": self._react,
             "conversations.history": self._history,
             "conversations.replies": self._replies,
-            "conversations.list": self._list,
             "users.conversations": self._list,
-            "conversations.open": self._open,
             "users.info": self._user,
             "files.getUploadURLExternal": self._ticket,
             "files.completeUploadExternal": self._complete,
@@ -124,12 +122,6 @@ class SlackApi:
         wants_direct = "im" in str(given.get("types") or "public_channel").split(",")
         channels = [one for one in self._workspace.channels.values() if bool(one.user) == wants_direct and one.has_bot]
         return _page("channels", [{"id": one.id, "is_im": wants_direct, "user": one.user} for one in channels], given)
-
-    def _open(self, given: Arguments) -> Answer:
-        user = str(given.get("users") or "")
-        if user not in self._workspace.names:
-            raise Refused("user_not_found")
-        return {"channel": {"id": self._workspace.channel(user, "").id}}
 
     def _user(self, given: Arguments) -> Answer:
         id = str(given.get("user"))

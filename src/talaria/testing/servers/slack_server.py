@@ -2,16 +2,14 @@
 
 import asyncio
 import json
-import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Seen, Slow
+from talaria.testing.servers.chat_service import Fault, Loopback, Refusal, Seen, delivered
 from talaria.testing.servers.slack_api import Answer, Refused, SlackApi
 from talaria.testing.servers.slack_blocks import buttons
 from talaria.testing.servers.slack_workspace import BOT, TEAM, Post, StoredFile, Workspace
@@ -19,10 +17,9 @@ from talaria.testing.servers.slack_workspace import BOT, TEAM, Post, StoredFile,
 BOT_TOKEN = "xoxb-test"  # noqa: S105
 APP_TOKEN = "xapp-test"  # noqa: S105
 MOST_RETRIES = 3
-PATIENCE_S = 10.0
 
 
-class SlackServer:
+class SlackServer(Loopback):
     """Alive inside `async with`. People are `U1001` (or just `1001`), their direct messages `D1001`, channels `C…`.
 
     An envelope that is not acknowledged within `ack_within_s` comes again, up to three times, and so does one whose
@@ -30,16 +27,14 @@ class SlackServer:
     """
 
     def __init__(self, *, ack_within_s: float = 3.0) -> None:
+        super().__init__()
         self._ack_within_s = ack_within_s
         self._workspace = Workspace()
-        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
-        self._calls: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._lines: dict[web.WebSocketResponse, web.Request] = {}
         self._unacknowledged: dict[str, dict[str, Any]] = {}
         self._acknowledged: list[str] = []
         self._again: set[asyncio.Future[None]] = set()
         self._numbers = count(1)
-        self._changed = asyncio.Condition()
         self.answers_pings = True
         """Else connections look alive and are not."""
 
@@ -49,11 +44,7 @@ class SlackServer:
         app.router.add_get("/link", self._talk)
         app.router.add_post("/upload/{id}", self._upload)
         app.router.add_get("/files/{id}", self._download)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self._port = cast("tuple[str, int]", self._runner.addresses[0])[1]
+        self._port = await self._open(app)
         self._api = SlackApi(self._workspace, self.url)
         self._workspace.channel("1001", "")
         return self
@@ -76,11 +67,6 @@ class SlackServer:
     def mention(self) -> str:
         """Of the bot, as it stands in a message."""
         return f"<@{BOT}>"
-
-    @property
-    def lines(self) -> int:
-        """How many connections are open."""
-        return len(self._lines)
 
     @property
     def acknowledged(self) -> Sequence[str]:
@@ -157,15 +143,15 @@ class SlackServer:
 
     async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
         channel = self._workspace.channel(user, chat)
-        await self._until(lambda: len(channel.ours) >= count)
+        await self._until(lambda: len(channel.ours) >= count, f"{count} messages")
         return self.seen(user=user, chat=chat)
 
     async def wait_for_lines(self, count: int) -> None:
         """Until that many connections are open."""
-        await self._until(lambda: len(self._lines) == count)
+        await self._until(lambda: len(self._lines) == count, f"{count} connections")
 
     async def wait_for_acknowledged(self, count: int) -> Sequence[str]:
-        await self._until(lambda: len(self._acknowledged) >= count)
+        await self._until(lambda: len(self._acknowledged) >= count, f"{count} acknowledgements")
         return self.acknowledged
 
     def reactions(self, message: str, *, user: str = "1001", chat: str = "") -> Sequence[str]:
@@ -178,10 +164,7 @@ class SlackServer:
     def fault(self, method: str, *faults: Fault) -> None:
         """As Slack names methods; also `files.upload` and `files.download`. A refusal with status 200 is an answer that
         is not ok, with `words` as its error."""
-        self._faults[method].extend(faults)
-
-    def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
-        return tuple(self._calls[method])
+        super().fault(method, *faults)
 
     async def disconnect(self, reason: str) -> None:
         """Slack asks every connection to go: `warning`, `refresh_requested`, `link_disabled`, `too_many_websockets`."""
@@ -207,13 +190,12 @@ class SlackServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         method = request.match_info["method"]
         given = await _arguments(request)
-        self._calls[method].append({**given, "at": time.monotonic()})
-        fault = self._next_fault(method)
+        fault = self._called(method, given)
         if isinstance(fault, Refusal):
             return _refused(fault)
         answer = self._done(method, given, request.headers.get("Authorization", ""))
         await self._tell_change()
-        return await _delivered(web.json_response(answer), request, fault)
+        return await delivered(request, web.json_response(answer), fault)
 
     def _done(self, method: str, given: Mapping[str, Any], authorization: str) -> Answer:
         token = APP_TOKEN if method == "apps.connections.open" else BOT_TOKEN
@@ -229,27 +211,22 @@ class SlackServer:
             return {"ok": False, "error": str(refusal)}
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
-        self._calls["files.upload"].append({"id": request.match_info["id"], "at": time.monotonic()})
+        fault = self._called("files.upload", request.match_info)
         content = await request.read()
-        fault = self._next_fault("files.upload")
         if isinstance(fault, Refusal):
             return _refused(fault)
         self._workspace.files[request.match_info["id"]].content = content
-        return await _delivered(web.Response(text=f"OK - {len(content)}"), request, fault)
+        return await delivered(request, web.Response(text=f"OK - {len(content)}"), fault)
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
         authorization = request.headers.get("Authorization", "")
-        self._calls["files.download"].append({"authorization": authorization, "at": time.monotonic()})
-        fault = self._next_fault("files.download")
+        fault = self._called("files.download", {"authorization": authorization})
         if isinstance(fault, Refusal):
             return _refused(fault)
         file = self._workspace.files.get(request.match_info["id"])
         if authorization != f"Bearer {BOT_TOKEN}" or file is None:
             return web.Response(status=302, headers={"Location": f"{self.url}/login"})
-        return await _delivered(web.Response(body=file.content, content_type=file.mime), request, fault)
-
-    def _next_fault(self, method: str) -> Fault | None:
-        return self._faults[method].popleft() if self._faults[method] else None
+        return await delivered(request, web.Response(body=file.content, content_type=file.mime), fault)
 
     async def _talk(self, request: web.Request) -> web.WebSocketResponse:
         line = web.WebSocketResponse(autoping=False, timeout=0.1)
@@ -313,14 +290,6 @@ class SlackServer:
         envelope |= {"retry_attempt": envelope["retry_attempt"] + 1, "retry_reason": "timeout"}
         await self._put(id)
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S), self._changed:
-            await self._changed.wait_for(holds)
-
-    async def _tell_change(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
 
 async def _arguments(request: web.Request) -> dict[str, Any]:
     if request.content_type == "application/json":
@@ -336,11 +305,3 @@ def _refused(refusal: Refusal) -> web.Response:
     headers |= {name: str(value) for name, value in refusal.extra.items() if name == "Location"}
     body = {"ok": False, "error": error, **refusal.extra}
     return web.json_response(body, status=refusal.status, headers=headers)
-
-
-async def _delivered(answer: web.Response, request: web.Request, fault: Fault | None) -> web.Response:
-    if isinstance(fault, Slow):
-        await asyncio.sleep(fault.seconds)
-    if isinstance(fault, LostAnswer) and request.transport is not None:
-        request.transport.abort()
-    return answer

@@ -3,9 +3,7 @@
 import asyncio
 import json
 import re
-import time
-from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
+from talaria.testing.servers.chat_service import Loopback, LostAnswer, Refusal, Slow
 
 MAX_CONNECTIONS = 40
 """Synapse lets 50 wait at its socket file."""
@@ -44,19 +42,12 @@ def name_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-class Door:
+class Door(Loopback):
     """Open inside `opened`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.url = ""
-        self._calls: list[tuple[str, Mapping[str, Any]]] = []
-        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
-
-    def fault(self, method: str, *faults: Fault) -> None:
-        self._faults[method].extend(faults)
-
-    def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
-        return [call for name, call in self._calls if name == method]
 
     @asynccontextmanager
     async def opened(self, homeserver: Path) -> AsyncGenerator[None]:
@@ -66,20 +57,17 @@ class Door:
             self._session = session
             app = web.Application(client_max_size=2**30)
             app.router.add_route("*", "/{path:.*}", self._pass)
-            runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0)
-            await runner.setup()
+            port = await self._open(app, shutdown_s=0, cancels=True)
+            self.url = f"http://127.0.0.1:{port}"
             try:
-                await web.TCPSite(runner, "127.0.0.1", 0).start()
-                self.url = "http://{}:{}".format(*runner.addresses[0][:2])
                 yield
             finally:
-                await runner.cleanup()
+                await session.close()  # else a long poll would be waited for
+                await self._runner.cleanup()
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        name = name_of(request.path)
-        self._calls.append((name, _call(request, body)))
-        fault = self._faults[name].popleft() if self._faults[name] else None
+        fault = self._called(name_of(request.path), _call(request, body))
         if isinstance(fault, Refusal):
             return _refused(fault)
         if isinstance(fault, Slow):
@@ -110,7 +98,7 @@ async def _cut(request: web.Request) -> web.StreamResponse:
 
 
 def _call(request: web.Request, body: bytes) -> Mapping[str, Any]:
-    given: dict[str, Any] = {"at": time.monotonic(), "path": request.path, "query": dict(request.query)}
+    given: dict[str, Any] = {"path": request.path, "query": dict(request.query)}
     try:
         given["body"] = json.loads(body)
     except ValueError:

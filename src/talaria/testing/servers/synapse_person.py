@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import nio  # pyright: ignore[reportMissingTypeStubs]
 from nio.crypto import ENCRYPTION_ENABLED, decrypt_attachment  # pyright: ignore[reportMissingTypeStubs]
@@ -20,10 +20,6 @@ from talaria.testing.servers.chat_service import Seen
 WAIT_S = 30.0
 
 Content = Mapping[str, Any]
-
-
-class _Downloading(Protocol):
-    async def download(self, mxc: str) -> object: ...
 
 
 class _Client(nio.AsyncClient):
@@ -118,9 +114,6 @@ class Person:
         _good(await self._client.join(room))
         await self.until_event(room, "m.room.member", membership="join")
 
-    async def leave(self, room: str) -> None:
-        _good(await self._client.room_leave(room))
-
     async def kick(self, room: str, user_id: str) -> None:
         _good(await self._client.room_kick(room, user_id))
 
@@ -182,8 +175,7 @@ class Person:
     async def download(self, content: Content) -> bytes:
         """What a message of somebody has as its file."""
         file = content.get("file", {})
-        client = cast("_Downloading", self._client)
-        answer = _good(await client.download(file.get("url") or content["url"]))
+        answer = _good(await cast("Any", self._client).download(file.get("url") or content["url"]))
         body = cast("nio.MemoryDownloadResponse", answer).body
         return decrypt_attachment(body, file["key"]["k"], file["hashes"]["sha256"], file["iv"]) if file else body
 

@@ -7,13 +7,12 @@ program that asks for the same bot's updates.
 import asyncio
 import json
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, cast
 
 from aiohttp import web
 
-from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Seen, Slow
+from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, Seen, delivered
 from talaria.testing.servers.telegram_chats import (
     MAX_CAPTION,
     MAX_PHOTO_BYTES,
@@ -28,7 +27,6 @@ from talaria.testing.servers.telegram_chats import (
 )
 from talaria.testing.servers.telegram_updates import Conflict, Updates
 
-PATIENCE_S = 10.0
 MAX_UPLOAD_BYTES = 50 * 2**20
 MAX_DOWNLOAD_BYTES = 20 * 2**20
 _STRUCTURED = frozenset(
@@ -44,19 +42,17 @@ _PHRASES = {
 }
 
 
-class TelegramServer:
+class TelegramServer(Loopback):
     """Telegram with one bot, alive inside `async with`."""
 
     def __init__(self, *, token: str = "123456:TEST-token", username: str = "talaria_bot", port: int = 0) -> None:  # noqa: S107
+        super().__init__()
         self.token = token
         self.bot = {"id": int(token.partition(":")[0]), "is_bot": True, "first_name": "Talaria", "username": username}
         self._port = port
         self._chats = Chats(self.bot)
-        self._faults: dict[str, deque[Fault]] = {}
-        self._calls: list[tuple[str, dict[str, Any]]] = []
         self._files: dict[str, bytes] = {}
         self._presses: set[str] = set()
-        self._changed = asyncio.Event()
         self.updates = Updates()
         """What the bot is told: for duplicates, odd numbers, and updates of one's own making."""
 
@@ -64,11 +60,7 @@ class TelegramServer:
         app = web.Application(client_max_size=2 * MAX_UPLOAD_BYTES)
         app.router.add_route("*", "/bot{token}/{method}", self._serve)
         app.router.add_get("/file/bot{token}/{path:.+}", self._serve_file)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+        self._port = await self._open(app, self._port)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -160,52 +152,29 @@ class TelegramServer:
         await self._until(lambda: len(self.seen(user=user, chat=chat)) >= count, f"{count} messages")
         return self.seen(user=user, chat=chat)
 
-    async def wait_for_calls(self, method: str, count: int) -> Sequence[Mapping[str, Any]]:
-        await self._until(lambda: len(self.calls(method)) >= count, f"{count} calls of {method}")
-        return self.calls(method)
-
     def fault(self, method: str, *faults: Fault) -> None:
         """`file` is the method by which files are loaded."""
-        self._faults.setdefault(method.lower(), deque()).extend(faults)
+        super().fault(method.lower(), *faults)
 
     def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
-        return tuple(call for name, call in self._calls if name == method.lower())
+        return super().calls(method.lower())
 
     def file(self, name: str) -> bytes:
         """What the bot sent under that name."""
         return self._files[name]
 
-    async def _until(self, holds: Callable[[], bool], what: str) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not holds():
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            made = ", ".join(name for name, _ in self._calls[-20:])
-            raise TimeoutError(f"waited {PATIENCE_S} s for {what}; the last calls were {made or 'none'}") from None
-
-    def _take_fault(self, method: str) -> Fault | None:
-        waiting = self._faults.get(method)
-        return waiting.popleft() if waiting else None
-
     async def _serve(self, request: web.Request) -> web.Response:
         method = request.match_info["method"].lower()
         call = await self._read(request)
-        self._calls.append((method, {**call, "at": time.monotonic()}))
-        self._changed.set()
-        fault = self._take_fault(method)
+        fault = self._called(method, call)
+        await self._tell_change()
         try:
             result = await self._perform(request, method, call, fault)
             response = web.json_response({"ok": True, "result": result})
         except ApiError as error:
             response = _refused(error.status, error.words, error.parameters)
-        self._changed.set()
-        if isinstance(fault, Slow):
-            await asyncio.sleep(fault.seconds)
-        if isinstance(fault, LostAnswer) and request.transport is not None:
-            request.transport.abort()
-        return response
+        await self._tell_change()
+        return await delivered(request, response, fault)
 
     async def _perform(self, request: web.Request, method: str, call: dict[str, Any], fault: Fault | None) -> Any:
         if isinstance(fault, Refusal):
@@ -233,8 +202,7 @@ class TelegramServer:
 
     async def _serve_file(self, request: web.Request) -> web.StreamResponse:
         path = request.match_info["path"]
-        self._calls.append(("file", {"path": path, "at": time.monotonic()}))
-        fault = self._take_fault("file")
+        fault = self._called("file", {"path": path})
         content = self._files.get(path)
         if isinstance(fault, Refusal) or content is None or request.match_info["token"] != self.token:
             return web.Response(status=fault.status if isinstance(fault, Refusal) else 404)
@@ -261,7 +229,6 @@ class TelegramServer:
             "sendphoto": self._send_photo,
             "editmessagetext": lambda call: chats.edit(call, text_of(call)),
             "editmessagecaption": lambda call: chats.edit(call, text_of(call, "caption", MAX_CAPTION)),
-            "editmessagereplymarkup": lambda call: chats.edit(call, {}),
             "deletemessage": chats.delete,
             "setmessagereaction": chats.react,
             "sendchataction": chats.show_typing,

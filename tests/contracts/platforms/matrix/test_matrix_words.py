@@ -158,7 +158,7 @@ def test_whatever_is_said_is_shown_and_fits(text: str) -> None:
     assert {sign for sign in text if sign.isalnum() and sign.isascii()} <= {*reader.text, *render.html(text)}
     for content in (render.content(text), render.edited(text)):
         assert len(json.dumps(content)) <= 2 * render.MAX_CONTENT_CHARS
-    assert render.plain(text) == text
+    assert render.content(text)["body"] == text
 
 
 @pytest.mark.parametrize(
