@@ -4,7 +4,6 @@ import gc
 import json
 import logging
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,8 @@ from tests.security.chats import (
     files_with,
     forge_press,
     heard_all,
-    house_at,
     let_in,
     logged,
-    obedient,
     say,
     texts,
     told_to_model,
@@ -42,24 +39,13 @@ from talaria.platforms.base import Sender
 from talaria.platforms.loading import manifests, read_settings
 from talaria.store.access import MAX_FAILURES, Locked, Member
 from talaria.testing import ManualClock, Reply, call
+from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.replies import Faults
 from talaria.testing.servers.slack_server import SlackServer
 
 CANARY = "canary-Zq7"
 """In all that people say who are not to be heard."""
-
-
-@pytest.fixture(autouse=True)
-def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where bots are claimed: those of other tests have the same name."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with house_at(tmp_path, obedient) as made:
-        yield made
 
 
 STATES: dict[str, Reply | str] = {
@@ -277,6 +263,22 @@ async def test_a_code_is_told_once_and_kept_nowhere(house: House) -> None:
                 typed = f"{code[:4].lower()}-{code[4:].lower()} "
                 assert isinstance(await Pairing(other.access, ManualClock()).approve("telegram", typed), Member)
             await _check_a_member_is_no_more_than_that(house)
+
+
+async def test_a_code_that_was_not_taken_is_told_when_they_write_again(house: House) -> None:
+    house.telegram.fault("sendMessage", Refusal(500), Refusal(403))
+    async with house.open():
+        for count in (1, 2, 3):
+            assert texts(house, user=STRANGER) == []
+            await house.telegram.say("let me in", user=STRANGER)
+            await house.telegram.wait_for_calls("sendMessage", count)
+        await heard_all(house)
+        await house.telegram.say("let me in", user=STRANGER)
+        await heard_all(house)
+        (offer,) = texts(house, user=STRANGER)
+        (code,) = re.findall(rf"approve telegram ([{ALPHABET}]{{8}})", offer)
+        assert files_with(house.home, code.encode()) == []
+        assert isinstance(await Pairing(house.store.access, ManualClock()).approve("telegram", code), Member)
 
 
 async def _check_a_member_is_no_more_than_that(house: House) -> None:

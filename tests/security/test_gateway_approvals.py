@@ -30,14 +30,8 @@ there = Speaker("the owner in the group", OWNER, LISTED)
 other = Speaker("a friend in the group", FRIEND, LISTED)
 
 
-@pytest.fixture(autouse=True)
-def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where bots are claimed: those of other tests have the same name."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path, run_folder: None) -> AsyncIterator[House]:
     async with house_at(tmp_path) as made:
         made.config["approvals"] = {"ask": ["terminal"]}
         yield made

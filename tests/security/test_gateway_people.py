@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import ClassVar
@@ -42,18 +41,6 @@ from talaria.testing.servers.slack_server import SlackServer
 SECRET = "canary-of-the-owner-Xy3"
 owner, friend = Speaker("the owner", OWNER), Speaker("a friend", FRIEND)
 together = Speaker("the friend in the group", FRIEND, LISTED)
-
-
-@pytest.fixture(autouse=True)
-def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where bots are claimed: those of other tests have the same name."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with house_at(tmp_path, obedient) as made:
-        yield made
 
 
 def folder(house: House, user: str) -> Path:
@@ -280,6 +267,7 @@ class TwoPeople(RuleBasedStateMachine):
         self._do(who, call(tool, query="secret"))
 
 
+@pytest.mark.usefixtures("run_folder")
 def test_two_people_never_see_each_others_words(tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()

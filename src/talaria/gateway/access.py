@@ -1,19 +1,17 @@
-"""The one door: who may speak to the agent, and where. Without the `Principal` that it gives nothing is queued.
+"""The one door: who may speak to the agent, and where. Without the `Principal` that it gives nothing is queued, and
+nothing that was queued is answered.
 
 Everybody is a stranger until the settings or a pairing say otherwise. Only ids count, never names.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
-from talaria.gateway.envelope import Principal
+from talaria.gateway.envelope import Principal, Received
 from talaria.platforms.base import Arrival, PlatformSettings, Press, Sender
 from talaria.store.access import Access
-
-log = logging.getLogger(__name__)
 
 Verdict = Literal["stranger", "ignored"]
 
@@ -53,21 +51,39 @@ class Gatekeeper:
 
     def judge(self, item: Arrival | Press) -> Principal | Verdict:
         """`stranger`: may be offered a way in. `ignored`: gets no sign that anybody is here."""
-        platform, sender = item.where.platform, item.sender
-        rules = self._rules.get(platform, Rules())
+        principal = self._principal(item)
         if item.kind == "dm":
-            return self._principal(platform, sender, rules) if self.knows(platform, sender) else "stranger"
-        is_let_in = self._is_listed(sender, rules) and item.where.chat in rules.chats
-        is_meant = isinstance(item, Press) or item.is_addressed or not rules.requires_mention
-        return self._principal(platform, sender, rules) if is_let_in and is_meant else "ignored"
+            return principal or "stranger"
+        requires_mention = self._rules_of(item.where.platform).requires_mention
+        is_meant = isinstance(item, Press) or item.is_addressed or not requires_mention
+        return principal if principal is not None and is_meant else "ignored"
+
+    def has_rules(self, platform: str) -> bool:
+        """Otherwise it is not set up, and nobody knows who may speak there."""
+        return platform in self._rules
+
+    def still(self, received: Received) -> Received | None:
+        """What was let in, from whoever they are by now; None: they may not say it any more."""
+        principal = self._principal(received.arrival)
+        return msgspec.structs.replace(received, principal=principal) if principal else None
 
     def knows(self, platform: str, sender: Sender) -> bool:
         """May they speak to us directly? Somebody who was let in by a code may only that."""
-        rules = self._rules.get(platform, Rules())
-        return self._is_listed(sender, rules) or (platform, sender.id) in self._members
+        return self._is_listed(platform, sender) or (platform, sender.id) in self._members
 
-    def _is_listed(self, sender: Sender, rules: Rules) -> bool:
+    def _rules_of(self, platform: str) -> Rules:
+        return self._rules.get(platform, Rules())
+
+    def _is_listed(self, platform: str, sender: Sender) -> bool:
+        rules = self._rules_of(platform)
         return rules.is_open or sender.id in rules.users or sender.id in rules.admins
 
-    def _principal(self, platform: str, sender: Sender, rules: Rules) -> Principal:
-        return Principal(platform, sender.id, sender.name, sender.id in rules.admins)
+    def _principal(self, item: Arrival | Press) -> Principal | None:
+        """Whoever says it, if they may speak there."""
+        platform, sender = item.where.platform, item.sender
+        rules = self._rules_of(platform)
+        if item.kind == "dm":
+            is_let_in = self.knows(platform, sender)
+        else:
+            is_let_in = self._is_listed(platform, sender) and item.where.chat in rules.chats
+        return Principal(platform, sender.id, sender.name, sender.id in rules.admins) if is_let_in else None

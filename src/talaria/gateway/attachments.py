@@ -19,7 +19,6 @@ from talaria.waiting import in_thread
 
 MAX_BYTES = 20 * 2**20
 MAX_FILES = 10
-FETCH_S = 120.0
 FOLDER = "attachments"
 
 log = logging.getLogger(__name__)

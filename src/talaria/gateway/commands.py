@@ -1,8 +1,7 @@
 """The slash commands that only a chat on a platform has."""
 
-from typing import Protocol
-
 from talaria.gateway.chat import PlatformChat
+from talaria.gateway.control import Control
 from talaria.model.errors import BadInput
 from talaria.runtime.chat import Ask, Chat, Outcome, Say
 from talaria.runtime.commands import Command, Commands, Given, Message
@@ -13,25 +12,6 @@ URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoam
 """Done at once, also while a turn runs."""
 _MODES: dict[str, BusyMode] = {"queue": "queue", "steer": "steer", "interrupt": "interrupt"}
 _ANSWERS: dict[str, Answer] = {"": "once", "once": "once", "session": "session", "always": "always"}
-
-
-class Control(Protocol):
-    """What the gateway can do about a chat."""
-
-    async def stop(self, chat: PlatformChat) -> str:
-        """What was stopped."""
-        ...
-
-    async def steer(self, chat: PlatformChat, text: str) -> bool:
-        """False: no turn runs there."""
-        ...
-
-    async def decide(self, chat: PlatformChat, answer: Answer) -> bool:
-        """False: nothing of theirs waits for this answer."""
-        ...
-
-    async def set_busy_mode(self, chat: PlatformChat, mode: BusyMode) -> None: ...
-    async def set_home(self, chat: PlatformChat) -> None: ...
 
 
 def is_command(commands: Commands, text: str) -> bool:

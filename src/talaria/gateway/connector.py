@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from talaria.gateway.claims import bot_claimed
 from talaria.gateway.ingress import Ingress
 from talaria.gateway.links import Links
 from talaria.model.clock import Clock
@@ -27,8 +28,6 @@ log = logging.getLogger(__name__)
 
 State = Literal["connecting", "connected", "waiting", "refused"]
 Menu = Callable[[int], list[tuple[str, str]]]
-Claim = Callable[[str, str], AbstractAsyncContextManager[None]]
-"""Of an account (platform, account), so that no other gateway uses it. Raises `Refused`."""
 
 
 class Health(msgspec.Struct):
@@ -58,7 +57,6 @@ class Connector:
         inbox: Inbox,
         clock: Clock,
         menu: Menu,
-        claim: Claim,
     ) -> None:
         self.health = Health(name)
         self._open = open_platform
@@ -67,7 +65,6 @@ class Connector:
         self._inbox = inbox
         self._clock = clock
         self._menu = menu
-        self._claim = claim
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -110,7 +107,7 @@ class Connector:
         async with asyncio.timeout(OPEN_S):
             platform = await stack.__aenter__()
         try:
-            async with self._claim(platform.name, platform.account):
+            async with bot_claimed(platform.name, platform.account):
                 await self._serve(platform)
         finally:
             await self._links.gone(platform)
@@ -159,7 +156,7 @@ class Connector:
             async with asyncio.timeout(OPEN_S):
                 await platform.offer_commands(self._menu(MENU))
         except PlatformFailure as fault:
-            self._links.heed(platform.name, fault)
+            await self._links.heed(platform.name, fault)
             log.warning("%s: no menu of commands: %s", platform.name, fault)
         except TimeoutError:
             log.warning("%s: no menu of commands: it took too long", platform.name)

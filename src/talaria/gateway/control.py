@@ -1,6 +1,6 @@
 """What can be done about a chat while its turn runs."""
 
-import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from talaria.gateway.chat import PlatformChat
 from talaria.gateway.desk import Desk
@@ -13,13 +13,17 @@ from talaria.store.chats import BusyMode
 from talaria.store.mail import Inbound
 from talaria.tools.person import Answer
 
+Drop = Callable[[Sequence[Inbound]], Awaitable[int]]
+"""What waits is not to be answered: how many there were."""
+
 
 class Control:
-    def __init__(self, desk: Desk, pool: Pool, questions: Questions) -> None:
+    def __init__(self, desk: Desk, pool: Pool, questions: Questions, drop: Drop) -> None:
         self._desk = desk
         self._store = desk.host.store
         self._pool = pool
         self._questions = questions
+        self._drop = drop
 
     def is_running(self, session: SessionId) -> bool:
         live = self._pool.find(session)
@@ -51,6 +55,7 @@ class Control:
         return (chat.busy_mode if chat else None) or self._desk.settings.busy_mode
 
     async def stop(self, chat: PlatformChat) -> str:
+        """What was stopped."""
         session, dropped = chat.session, 0
         live = self._pool.find(session)
         if live is not None:
@@ -62,16 +67,12 @@ class Control:
         return f"{'Stopped.' if has_stopped else 'Nothing runs here.'}{waited}"
 
     async def _dropped(self, session: SessionId, key: str) -> int:
-        """How many of the messages that wait there; all at once, for whoever says stop does not want to wait."""
+        """How many of the messages that wait there."""
         rows = await self._store.inbox.pending(session)
-        waiting = [row.id for row in rows if row.state == "new" and read_received(row.body).key == key]
-        belong = await asyncio.gather(*(self._store.inbox.take(id) for id in waiting))
-        for its in {one for one in belong if one is not None}:
-            await self._store.inbox.finish(its, [id for id, one in zip(waiting, belong, strict=True) if one == its])
-        return len(waiting) - belong.count(None)
+        return await self._drop([row for row in rows if row.state == "new" and read_received(row.body).key == key])
 
     async def steer(self, chat: PlatformChat, text: str) -> bool:
-        """Not somebody else's turn: it sees and may do what is theirs."""
+        """Not somebody else's turn: it sees and may do what is theirs. False: no turn runs there."""
         live = self._pool.find(chat.session)
         if live is None or live.turn is None:
             return False
@@ -80,6 +81,7 @@ class Control:
         return live.steer(text)
 
     async def decide(self, chat: PlatformChat, answer: Answer) -> bool:
+        """False: nothing of theirs waits for this answer."""
         return self._questions.decide(answer, chat.received.arrival.where, chat.received.principal)
 
     async def set_busy_mode(self, chat: PlatformChat, mode: BusyMode) -> None:

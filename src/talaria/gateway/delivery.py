@@ -23,15 +23,15 @@ class Delivery:
         links: Links,
         clock: Clock,
         undelivered: Undelivered,
-        moved: ChatMoved | None = None,
-        counts: Counts | None = None,
+        moved: ChatMoved,
+        counts: Counts,
     ) -> None:
         self._outbox = outbox
         self._links = links
         self._clock = clock
         self._undelivered = undelivered
-        self._moved = moved or self._move
-        self._counts = counts or Counts()
+        self._moved = moved
+        self._counts = counts
         self._lines: dict[str, Line] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -102,7 +102,3 @@ class Delivery:
             await self._clock.sleep(LONGEST_WAIT_S)
             return False
         return True
-
-    async def _move(self, where: Address, to: Address) -> None:
-        await self._outbox.move(str(where), str(to))
-        self.wake(str(to))

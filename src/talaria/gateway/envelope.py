@@ -46,14 +46,21 @@ class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
     """It may be there already, and says so."""
     is_draft: bool = False
     """The first words of an answer that is still being written: never sent again for their own sake."""
+    replaces: str | None = None
+    """What was sent of it, which cannot be edited: it is sent anew, in the same place."""
 
     @property
     def is_empty(self) -> bool:
         return not self.text and not self.file
 
+    def edits(self, sent_id: str | None) -> str | None:
+        """Which message that was sent before it is an edit of; None: it is sent."""
+        return None if sent_id == self.replaces else sent_id
+
     def outbound(self, where: Address, key: str) -> Outbound:
         text = f"{MARK}\n\n{self.text}".strip() if self.is_marked else self.text
         file = File(Path(self.file), self.file_name or Path(self.file).name, self.mime) if self.file else None
+        key = key if self.replaces is None else f"{key}:anew"
         return Outbound(where, text, key, self.reply_to, self.buttons, file)
 
 

@@ -89,7 +89,7 @@ class HandoffWatcher:
         except Exception:
             if before is not None:
                 await self._store.chats.bind(received.key, before, where)
-                self._mailroom.held.add(before)
+                self._mailroom.held[before] = None
             raise
 
     async def _destination(self, platform: Platform, row: Session) -> Received:

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
+import msgspec
+
 from talaria.gateway.access import Gatekeeper
 from talaria.gateway.commands import is_command, is_urgent
 from talaria.gateway.control import Control
@@ -31,6 +33,11 @@ BESIDE = SessionId("gateway")
 log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[None, None, None]], object]
+
+
+class _Code(msgspec.Struct, frozen=True):
+    text: str
+    dies_at: float
 
 
 class Ingress:
@@ -61,6 +68,8 @@ class Ingress:
         self._spawn = spawn
         self._cursors: dict[tuple[str, str], str] = {}
         self._no_offers_until: dict[str, float] = {}
+        self._untold: dict[tuple[str, str], _Code] = {}
+        """Codes that may not have reached those whom they are for."""
 
     async def take(self, platform: Platform, batch: Batch) -> None:
         """Durable and acknowledged when it returns."""
@@ -143,7 +152,7 @@ class Ingress:
             async with asyncio.timeout(ANSWER_S):
                 await platform.answer(press, "" if is_answered else CLOSED)
         except PlatformFailure as fault:
-            self._links.heed(platform.name, fault)
+            await self._links.heed(platform.name, fault)
             log.debug("press not answered: %s", fault)
         except TimeoutError:
             log.debug("press not answered in time")
@@ -168,29 +177,42 @@ class Ingress:
         if not self._desk.settings.pairing or is_resting:
             return
         try:
-            code = await self._pairing.offer(platform, arrival.sender)
+            code = await self._code_for(arrival)
         except TalariaError as fault:
             log.warning("no pairing code for a stranger on %s: %s", platform, fault)
             return
         if code is None:
             self._no_offers_until[platform] = now + NO_OFFERS_S
             return
+        self._spawn(self._whisper(arrival, code))
+
+    async def _code_for(self, arrival: Arrival) -> _Code | None:
+        """One that they may not have got, or a new one."""
+        now = self._clock.now()
+        self._untold = {who: code for who, code in self._untold.items() if code.dies_at > now}
+        if untold := self._untold.pop(_who(arrival), None):
+            return untold
+        made = await self._pairing.offer(arrival.where.platform, arrival.sender)
+        return None if made is None else _Code(made, now + CODE_LIVES_S)
+
+    async def _whisper(self, arrival: Arrival, code: _Code) -> None:
+        """Not by the outbox: a code is not on the disk. If it is not taken the next message is answered with it."""
+        where = arrival.where
         text = (
             f"I do not know you. If this agent is yours, run this where it is installed:\n\n"
-            f"`talaria pairing approve {platform} {code}`\n\nThe code holds for {CODE_LIVES_S / 60:.0f} minutes."
+            f"`talaria pairing approve {where.platform} {code.text}`\n\n"
+            f"The code holds for {(code.dies_at - self._clock.now()) / 60:.0f} minutes."
         )
-        self._spawn(self._whisper(Outbound(arrival.where, text, f"pairing:{arrival.where}:{arrival.message_id}")))
-
-    async def _whisper(self, message: Outbound) -> None:
-        """Said once, and kept nowhere: a code is not on the disk."""
-        platform = self._links.find(message.where.platform)
-        if platform is None:
-            return
         try:
             async with asyncio.timeout(ANSWER_S):
-                await platform.send(message)
-        except PlatformFailure as fault:
-            self._links.heed(platform.name, fault)
-            log.info("%s did not take a pairing code: %s", platform.name, fault)
-        except TimeoutError:
-            log.info("%s did not take a pairing code in time", platform.name)
+                platform = await self._links.wait(where.platform)
+                await platform.send(Outbound(where, text, f"pairing:{where}:{arrival.message_id}"))
+        except (PlatformFailure, TimeoutError) as fault:
+            self._untold[_who(arrival)] = code
+            log.info("%s did not take a pairing code: %s", where.platform, fault or "it took too long")
+            if isinstance(fault, PlatformFailure):
+                await self._links.heed(where.platform, fault)
+
+
+def _who(arrival: Arrival) -> tuple[str, str]:
+    return arrival.where.platform, arrival.sender.id

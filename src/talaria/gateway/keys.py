@@ -1,7 +1,8 @@
-"""The key under which a chat finds its conversation: `agent:<profile>:<platform>:<kind>[:chat][:thread][:person]`."""
+"""The key under which a chat finds its conversation: `agent:<profile>:<platform>:<kind>[:chat][:thread][:person]`; and
+how people write which chat they mean."""
 
 from typing import Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -33,6 +34,14 @@ def session_key(where: Address, kind: ChatKind, person: str, rules: KeyRules) ->
 def is_everybodys(key: str, where: Address, kind: ChatKind, rules: KeyRules) -> bool:
     """Of a conversation that all people there have together."""
     return kind == "group" and key == session_key(where, kind, "", rules)
+
+
+def given_address(platform: str, given: str) -> Address:
+    """As people write it: `CHAT` or `CHAT:THREAD`. A room of Matrix may have a colon of its own, and a thread there
+    begins with `$`."""
+    is_room = given.startswith("!")
+    chat, _, thread = given.partition(":$" if is_room else ":")
+    return Address(platform, unquote(chat), unquote(f"${thread}" if is_room and thread else thread))
 
 
 def _joined(*parts: str) -> str:

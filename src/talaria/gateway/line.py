@@ -137,7 +137,7 @@ class Line:
                 await self._undelivered(row, "It could not be delivered in time.")
             await self._outbox.expire(row.id)
             return True
-        is_unknown = row.state == "started" and row.sent_id is None
+        is_unknown = row.state == "started" and parcel.edits(row.sent_id) is None
         if is_unknown and not await self._may_be_sent_again(row, parcel, platform):
             return True
         started = await self._outbox.start(row.id)
@@ -190,7 +190,7 @@ class Line:
             with self._links.call(platform):
                 sent = await self._wire(row, parcel, platform, is_again=is_again)
         except PlatformFailure as fault:
-            self._links.heed(platform.name, fault)  # first of all: other chats are about to send
+            await self._links.heed(platform.name, fault)  # first of all: other chats are about to send
             return await self._failed(row, parcel, fault)
         await self._outbox.sent(row.id, sent)
         self._counts.delivered("sent")
@@ -213,8 +213,7 @@ class Line:
                     await self._rest(row, fault)
                 await self._moved(self._where, fault.to)
             case Rejected():
-                await self._rejected(row, parcel, str(fault))
-                return True
+                return await self._rejected(row, parcel, str(fault))
             case AccessLost():
                 await self._give_up(row, str(fault))
                 return True
@@ -224,15 +223,16 @@ class Line:
 
     async def _wire(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> SentId:
         message = parcel.outbound(self._where, row.key)
-        if row.sent_id is None and parcel.is_empty:
+        edited = parcel.edits(row.sent_id)
+        if edited is None and parcel.is_empty:
             return SentId("")
-        if row.sent_id is None:
+        if edited is None:
             async with copied(message, platform.capabilities.max_upload_bytes) as safe:
                 sent = await platform.send(safe)
             if is_again and platform.capabilities.can_edit and not parcel.is_marked and not parcel.file:
                 await self._reword(sent, message, platform)
             return sent
-        sent = SentId(row.sent_id)
+        sent = SentId(edited)
         if not sent:
             return sent
         if not parcel.is_empty:
@@ -248,17 +248,18 @@ class Line:
         except (NotTaken, Refused) as fault:
             raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
 
-    async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> None:
-        """What cannot be edited is sent anew: the draft may be gone, the answer must not be."""
-        if row.sent_id is None:
+    async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> bool:
+        """What cannot be edited is sent anew: the draft may be gone, the answer must not be. As `_delivered`."""
+        edited = parcel.edits(row.sent_id)
+        if edited is None:
             await self._give_up(row, why)
-            return
+            return True
         log.info("line %s: what was sent stays as it is: %s", self._where, why)
         if not parcel.is_empty:
-            anew = Outgoing(row.target, row.body, f"{row.key}:anew", row.expires_at)
-            await self._outbox.add(row.session, [anew])
-            self.wake()
-        await self._outbox.sent(row.id, row.sent_id)
+            anew = msgspec.structs.replace(parcel, replaces=edited)
+            await self._outbox.add(row.session, [Outgoing(row.target, written(anew), row.key, row.expires_at)])
+        await self._outbox.sent(row.id, edited)
+        return parcel.is_empty
 
     async def _give_up(self, row: OutboxRow, why: str) -> None:
         """Told first: a crash in between tells it again, which is once."""
@@ -284,7 +285,7 @@ class Line:
                 await platform.edit(self._shown.sent, parcel.outbound(self._where, draft.key))
                 self._shown = msgspec.structs.replace(self._shown, text=draft.text)
         except PlatformFailure as fault:
-            self._links.heed(platform.name, fault)
+            await self._links.heed(platform.name, fault)
             log.debug("line %s: no draft: %s", self._where, fault)
 
     async def _show_first(self, draft: Draft, parcel: Parcel, platform: Platform) -> None:
@@ -302,7 +303,7 @@ class Line:
             with self._links.call(platform):
                 sent = await platform.send(parcel.outbound(self._where, draft.key))
         except PlatformFailure as fault:
-            self._links.heed(platform.name, fault)
+            await self._links.heed(platform.name, fault)
             if not isinstance(fault, Unsure):
                 await self._outbox.defer(row.id, str(fault))
             raise

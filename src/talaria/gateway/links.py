@@ -1,20 +1,28 @@
-"""The platforms that are connected at this moment, and those that want to be left alone for a while."""
+"""The platforms that are connected at this moment, and those that want to be left alone for a while: also by whoever
+starts after a crash."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 
 from talaria.model.clock import Clock
-from talaria.model.errors import Transient
+from talaria.model.errors import StoreUnavailable, Transient
 from talaria.platforms.base import Platform, PlatformFailure
+from talaria.store.mail import Cursor, Inbox
 
 LEAVE_S = 5.0
+PAUSE = "(pause)"
+"""Kept beside how far the platform was read, under an account that none has: since when, and for how long."""
+
+log = logging.getLogger(__name__)
 
 
 class Links:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, inbox: Inbox) -> None:
         self._clock = clock
+        self._inbox = inbox
         self._connected: dict[str, Platform] = {}
         self._changed = asyncio.Condition()
         self._quiet_until: dict[str, float] = {}
@@ -36,6 +44,10 @@ class Links:
             return self._connected[name]
 
     async def connected(self, platform: Platform) -> None:
+        if pause := await self._inbox.cursor(platform.name, PAUSE):
+            since, seconds = map(float, pause.split())
+            if (passed_s := self._clock.now() - since) >= 0:  # else the clock was wrong, then or now
+                self._quieten(platform.name, seconds - passed_s)
         async with self._changed:
             self._connected[platform.name] = platform
             self._changed.notify_all()
@@ -63,15 +75,22 @@ class Links:
                 del self._calls[id(platform)]
                 self._is_unused.set()
 
-    def heed(self, name: str, fault: PlatformFailure) -> None:
-        """It may say for how long the platform wants to be left alone."""
-        if isinstance(fault, Transient) and fault.retry_after_s is not None:
-            self.quieten(name, fault.retry_after_s)
+    async def heed(self, name: str, fault: PlatformFailure) -> None:
+        """It may say for how long the platform wants to be left alone: known here at once, and then on the disk."""
+        if not isinstance(fault, Transient) or not self._quieten(name, fault.retry_after_s or 0.0):
+            return
+        try:
+            await self._inbox.accept((), Cursor(name, PAUSE, f"{self._clock.now()} {self.quiet_s(name)}"))
+        except StoreUnavailable as unavailable:
+            log.warning("a crash would forget that %s wants to be left alone: %s", name, unavailable)
 
-    def quieten(self, name: str, seconds: float) -> None:
-        """The platform wants nothing to be sent before that time has passed."""
+    def _quieten(self, name: str, seconds: float) -> bool:
+        """False: that time is over already, or no longer than what is known."""
         until = self._clock.monotonic() + seconds
-        self._quiet_until[name] = max(until, self._quiet_until.get(name, until))
+        is_longer = seconds > 0 and until > self._quiet_until.get(name, 0.0)
+        if is_longer:
+            self._quiet_until[name] = until
+        return is_longer
 
     def quiet_s(self, name: str) -> float:
         """For how long nothing may be sent; 0: something may."""

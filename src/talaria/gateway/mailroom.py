@@ -1,5 +1,6 @@
 """What is done about a session's mail: in order, each once. Called for a session by one task at a time."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.gateway.access import Gatekeeper
 from talaria.gateway.arrivals import Arrivals
 from talaria.gateway.attachments import Attachments
 from talaria.gateway.burst import QUIET_S, Mail, quiet_s, together
@@ -27,11 +29,10 @@ from talaria.model.entries import TurnOutcome
 from talaria.model.errors import SessionBusy, StoreUnavailable, TalariaError
 from talaria.model.ids import InboxId, SessionId
 from talaria.model.messages import User, user
-from talaria.platforms.base import Capabilities
+from talaria.platforms.base import Capabilities, Sender
 from talaria.runtime.chat import Ask, Say
 from talaria.runtime.commands import Given, obey
 from talaria.runtime.letter import Letter
-from talaria.runtime.placement import parked
 from talaria.runtime.pool import Pool
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Session
@@ -42,6 +43,8 @@ USUAL = Capabilities(max_chars=2000)
 STORE_WAIT_S = 5.0
 AT_ONCE = 30
 """How many messages are looked at; no more of them become one turn."""
+TOLD_AFTER_S = 5.0
+HELD = "(This conversation is in use at the terminal. What you send here waits until it is free.)"
 ELSEWHERE = "(This was interrupted by work at the terminal. Say it again if it still matters.)"
 CUT_OFF = "(This command was cut off by a restart: look whether it took effect, and give it again if not.)"
 BROKE = "⚠ This could not be handled, because of a bug; the log has the details."
@@ -55,6 +58,7 @@ class Mailroom:
         desk: Desk,
         pool: Pool,
         links: Links,
+        gatekeeper: Gatekeeper,
         delivery: Delivery,
         presenter: Presenter,
         questions: Questions,
@@ -66,6 +70,7 @@ class Mailroom:
         self._clock = desk.host.clock
         self._pool = pool
         self._links = links
+        self._gatekeeper = gatekeeper
         self._delivery = delivery
         self._presenter = presenter
         self._questions = questions
@@ -76,8 +81,9 @@ class Mailroom:
         self._in_hand: set[InboxId] = set()
         """Mail that somebody in this process is seeing to."""
         self._is_closed = False
-        self.held: set[SessionId] = set()
-        """Sessions with mail that another process runs at this moment."""
+        self.held: dict[SessionId, float | None] = {}
+        """Sessions with mail that has to wait, and since when that is because another process runs them; None: that is
+        not why, or those who wait have been told."""
 
     def close(self) -> None:
         """What runs is left as it is on the disk, and nothing more is begun: the next start goes on."""
@@ -86,9 +92,18 @@ class Mailroom:
             if (live := self._pool.find(session)) is not None:
                 live.abandon()
 
+    def send_away(self) -> None:
+        """A turn that runs may end; but those who may not speak any more do not steer it."""
+        for session in self._pool:
+            if (live := self._pool.find(session)) is not None:
+                platform = live.setup.platform
+                user = live.setup.person.removeprefix(f"{platform}:")
+                if not self._gatekeeper.knows(platform, Sender(user)):
+                    live.forget_steering()
+
     async def activate(self, session: SessionId) -> None:
         """See to its mail until there is none."""
-        self.held.discard(session)
+        since = self.held.pop(session, None)
         try:
             while not self._is_closed and (mail := await self._mail(session)):
                 if await self._see_to(session, mail):
@@ -99,18 +114,58 @@ class Mailroom:
             self.arrivals.note_seen_to(session)
         except SessionBusy as fault:
             log.info("mail of session %s waits: %s", session, fault)
-            self.held.add(session)
+            live = self._pool.find(session)
+            is_ours = live is not None and live.is_busy
+            self.held[session] = None if is_ours else since or self._clock.monotonic()
         except StoreUnavailable as fault:
             log.warning("mail of session %s waits for the store: %s", session, fault)
             await self._clock.sleep(STORE_WAIT_S)
-            self.held.add(session)
+            self.held[session] = None
+
+    async def tell_of_waiting(self) -> None:
+        """Whoever waits for a conversation that another process runs is told so after a while."""
+        long_ago = self._clock.monotonic() - TOLD_AFTER_S
+        due = [session for session, since in self.held.items() if since is not None and since <= long_ago]
+        self.held.update(dict.fromkeys(due))
+        for session in due:
+            await self._tell_of_waiting(session)
+
+    async def _tell_of_waiting(self, session: SessionId) -> None:
+        """In each chat once, however many messages wait: the first of them is remembered by the key."""
+        waiting = reversed(await self._looked_up(session))
+        first = {received.arrival.where: (row, received) for row, received in waiting}
+        for where, (row, received) in first.items():
+            told = self.replies(received).parts(f"held:{row.id}", HELD)
+            if self._gatekeeper.still(received) and await self._store.outbox.find(told[0].key) is None:
+                await self._store.outbox.add(session, told)
+                self._delivery.wake(str(where))
 
     async def _mail(self, session: SessionId) -> Sequence[Mail]:
-        """As it is once nothing has come for a moment."""
+        """As it is once nothing has come for a moment, of those who may still speak."""
         if (wait_s := self.arrivals.loud_s(session, QUIET_S)) > 0:
             await self._clock.sleep(wait_s)
         mail = self.arrivals.take(session) or await self._looked_up(session)
-        return [one for one in mail[:AT_ONCE] if one[0].id not in self._in_hand]
+        judged = [
+            (row, self._gatekeeper.still(received))
+            for row, received in mail[:AT_ONCE]
+            if row.id not in self._in_hand and self._gatekeeper.has_rules(row.platform)
+        ]
+        if unheard := [row for row, received in judged if received is None]:
+            log.info("%d messages for session %s are of people who may not speak any more", len(unheard), session)
+            await self.drop(unheard)
+            return await self._mail(session)
+        return [(row, received) for row, received in judged if received is not None]
+
+    async def drop(self, rows: Sequence[Inbound]) -> int:
+        """Done with, unanswered: how many. All at once, for whoever says stop does not want to wait."""
+        belong = await asyncio.gather(*map(self._taken, rows))
+        for its in {one for one in belong if one is not None}:
+            ids = [row.id for row, one in zip(rows, belong, strict=True) if one == its]
+            await self._store.inbox.finish(its, ids)
+        return len(rows) - belong.count(None)
+
+    async def _taken(self, row: Inbound) -> SessionId | None:
+        return await self._store.inbox.take(row.id) if row.state == "new" else row.session
 
     async def _looked_up(self, session: SessionId) -> Sequence[Mail]:
         return [(row, read_received(row.body)) for row in await self._store.inbox.pending(session, AT_ONCE)]
@@ -145,11 +200,15 @@ class Mailroom:
     async def _answer(self, session: SessionId, mail: Sequence[Mail]) -> bool:
         """True: nothing more waits, or the conversation would still be in our hands."""
         said = [received for _, received in mail]
+        if not said:  # it was dropped meanwhile
+            return False
         if (anew := await self.resetting.begin_anew(session, *mail[0])) is not None:
             self._wake(anew)
             return False
         message = await self._attachments.message(said, lambda: self._workplace(session, said[0]))
         live = await self.open(session, said[0])
+        if [self._gatekeeper.still(one) for one in said] != said:  # attachments may take minutes
+            return False
         outcome = await self._ask(live, message, said[-1], tuple(row.id for row, _ in mail))
         return outcome == "completed" and not live.is_in_hand
 
@@ -251,12 +310,10 @@ class Mailroom:
 
     async def _give_up(self, session: SessionId, row: Inbound, received: Received) -> None:
         """So that one message cannot hold up all others."""
-        left = [one for one in await self._store.inbox.pending(session) if one.id == row.id]
-        if not left:
-            return
-        if left[0].state == "new":
-            await self._store.inbox.take(row.id)
-        await self._finish(session, (row.id,), self.replies(received), BROKE)
+        for left in await self._store.inbox.pending(session):
+            if left.id == row.id:
+                await self._taken(left)
+                await self._finish(session, (row.id,), self.replies(received), BROKE)
 
     def replies(self, received: Received) -> Replies:
         arrival = received.arrival
@@ -304,7 +361,6 @@ class Mailroom:
             questions=self._questions,
             outbox=self._store.outbox,
             wake=self._delivery.wake,
-            parked=parked,
         )
 
     async def _workplace(self, session: SessionId, received: Received) -> Path:

@@ -5,7 +5,7 @@ import logging
 import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,6 +14,7 @@ from talaria.gateway.envelope import Parcel, Principal, read_parcel
 from talaria.gateway.replies import Replies
 from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Button
+from talaria.runtime.placement import parked
 from talaria.store.mail import Outbox, Outgoing
 from talaria.tools.person import Answer, Question
 from talaria.waiting import completed
@@ -132,10 +133,8 @@ class ChatPerson:
         questions: Questions,
         outbox: Outbox,
         wake: Callable[[str], None],
-        parked: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
-        """`replies` waits until something can be said there; while it waits for an answer the turn leaves its slot to
-        others, `parked`."""
+        """`replies` waits until something can be said there."""
         self._principal = principal
         self._session = session
         self._where = where
@@ -143,7 +142,6 @@ class ChatPerson:
         self._questions = questions
         self._outbox = outbox
         self._wake = wake
-        self._parked = parked
 
     async def allow(self, question: Question) -> Answer:
         """What leaves the sandbox is for those to allow who may do all that the person at the terminal may."""
@@ -190,7 +188,7 @@ class ChatPerson:
         key = rows[-1].key
         given = ""
         try:
-            async with self._questions.asked(asked) as answer, self._parked():
+            async with self._questions.asked(asked) as answer, parked():
                 has_buttons = replies.capabilities.has_buttons
                 asking = replies.row(key, Parcel(last, buttons=buttons if has_buttons else ()))
                 await self._say([*rows[: len(before)], asking])

@@ -144,7 +144,7 @@ class Presenter:
             async with asyncio.timeout(TYPING_S):
                 await platform.show_typing(where)
         except PlatformFailure as fault:
-            self._links.heed(platform.name, fault)
+            await self._links.heed(platform.name, fault)
             log.debug("no typing at %s: %s", where, fault)
         except TimeoutError:
             log.debug("no typing at %s: it took too long", where)

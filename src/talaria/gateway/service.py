@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from talaria.gateway.access import Gatekeeper, Rules
-from talaria.gateway.claims import bot_claimed
 from talaria.gateway.collecting import rarely_collected
 from talaria.gateway.commands import GatewayCommands
 from talaria.gateway.connector import Connector, Health
@@ -19,7 +18,7 @@ from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Parcel, written
 from talaria.gateway.handoff import HandoffWatcher
 from talaria.gateway.ingress import BESIDE, Ingress
-from talaria.gateway.keys import session_key
+from talaria.gateway.keys import given_address, session_key
 from talaria.gateway.links import Links
 from talaria.gateway.mailroom import Mailroom
 from talaria.gateway.person import Questions
@@ -59,7 +58,7 @@ class Gateway:
         self._desk = Desk(host, settings, _homes(doors))
         self._store, self._clock = host.store, host.clock
         self._doors = {door.name: door for door in doors}
-        self._links = Links(host.clock)
+        self._links = Links(host.clock, host.store.inbox)
         self.pool = Pool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
         self._placement = LocalPlacement(settings.max_running)
         self._questions = Questions()
@@ -73,12 +72,13 @@ class Gateway:
             self._desk,
             self.pool,
             self._links,
+            self._gatekeeper,
             self._delivery,
             self._presenter,
             self._questions,
             self._placement.wake,
         )
-        self._control = Control(self._desk, self.pool, self._questions)
+        self._control = Control(self._desk, self.pool, self._questions, self._mailroom.drop)
         self._handoffs = HandoffWatcher(self._desk, self._links, self._mailroom, self.pool, self._delivery)
         self._ingress = Ingress(
             self._desk,
@@ -105,8 +105,7 @@ class Gateway:
 
     async def _serve(self) -> None:
         await self._gatekeeper.refresh()
-        for session in await self._store.inbox.waiting():
-            self._placement.wake(session)
+        await self._wake_waiting()
         async with asyncio.TaskGroup() as group:
             self._beside = group
             tasks = [
@@ -124,6 +123,10 @@ class Gateway:
             for task in tasks:
                 task.cancel()
             self._beside = None
+
+    async def _wake_waiting(self) -> None:
+        for session in await self._store.inbox.waiting():
+            self._placement.wake(session)
 
     def stop(self) -> None:
         """Take nothing more, let what runs come to its end, within a deadline."""
@@ -147,6 +150,7 @@ class Gateway:
         before, self._doors = self._doors, {door.name: door for door in doors}
         self._desk.host, self._desk.settings, self._desk.homes = host, settings, _homes(doors)
         self._gatekeeper.set_rules(self._rules())
+        self._mailroom.send_away()
         for name in {*before, *self._doors}:
             old, new = before.get(name), self._doors.get(name)
             if old is not None and new is not None and old.settings == new.settings:
@@ -156,6 +160,7 @@ class Gateway:
                 self._connectors.pop(name, None)
             if new is not None and self._beside is not None:
                 self._connect(new, self._beside)
+        await self._wake_waiting()
 
     def _rules(self) -> Mapping[str, Rules]:
         return {name: Rules.of(door.settings) for name, door in self._doors.items()}
@@ -169,7 +174,6 @@ class Gateway:
             inbox=self._store.inbox,
             clock=self._clock,
             menu=self._desk.host.commands.menu,
-            claim=bot_claimed,
         )
         self._connectors[door.name] = connector
         self._connecting[door.name] = group.create_task(connector.run(), name=f"platform {door.name}")
@@ -198,11 +202,13 @@ class Gateway:
         while True:
             await self._clock.sleep(LOOK_S)
             try:
+                await self._mailroom.tell_of_waiting()
                 seen, now = await self._store.version(), self._clock.monotonic()
                 if seen == version and now - looked_at < HELD_S:
                     continue
                 if seen != version:
                     await self._gatekeeper.refresh()
+                    self._mailroom.send_away()
                     await self._delivery.look()
                 version, looked_at = seen, now
             except TalariaError as fault:
@@ -261,13 +267,7 @@ class Gateway:
 
 def _homes(doors: Sequence[Door]) -> Mapping[str, Address]:
     named = {door.name: door.settings.home_channel for door in doors if door.settings.home_channel}
-    return {name: _home(name, given) for name, given in named.items()}
-
-
-def _home(platform: str, given: str) -> Address:
-    """`CHAT` or `CHAT:THREAD`. A room of Matrix may have a colon of its own, and a thread there begins with `$`."""
-    chat, _, thread = given.partition(":$") if given.startswith("!") else given.partition(":")
-    return Address(platform, chat, f"${thread}" if given.startswith("!") and thread else thread)
+    return {name: given_address(name, given) for name, given in named.items()}
 
 
 async def _logged(work: Coroutine[None, None, None]) -> None:

@@ -31,7 +31,10 @@ class Inbound(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a platform's stream has been read; moves in the transaction that accepts its messages."""
+    """How far a platform's stream has been read; moves in the transaction that accepts its messages.
+
+    What else the next run must know of a platform is kept as one of an account that none has.
+    """
 
     platform: str
     account: str

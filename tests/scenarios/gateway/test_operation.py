@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from talaria.compose import open_store
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.status import read_status, status_file
 from talaria.testing import ModelServer, Reply
@@ -26,6 +27,7 @@ from talaria.testing.servers.replies import Faults
 from talaria.testing.servers.telegram_server import TelegramServer
 
 PATIENCE_S = 20.0
+PAUSE_S = 5.0
 OWNER, OTHER = "1001", "1002"
 
 
@@ -223,6 +225,22 @@ async def test_status_tells_what_runs_and_what_was_killed(station: Station) -> N
     after = await station.talaria("gateway", "status")
     assert after.code == 2
     assert "! No gateway runs here; `talaria gateway start` starts one." in after.out
+
+
+async def test_killed_it_leaves_a_platform_alone_for_as_long_as_that_wants(station: Station) -> None:
+    station.telegram.fault("sendMessage", Refusal(429, PAUSE_S))
+    station.model.say("Hello.")
+    gateway = await station.gateway()
+    await station.telegram.say("hi")
+    async with open_store(station.home) as store, asyncio.timeout(PATIENCE_S):
+        while not any(row.error for row in await store.outbox.list(["pending"])):
+            await asyncio.sleep(0.01)
+    gateway.kill()
+    await ended(gateway)
+    await station.gateway()
+    assert await station.said(1) == ["Hello."]
+    refused, taken = [one["at"] for one in station.telegram.calls("sendMessage")]
+    assert taken - refused >= PAUSE_S
 
 
 async def test_a_platform_that_is_refused_is_not_well(station: Station) -> None:

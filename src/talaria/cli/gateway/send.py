@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote
 
 import click
 import msgspec
@@ -19,6 +18,7 @@ from talaria.compose import Settings, open_store
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.envelope import Parcel
 from talaria.gateway.ingress import BESIDE
+from talaria.gateway.keys import given_address
 from talaria.gateway.replies import LIVES_S, Replies
 from talaria.gateway.status import read_status
 from talaria.model.clock import SystemClock
@@ -126,7 +126,7 @@ def _found(file: Path) -> Path:
 
 async def _send(settings: Settings, platform: str, chat: str, words: str, files: Sequence[Path], wait_s: float) -> Sent:
     async with open_store(settings.home) as store:
-        where = _place(platform, chat) if chat else await _home_channel(store, settings, platform)
+        where = given_address(platform, chat) if chat else await _home_channel(store, settings, platform)
         rows = list(_rows(where, words, files))
         await store.outbox.add(BESIDE, rows)
         is_running = holder(gateway_file(settings.home)) is not None
@@ -137,13 +137,6 @@ async def _send(settings: Settings, platform: str, chat: str, words: str, files:
     return Sent(str(where), state, len(rows), error)
 
 
-def _place(platform: str, given: str) -> Address:
-    """`CHAT` or `CHAT:THREAD`. A room of Matrix may have a colon of its own, and a thread there begins with `$`."""
-    chat, _, thread = given.partition(":$") if given.startswith("!") else given.partition(":")
-    thread = f"${thread}" if given.startswith("!") and thread else thread
-    return Address(platform, unquote(chat), unquote(thread))
-
-
 async def _home_channel(store: Store, settings: Settings, platform: str) -> Address:
     if chosen := await store.chats.home(platform):
         return Address.parse(chosen)
@@ -151,7 +144,7 @@ async def _home_channel(store: Store, settings: Settings, platform: str) -> Addr
     named = given(manifest, raw, settings.environment) if manifest else raw
     if not named.get("home_channel"):
         raise BadInput(f"{platform} has no home channel: name a chat ({platform}:CHAT), or send /sethome in one.")
-    return _place(platform, str(named["home_channel"]))
+    return given_address(platform, str(named["home_channel"]))
 
 
 def _rows(where: Address, words: str, files: Sequence[Path]) -> Iterator[Outgoing]:

@@ -1,0 +1,197 @@
+"""What has to wait: for the terminal, and for a platform that wants to be left alone, also across a restart."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.contracts.faults.platform_stage import QuickClock
+from tests.scenarios.gateway.house import OWNER, House
+
+from talaria.compose import open_store
+from talaria.gateway.envelope import MARK, Parcel, written
+from talaria.gateway.ingress import BESIDE
+from talaria.gateway.links import PAUSE
+from talaria.gateway.mailroom import HELD, TOLD_AFTER_S
+from talaria.model.clock import Clock, SystemClock
+from talaria.model.ids import SessionId
+from talaria.store.base import Held
+from talaria.store.mail import Outgoing
+from talaria.testing import Reply
+from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
+from talaria.testing.servers.replies import Faults
+
+KEY = f"agent:main:telegram:dm:{OWNER}"
+PAUSE_S = 40.0
+
+
+@pytest.fixture
+def clock(house: House) -> QuickClock:
+    house.options["clock"] = QuickClock()
+    house.config["gateway"]["drain_s"] = 0.1
+    return house.options["clock"]
+
+
+@asynccontextmanager
+async def at_the_terminal(house: House, session: SessionId) -> AsyncGenerator[None]:
+    """Another process has the conversation."""
+    async with open_store(house.home) as store:
+        held = await store.journal.seize(session, await store.owners.join("terminal"))
+        assert not isinstance(held, Held)
+        yield
+        await store.journal.release(session, held, leaves_mail=True)
+
+
+def texts(house: House) -> list[str]:
+    return [one.text for one in house.telegram.seen()]
+
+
+async def passed(house: House, clock: Clock, seconds: float) -> None:
+    began_at = clock.monotonic()
+    await house.until(lambda: clock.monotonic() - began_at >= seconds)
+
+
+async def is_waiting(house: House, session: SessionId, count: int) -> bool:
+    return len(await house.store.inbox.pending(session)) == count
+
+
+async def test_whoever_waits_for_the_terminal_is_told_so_once(house: House, clock: QuickClock) -> None:
+    """However much they send meanwhile, and also when the gateway is started anew."""
+    house.model.say("One.", "Two.")
+    async with house.open():
+        await house.telegram.say("first")
+        await house.said(1)
+        session = await house.session_of(KEY)
+    async with at_the_terminal(house, session):
+        for said in ("second", "third"):
+            async with house.open():
+                await house.telegram.say(said)
+                await house.said(2)
+                await passed(house, clock, 4 * TOLD_AFTER_S)
+                assert texts(house) == ["One.", HELD]
+    async with house.open():
+        await house.said(3)
+        assert texts(house) == ["One.", HELD, "Two."]
+        await house.until(lambda: is_waiting(house, session, 0))
+        house.model.say("Three.")
+        async with at_the_terminal(house, session):
+            await house.telegram.say("fourth")
+            await house.said(4)
+        await house.said(5)
+    assert texts(house) == ["One.", HELD, "Two.", HELD, "Three."]
+    assert [request.body.decode().count("third") for request in house.model.requests] == [0, 1, 1]
+
+
+async def test_a_short_wait_is_not_worth_a_word(house: House) -> None:
+    house.model.say("One.", "Two.")
+    async with house.open():
+        await house.telegram.say("first")
+        await house.said(1)
+        session = await house.session_of(KEY)
+        async with at_the_terminal(house, session):
+            await house.telegram.say("second")
+            await house.until(lambda: is_waiting(house, session, 1))
+            await passed(house, SystemClock(), 1.0)
+        await house.said(2)
+    assert texts(house) == ["One.", "Two."]
+
+
+async def test_a_turn_of_the_chat_itself_is_not_the_terminal(house: House, clock: QuickClock) -> None:
+    """A command that became a turn is run beside the mail, which has to wait for it."""
+    house.model.say(Reply("One.", faults=Faults(first_byte_delay_s=8 * TOLD_AFTER_S / clock.pace)), "Two.")
+    async with house.open():
+        await house.telegram.say("/steer first")
+        await house.until(lambda: len(house.model.requests) == 1)
+        await house.telegram.say("second")
+        await house.said(2)
+    assert texts(house) == ["One.", "Two."]
+
+
+@pytest.mark.parametrize("method", ["sendMessage", "sendChatAction"])
+async def test_a_platform_is_left_alone_for_as_long_as_it_wants_also_after_a_restart(
+    house: House, clock: QuickClock, method: str
+) -> None:
+    house.telegram.fault(method, Refusal(429, PAUSE_S))
+    slow = Reply("One.", faults=Faults(first_byte_delay_s=0.2))
+    house.model.say(slow, slow)
+    async with house.open():
+        await house.telegram.say("first")
+        await house.telegram.wait_for_calls(method, 1)
+        await house.until(lambda: _is_kept(house))
+    async with house.open():
+        await house.said(1)
+    refused_at = house.telegram.calls(method)[0]["at"]
+    written = [one["at"] for each in ("sendMessage", "sendChatAction") for one in house.telegram.calls(each)]
+    assert texts(house) == ["One."]
+    assert [at for at in written if refused_at < at < refused_at + PAUSE_S / clock.pace] == []
+
+
+async def _is_kept(house: House) -> bool:
+    return await house.store.inbox.cursor("telegram", PAUSE) is not None
+
+
+async def test_a_pause_that_is_over_holds_nobody_up(house: House, clock: QuickClock) -> None:
+    """Nor one from before the calendar was set right."""
+    house.telegram.fault("sendMessage", Refusal(429, 3600))
+    house.model.say("One.", "Two.")
+    async with house.open():
+        await house.telegram.say("first")
+        await house.until(lambda: _is_kept(house))
+    for turned_s, count in ((3600, 1), (-3600, 2)):
+        clock.turned_on_s = turned_s
+        async with house.open():
+            await house.telegram.say("next")
+            await house.said(count)
+
+
+LONG = " ".join(f"{number:05d}" for number in range(1000))
+SHOWN = Reply(LONG, faults=Faults(chunk_delay_s=0.001))
+FROZEN = Refusal(400, words="Bad Request: message can't be edited")
+
+
+async def answered(house: House) -> list[str]:
+    """What is there of the long answer in the end."""
+    house.model.say(SHOWN, "Two.")
+    async with house.open():
+        await house.telegram.say("first")
+        await house.until(lambda: "".join(texts(house)).endswith(LONG[-10:]))
+        await house.telegram.say("second")
+        await house.until(lambda: texts(house)[-1] == "Two.")
+        assert not await house.store.outbox.list(["failed", "expired"])
+    shown, *parts, _ = texts(house)
+    assert LONG.startswith(shown.removesuffix(" …"))
+    return parts
+
+
+@pytest.mark.usefixtures("clock")
+async def test_an_answer_stays_in_order_when_what_was_shown_of_it_cannot_be_edited(house: House) -> None:
+    house.telegram.fault("editMessageText", *[FROZEN] * 99)
+    parts = await answered(house)
+    assert " ".join(parts) == LONG
+    assert len(parts) > 1
+
+
+@pytest.mark.usefixtures("clock")
+async def test_what_is_sent_in_place_of_an_edit_is_not_silently_sent_twice(house: House) -> None:
+    house.telegram.fault("editMessageText", *[FROZEN] * 99)
+    house.telegram.fault("sendMessage", Slow(0), LostAnswer())
+    first, again, *rest = await answered(house)
+    assert again == f"{MARK}\n\n{first}"
+    assert " ".join((first, *rest)) == LONG
+
+
+async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place(house: House) -> None:
+    def part(key: str, parcel: Parcel) -> Outgoing:
+        return Outgoing(f"telegram:{OWNER}", written(parcel), key, time.time() + 60)
+
+    async with open_store(house.home) as store:
+        shown = await store.outbox.begin(BESIDE, part("0", Parcel("Wor", is_draft=True)))
+        assert shown is not None
+        await store.outbox.sent(shown.id, "7")
+        await store.outbox.add(BESIDE, [part("0", Parcel("Words.")), part("1", Parcel("More."))])
+        await store.outbox.start(shown.id)
+    house.telegram.group(OWNER)
+    house.telegram.fault("editMessageText", FROZEN)
+    async with house.open():
+        await house.said(2)
+    assert texts(house) == ["Words.", "More."]
