@@ -4,6 +4,7 @@ its context, and completed or failed with a reason."""
 import asyncio
 import logging
 
+from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Principal, Received
@@ -36,11 +37,20 @@ class HandoffFailed(UserFacing):
 
 
 class HandoffWatcher:
-    def __init__(self, desk: Desk, links: Links, mailroom: Mailroom, pool: Pool, delivery: Delivery) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        links: Links,
+        conversations: Conversations,
+        mailroom: Mailroom,
+        pool: Pool,
+        delivery: Delivery,
+    ) -> None:
         self._desk = desk
         self._store = desk.host.store
         self._clock = desk.host.clock
         self._links = links
+        self._conversations = conversations
         self._mailroom = mailroom
         self._pool = pool
         self._delivery = delivery
@@ -119,13 +129,13 @@ class HandoffWatcher:
 
     async def _greet(self, session: SessionId, received: Received, platform: Platform) -> None:
         """A real turn, whose answer is sent like any other."""
-        letter = self._mailroom.letter((), received)
+        letter = self._conversations.letter((), received)
         message: User = user(GREETING.format(place=platform.name), author="host")
         row = await self._store.sessions.get(session)
         is_open = row is not None and row.open_turn is not None
         if not is_open and await self._has_been_greeted(session, message):
             return
-        live = await self._mailroom.open(session, received)
+        live = await self._conversations.open(session, received)
         report = await live.resume(letter=letter) if is_open else None
         report = report or await live.ask(message, letter=letter)
         self._pool.touch(session)

@@ -4,9 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-
-import msgspec
 
 from talaria.gateway.access import Gatekeeper
 from talaria.gateway.arrivals import Arrivals
@@ -14,32 +11,24 @@ from talaria.gateway.attachments import Attachments
 from talaria.gateway.burst import QUIET_S, Mail, quiet_s, together
 from talaria.gateway.chat import PlatformChat
 from talaria.gateway.commands import is_command
+from talaria.gateway.conversations import Conversations, reply_to
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Received, read_received
-from talaria.gateway.folders import folder_name
-from talaria.gateway.keys import is_everybodys
-from talaria.gateway.links import Links
-from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.presenter import Presenter, Showing
 from talaria.gateway.replies import Replies
 from talaria.gateway.resetting import Resetting
-from talaria.gateway.uploads import shared
 from talaria.model.entries import TurnOutcome
 from talaria.model.errors import SessionBusy, StoreUnavailable, TalariaError
 from talaria.model.ids import InboxId, SessionId
 from talaria.model.messages import User, user
-from talaria.platforms.base import Capabilities, Sender
+from talaria.platforms.base import Sender
 from talaria.runtime.chat import Ask, Say
 from talaria.runtime.commands import Given, obey
-from talaria.runtime.letter import Letter
 from talaria.runtime.pool import Pool
 from talaria.runtime.session import LiveSession
-from talaria.store.base import Session
 from talaria.store.mail import Inbound
 
-USUAL = Capabilities(max_chars=2000)
-"""Of a platform that is not connected: every one takes that much."""
 STORE_WAIT_S = 5.0
 AT_ONCE = 30
 """How many messages are looked at; no more of them become one turn."""
@@ -57,11 +46,11 @@ class Mailroom:
         self,
         desk: Desk,
         pool: Pool,
-        links: Links,
+        conversations: Conversations,
+        attachments: Attachments,
         gatekeeper: Gatekeeper,
         delivery: Delivery,
         presenter: Presenter,
-        questions: Questions,
         wake: Callable[[SessionId], None],
     ) -> None:
         """`wake`: that session has mail, too."""
@@ -69,15 +58,14 @@ class Mailroom:
         self._store = desk.host.store
         self._clock = desk.host.clock
         self._pool = pool
-        self._links = links
+        self._conversations = conversations
+        self._attachments = attachments
         self._gatekeeper = gatekeeper
         self._delivery = delivery
         self._presenter = presenter
-        self._questions = questions
         self._wake = wake
         self.arrivals = Arrivals(self._clock)
-        self._attachments = Attachments(links)
-        self.resetting = Resetting(desk, pool, delivery, self.open)
+        self.resetting = Resetting(desk, pool, delivery, conversations.open)
         self._in_hand: set[InboxId] = set()
         """Mail that somebody in this process is seeing to."""
         self._is_closed = False
@@ -135,7 +123,7 @@ class Mailroom:
         waiting = reversed(await self._looked_up(session))
         first = {received.arrival.where: (row, received) for row, received in waiting}
         for where, (row, received) in first.items():
-            told = self.replies(received).parts(f"held:{row.id}", HELD)
+            told = self._conversations.replies(received).parts(f"held:{row.id}", HELD)
             if self._gatekeeper.still(received) and await self._store.outbox.find(told[0].key) is None:
                 await self._store.outbox.add(session, told)
                 self._delivery.wake(str(where))
@@ -205,8 +193,8 @@ class Mailroom:
         if (anew := await self.resetting.begin_anew(session, *mail[0])) is not None:
             self._wake(anew)
             return False
-        message = await self._attachments.message(said, lambda: self._workplace(session, said[0]))
-        live = await self.open(session, said[0])
+        message = await self._attachments.message(said, lambda: self._conversations.workplace(session, said[0]))
+        live = await self._conversations.open(session, said[0])
         if [self._gatekeeper.still(one) for one in said] != said:  # attachments may take minutes
             return False
         outcome = await self._ask(live, message, said[-1], tuple(row.id for row, _ in mail))
@@ -214,14 +202,14 @@ class Mailroom:
 
     async def _ask(self, live: LiveSession, message: User, received: Received, ids: tuple[InboxId, ...]) -> TurnOutcome:
         with self._shown(live, received) as showing:
-            report = await live.ask(message, showing, self.letter(ids, received))
+            report = await live.ask(message, showing, self._conversations.letter(ids, received))
         self._desk.counts.turn_ended(report.outcome)
         return report.outcome
 
     @contextmanager
     def _shown(self, live: LiveSession, received: Received) -> Generator[Showing]:
         where = received.arrival.where
-        showing = self._presenter.begin(where, live.id, _reply_to(received))
+        showing = self._presenter.begin(where, live.id, reply_to(received))
         live.terms = self._desk.host.terms()
         try:
             yield showing
@@ -229,15 +217,11 @@ class Mailroom:
             self._pool.touch(live.id)
             self._presenter.end(showing)
 
-    def letter(self, ids: tuple[InboxId, ...], received: Received) -> Letter:
-        """What a platform can show is asked when there is something to show: it may not be connected yet."""
-        return Letter(ids, lambda ending: self.replies(received).of_turn(ending))
-
     async def _go_on(self, session: SessionId, mail: Sequence[Mail]) -> None:
         """With what a crash has left."""
         ids = tuple(row.id for row, _ in mail)
         received = mail[-1][1]
-        replies = self.replies(received)
+        replies = self._conversations.replies(received)
         if mail[0][0].turn is None:
             await self._finish(session, ids, replies, CUT_OFF)
             return
@@ -245,9 +229,9 @@ class Mailroom:
         if row is None or row.open_turn != mail[0][0].turn:
             await self._finish(session, ids, replies, ELSEWHERE)
             return
-        live = await self.open(session, received)
+        live = await self._conversations.open(session, received)
         with self._shown(live, received) as showing:
-            report = await live.resume(showing, self.letter(ids, received))
+            report = await live.resume(showing, self._conversations.letter(ids, received))
         if report is not None:
             self._desk.counts.turn_ended(report.outcome)
 
@@ -262,12 +246,12 @@ class Mailroom:
             bound = await self._switched(session, received)
             match outcome:
                 case Ask(text):
-                    live = await self.open(bound, received)
+                    live = await self._conversations.open(bound, received)
                     await self._ask(live, user(text), received, (row.id,))
                 case Say(text):
-                    await self._finish(session, (row.id,), self.replies(received), text)
+                    await self._finish(session, (row.id,), self._conversations.replies(received), text)
                 case _:
-                    await self._finish(session, (row.id,), self.replies(received), "")
+                    await self._finish(session, (row.id,), self._conversations.replies(received), "")
         finally:
             self._in_hand.discard(row.id)
             live = self._pool.find(session)
@@ -279,8 +263,8 @@ class Mailroom:
         given = self._desk.host.commands.parse(text, "platform")
         if isinstance(given, Given) and given.command.is_for_admins and not received.principal.is_admin:
             return Say(f"/{given.command.name} is for admins.")
-        live = await self.open(session, received)
-        chat = PlatformChat(self._desk.host, received, live, self.open)
+        live = await self._conversations.open(session, received)
+        chat = PlatformChat(self._desk.host, received, live, self._conversations.open)
         try:
             with live.serving():
                 outcome = await obey(text, chat, self._desk.host.commands, "platform")
@@ -313,81 +297,4 @@ class Mailroom:
         for left in await self._store.inbox.pending(session):
             if left.id == row.id:
                 await self._taken(left)
-                await self._finish(session, (row.id,), self.replies(received), BROKE)
-
-    def replies(self, received: Received) -> Replies:
-        arrival = received.arrival
-        platform = self._links.find(arrival.where.platform)
-        return Replies(
-            arrival.where,
-            platform.capabilities if platform else USUAL,
-            self._clock,
-            _reply_to(received),
-            lambda path: shared(path, self._folder(received), self._desk.host.home),
-        )
-
-    async def _replies_once_connected(self, received: Received) -> Replies:
-        await self._links.wait(received.arrival.where.platform)
-        return msgspec.structs.replace(self.replies(received), reply_to="")
-
-    async def open(self, session: SessionId, received: Received) -> LiveSession:
-        """The conversation for whoever speaks, as it is kept or anew."""
-        principal, arrival = received.principal, received.arrival
-        known = self._pool.find(session)
-        row = None if known else await self._store.sessions.get(session)
-        setup = self._desk.host.setup(
-            cwd=self._cwd(known, row, received),
-            origin="platform",
-            platform=principal.platform,
-            conversation=received.key,
-            person=principal.person,
-        )
-        if known is not None and known.setup != setup:
-            row = await self._store.sessions.get(session)
-        log.debug("session %s is open for %s", session, arrival.where.platform)
-
-        def build() -> LiveSession:
-            person = self._person(session, received)
-            return self._desk.host.live(session, row, setup, person, self._desk.host.terms(), leaves_mail=False)
-
-        return self._pool.get(session, setup, build)
-
-    def _person(self, session: SessionId, received: Received) -> ChatPerson:
-        return ChatPerson(
-            received.principal,
-            session,
-            received.arrival.where,
-            replies=lambda: self._replies_once_connected(received),
-            questions=self._questions,
-            outbox=self._store.outbox,
-            wake=self._delivery.wake,
-        )
-
-    async def _workplace(self, session: SessionId, received: Received) -> Path:
-        """Asked before the conversation is opened: whoever is not in a turn yet may have to leave the pool."""
-        known = self._pool.find(session)
-        row = None if known else await self._store.sessions.get(session)
-        return self._cwd(known, row, received)
-
-    def _cwd(self, known: LiveSession | None, row: Session | None, received: Received) -> Path:
-        if known is not None:
-            return known.setup.cwd
-        if row is not None and Path(row.cwd).is_dir():
-            return Path(row.cwd)
-        folder = self._folder(received)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder.resolve()
-
-    def _folder(self, received: Received) -> Path:
-        settings = self._desk.settings
-        if settings.cwd is not None:
-            return Path(settings.cwd).expanduser()
-        where = received.arrival.where
-        is_shared = is_everybodys(received.key, where, received.arrival.kind, self._desk.key_rules)
-        whose = f"group-{where.chat}-{where.thread}" if is_shared else received.principal.user
-        return Path(settings.workspace).expanduser() / folder_name(where.platform, whose)
-
-
-def _reply_to(received: Received) -> str:
-    """In a group it is told which message is answered."""
-    return received.arrival.message_id if received.arrival.kind == "group" else ""
+                await self._finish(session, (row.id,), self._conversations.replies(received), BROKE)

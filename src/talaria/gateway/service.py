@@ -9,10 +9,12 @@ from pathlib import Path
 import msgspec
 
 from talaria.gateway.access import Gatekeeper, Rules
+from talaria.gateway.attachments import Attachments
 from talaria.gateway.collecting import rarely_collected
 from talaria.gateway.commands import GatewayCommands
 from talaria.gateway.connector import Connector, Health
 from talaria.gateway.control import Control
+from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Parcel, written
@@ -68,18 +70,21 @@ class Gateway:
             self._store.outbox, self._links, host.clock, self._undelivered, self._moved, self.counts
         )
         self._presenter = Presenter(self._delivery, self._links, host.clock)
+        conversations = Conversations(self._desk, self.pool, self._links, self._delivery, self._questions)
         self._mailroom = Mailroom(
             self._desk,
             self.pool,
-            self._links,
+            conversations,
+            Attachments(self._links),
             self._gatekeeper,
             self._delivery,
             self._presenter,
-            self._questions,
             self._placement.wake,
         )
         self._control = Control(self._desk, self.pool, self._questions, self._mailroom.drop)
-        self._handoffs = HandoffWatcher(self._desk, self._links, self._mailroom, self.pool, self._delivery)
+        self._handoffs = HandoffWatcher(
+            self._desk, self._links, conversations, self._mailroom, self.pool, self._delivery
+        )
         self._ingress = Ingress(
             self._desk,
             self._links,

@@ -1,0 +1,114 @@
+"""The conversation of a chat: the live session for whoever speaks, where it works, and how it is answered."""
+
+from pathlib import Path
+
+import msgspec
+
+from talaria.gateway.delivery import Delivery
+from talaria.gateway.desk import Desk
+from talaria.gateway.envelope import Received
+from talaria.gateway.folders import folder_name
+from talaria.gateway.keys import is_everybodys
+from talaria.gateway.links import Links
+from talaria.gateway.person import ChatPerson, Questions
+from talaria.gateway.replies import Replies
+from talaria.gateway.uploads import shared
+from talaria.model.ids import InboxId, SessionId
+from talaria.platforms.base import Capabilities
+from talaria.runtime.letter import Letter
+from talaria.runtime.pool import Pool
+from talaria.runtime.session import LiveSession
+from talaria.store.base import Session
+
+USUAL = Capabilities(max_chars=2000)
+"""Of a platform that is not connected: every one takes that much."""
+
+
+class Conversations:
+    def __init__(self, desk: Desk, pool: Pool, links: Links, delivery: Delivery, questions: Questions) -> None:
+        self._desk = desk
+        self._sessions = desk.host.store.sessions
+        self._pool = pool
+        self._links = links
+        self._delivery = delivery
+        self._questions = questions
+
+    async def open(self, session: SessionId, received: Received) -> LiveSession:
+        """As it is kept, or anew."""
+        host, principal = self._desk.host, received.principal
+        known = self._pool.find(session)
+        row = None if known else await self._sessions.get(session)
+        setup = host.setup(
+            cwd=self._cwd(known, row, received),
+            origin="platform",
+            platform=principal.platform,
+            conversation=received.key,
+            person=principal.person,
+        )
+        if known is not None and known.setup != setup:
+            row = await self._sessions.get(session)
+
+        def build() -> LiveSession:
+            person = self._person(session, received)
+            return host.live(session, row, setup, person, host.terms(), leaves_mail=False)
+
+        return self._pool.get(session, setup, build)
+
+    def replies(self, received: Received) -> Replies:
+        where = received.arrival.where
+        platform = self._links.find(where.platform)
+        return Replies(
+            where,
+            platform.capabilities if platform else USUAL,
+            self._desk.host.clock,
+            reply_to(received),
+            lambda path: shared(path, self._folder(received), self._desk.host.home),
+        )
+
+    def letter(self, ids: tuple[InboxId, ...], received: Received) -> Letter:
+        """What a platform can show is asked when there is something to show: it may not be connected yet."""
+        return Letter(ids, lambda ending: self.replies(received).of_turn(ending))
+
+    async def _replies_once_connected(self, received: Received) -> Replies:
+        await self._links.wait(received.arrival.where.platform)
+        return msgspec.structs.replace(self.replies(received), reply_to="")
+
+    def _person(self, session: SessionId, received: Received) -> ChatPerson:
+        return ChatPerson(
+            received.principal,
+            session,
+            received.arrival.where,
+            replies=lambda: self._replies_once_connected(received),
+            questions=self._questions,
+            outbox=self._desk.host.store.outbox,
+            wake=self._delivery.wake,
+        )
+
+    async def workplace(self, session: SessionId, received: Received) -> Path:
+        """Asked before the conversation is opened: whoever is not in a turn yet may have to leave the pool."""
+        known = self._pool.find(session)
+        row = None if known else await self._sessions.get(session)
+        return self._cwd(known, row, received)
+
+    def _cwd(self, known: LiveSession | None, row: Session | None, received: Received) -> Path:
+        if known is not None:
+            return known.setup.cwd
+        if row is not None and Path(row.cwd).is_dir():
+            return Path(row.cwd)
+        folder = self._folder(received)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder.resolve()
+
+    def _folder(self, received: Received) -> Path:
+        settings = self._desk.settings
+        if settings.cwd is not None:
+            return Path(settings.cwd).expanduser()
+        where = received.arrival.where
+        is_shared = is_everybodys(received.key, where, received.arrival.kind, self._desk.key_rules)
+        whose = f"group-{where.chat}-{where.thread}" if is_shared else received.principal.user
+        return Path(settings.workspace).expanduser() / folder_name(where.platform, whose)
+
+
+def reply_to(received: Received) -> str:
+    """In a group it is told which message is answered."""
+    return received.arrival.message_id if received.arrival.kind == "group" else ""
