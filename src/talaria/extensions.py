@@ -2,15 +2,15 @@
 wanted."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from talaria.agent.hooks import Hooks, Tell
+from talaria.agent.hooks import Hooks
 from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
 from talaria.compat.hermes.surroundings import Surroundings
@@ -27,16 +27,15 @@ from talaria.plugins import bytecode
 from talaria.plugins.api import is_engine, is_memory
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import Contributions, chosen, gather
-from talaria.plugins.discovery import discover, places
+from talaria.plugins.discovery import Single, discover, places
 from talaria.plugins.host import PluginHost
 from talaria.plugins.instances import fresh
 from talaria.plugins.judging import Wanted
-from talaria.plugins.models import ProviderProfile, overridden
+from talaria.plugins.models import WIRES, ProviderProfile, overridden
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import Registered
 from talaria.plugins.services import PluginServices
-from talaria.plugins.session_hooks import SessionHooks
-from talaria.providers.base import WireName
+from talaria.plugins.session_hooks import MakeMemory, SessionHooks
 from talaria.providers.catalog import catalog
 from talaria.runtime.commands import Commands
 from talaria.waiting import in_thread
@@ -44,11 +43,9 @@ from talaria.waiting import in_thread
 T = TypeVar("T")
 
 BUILD_S = 30.0
-_WIRES: Mapping[str, WireName] = {
-    "chat_completions": "openai_chat",
-    "codex_responses": "openai_responses",
-    "responses": "openai_responses",
-    "anthropic_messages": "anthropic_messages",
+_LACKING: Mapping[Single, str] = {
+    "engine": "No loaded plugin has the context engine {!r} of config.yaml; Talaria's own is used.",
+    "memory": "No loaded plugin has the memory provider {!r} of config.yaml.",
 }
 
 log = logging.getLogger(__name__)
@@ -75,28 +72,29 @@ class Extensions:
 
     def problems(self) -> list[tuple[str, str]]:
         """Of which plugin (or of none), and what."""
-        told = [(key, problem) for key, problem in self.host.problems()]
-        return [*told, *(("", notice) for notice in self.notices)]
+        return [*self.host.problems(), *(("", notice) for notice in self.notices)]
 
     def settle(self, taken: frozenset[str]) -> None:
         """Who gets which name; `taken` are those of our own tools."""
         self.brought = gather(self.host, taken, self.commands, self.clock)
-        engine, memory = self.config.context.engine, self.config.memory.provider
-        if engine != BUILTIN_ENGINE and chosen(engine, self.brought.engines) is None:
-            self.host.notices.append(
-                f"No loaded plugin has the context engine {engine!r} of config.yaml; Talaria's own is used. "
-                f"{self._hint(engine)}"
-            )
-        if memory and chosen(memory, self.brought.memory) is None:
-            self.host.notices.append(
-                f"No loaded plugin has the memory provider {memory!r} of config.yaml. {self._hint(memory)}"
-            )
+        for kind, sentence in _LACKING.items():
+            name, plugin = self._chosen(kind)
+            if name and plugin is None:
+                self.host.notices.append(f"{sentence.format(name)} {self._hint(name)}")
 
-    def missing(self, kind: Literal["engine", "memory"]) -> str:
+    def _chosen(self, kind: Single) -> tuple[str, Plugin | None]:
+        """What the settings name, empty if that is built in; and whose it is."""
+        if kind == "engine":
+            name, table = self.config.context.engine, self.brought.engines
+            name = "" if name == BUILTIN_ENGINE else name
+        else:
+            name, table = self.config.memory.provider or "", self.brought.memory
+        return name, chosen(name, table) if name else None
+
+    def missing(self, kind: Single) -> str:
         """Why the chosen one is not there; empty if it is."""
-        name = self.config.context.engine if kind == "engine" else self.config.memory.provider or ""
-        table = self.brought.engines if kind == "engine" else self.brought.memory
-        if not name or name == BUILTIN_ENGINE or chosen(name, table):
+        name, loaded = self._chosen(kind)
+        if not name or loaded:
             return ""
         plugin = next((one for one in self.host.plugins.values() if name in one.names), None)
         if plugin is not None and plugin.problems:
@@ -111,9 +109,8 @@ class Extensions:
 
     def keeper(self, builtin: Keeper, *, is_automatic: bool) -> Keeper | None:
         """With the engine that is chosen; None: that is the built-in one."""
-        name = self.config.context.engine
-        plugin = chosen(name, self.brought.engines)
-        if plugin is None or name == BUILTIN_ENGINE:
+        name, plugin = self._chosen("engine")
+        if plugin is None:
             return None
         return EngineHost(name, lambda: self._engine(plugin), builtin, self.clock, is_automatic=is_automatic)
 
@@ -122,22 +119,21 @@ class Extensions:
         return await plugin_platforms(self.brought.platforms, self.environment, self.clock)
 
     def hooks(self) -> Hooks:
-        name = self.config.memory.provider or ""
-        plugin = chosen(name, self.brought.memory)
+        name, plugin = self._chosen("memory")
         memory = None if plugin is None else self._memory_maker(name, plugin)
         return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, memory)
 
-    def _memory_maker(self, name: str, plugin: Plugin) -> Callable[[Tell], MemoryHost]:
-        return lambda tell: MemoryHost(name, lambda: self._memory(plugin), tell)
+    def _memory_maker(self, name: str, plugin: Plugin) -> MakeMemory:
+        def build() -> Awaitable[Hosted[MemoryProvider]]:
+            return self._hosted(plugin, is_memory, lambda registered: registered.memory)
+
+        return lambda tell: MemoryHost(name, build, tell)
 
     async def _engine(self, plugin: Plugin) -> Hosted[ContextEngine]:
         engine = await self._hosted(plugin, is_engine, lambda registered: registered.engine)
         if await engine.call("is_available", seconds=BUILD_S) is False:
             raise Broke("says that it is not available")
         return engine
-
-    async def _memory(self, plugin: Plugin) -> Hosted[MemoryProvider]:
-        return await self._hosted(plugin, is_memory, lambda registered: registered.memory)
 
     async def _hosted(
         self, plugin: Plugin, is_one: Callable[[object], bool], part: Callable[[Registered], T | None]
@@ -177,7 +173,7 @@ def _described(profile: ProviderProfile, environment: Mapping[str, str]) -> tupl
     told = {
         "base_url": profile.base_url or None,
         "api_key": key,
-        "wire": _WIRES.get(profile.api_mode),
+        "wire": WIRES.get(profile.api_mode),
         "headers": dict(profile.default_headers),
         "default_model": next(iter(profile.fallback_models), None),
     }

@@ -46,14 +46,16 @@ class Lane:
 
     async def call(self, work: Callable[[], T], seconds: float) -> T:
         """Raises `Broke`. Whoever is cancelled leaves at once."""
-        if self.is_blocked:
-            await self._wait_a_little()
+        if self.is_blocked and not await happens(self._is_free, GRACE_S, self._clock):
+            raise Broke("is still busy with a call that did not end", has_hung=True)
         task = asyncio.ensure_future(self._in_turn(work, seconds))
-        task.add_done_callback(_looked_at)
+        task.add_done_callback(looked_at)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._block_until(task)
+            if not task.done():
+                self._is_free.clear()
+                task.add_done_callback(lambda _: self._is_free.set())
             raise
 
     async def _in_turn(self, work: Callable[[], T], seconds: float) -> T:
@@ -64,21 +66,6 @@ class Lane:
                 if fault.has_hung:
                     self._is_free.clear()
                 raise
-
-    async def _wait_a_little(self) -> None:
-        waits = [asyncio.ensure_future(self._is_free.wait()), asyncio.ensure_future(self._clock.expire(GRACE_S))]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        if self.is_blocked:
-            raise Broke("is still busy with a call that did not end", has_hung=True)
-
-    def _block_until(self, task: "asyncio.Future[Any]") -> None:
-        if not task.done():
-            self._is_free.clear()
-            task.add_done_callback(lambda _: self._is_free.set())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +96,44 @@ class Hosted(Generic[T]):
         """None if it lacks the method. Raises `Broke`. `read` looks at the answer, which may run code of theirs."""
 
         def work() -> Any:
-            answer = _called(self.instance, method, args, keywords, opaque)
+            function = getattr(self.instance, method, None)
+            answer = None
+            if function is not None:
+                given = {name: _made(value) for name, value in keywords.items()}
+                answer = function(*map(_made, args), **fitting(function, given, opaque))
             return answer if read is None else read(answer)
 
         return await self.lane.call(work, seconds)
 
 
-def _called(
-    instance: object, method: str, args: tuple[object, ...], keywords: Mapping[str, Any], opaque: Collection[str]
-) -> Any:
-    function = getattr(instance, method, None)
-    if function is None:
-        return None
-    made = [arg.make() if isinstance(arg, Late) else arg for arg in args]
-    given = {name: value.make() if isinstance(value, Late) else value for name, value in keywords.items()}
-    return function(*made, **fitting(function, given, opaque))
+def _made(argument: object) -> Any:
+    return argument.make() if isinstance(argument, Late) else argument
 
 
-def _looked_at(task: "asyncio.Future[Any]") -> None:
+def looked_at(task: "asyncio.Future[Any]") -> None:
     """So that a failure whose caller has left is not complained about."""
     if not task.cancelled():
         task.exception()
+
+
+async def ends(task: "asyncio.Future[Any]", seconds: float, clock: Clock) -> bool:
+    """Whether it does in that time; if not, it goes on."""
+    limit = asyncio.ensure_future(clock.expire(seconds))
+    try:
+        await asyncio.wait([task, limit], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        limit.cancel()
+    return task.done()
+
+
+async def happens(event: asyncio.Event, seconds: float, clock: Clock) -> bool:
+    """Whether it does in that time."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await ends(waiting, seconds, clock)
+    finally:
+        waiting.cancel()
+    return event.is_set()
 
 
 async def within(work: Callable[[], T], seconds: float, clock: Clock, when_late: Callable[[], None] | None = None) -> T:
@@ -138,17 +142,13 @@ async def within(work: Callable[[], T], seconds: float, clock: Clock, when_late:
     `when_late` is called when it ends after all.
     """
     running = asyncio.ensure_future(in_thread(lambda: contained(work)))
-    limit = asyncio.ensure_future(clock.expire(seconds))
     try:
-        await asyncio.wait([running, limit], return_when=asyncio.FIRST_COMPLETED)
+        if await ends(running, seconds, clock):
+            return running.result()
     except asyncio.CancelledError:
         running.cancel()
         raise
-    finally:
-        limit.cancel()
-    if running.done():
-        return running.result()
-    running.add_done_callback(_looked_at)
+    running.add_done_callback(looked_at)
     if when_late is not None:
         running.add_done_callback(lambda _: when_late())
     raise Broke(f"did not return within {seconds:.0f} seconds", has_hung=True)
@@ -161,14 +161,15 @@ def contained(work: Callable[[], T]) -> T:
     except Broke:
         raise
     except BaseException as fault:
-        raise Broke(f"raised {type(fault).__name__}: {_said(fault)}") from fault
+        raise raised(fault) from fault
 
 
-def _said(fault: BaseException) -> str:
+def raised(fault: BaseException) -> Broke:
     try:
-        return " ".join(as_text(fault).split())[:MAX_SAID_CHARS]
+        said = " ".join(as_text(fault).split())[:MAX_SAID_CHARS]
     except Exception:  # noqa: BLE001  (somebody's `__str__`)
-        return "(it cannot say what)"
+        said = "(it cannot say what)"
+    return Broke(f"raised {type(fault).__name__}: {said}")
 
 
 def as_text(value: object) -> str:

@@ -34,10 +34,6 @@ class Bridge:
             future.cancel()
             raise
 
-    async def join(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float | None = None) -> T:
-        """As `run`, for a caller that has an event loop of its own."""
-        return await asyncio.to_thread(self.run, work, seconds)
-
 
 def _running() -> asyncio.AbstractEventLoop | None:
     try:

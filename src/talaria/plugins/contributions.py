@@ -123,21 +123,19 @@ def _add_unique(name: str, what: str, plugin: Plugin, table: dict[str, str]) -> 
 def _handler(
     offered: PluginTool, plugin: Plugin, problems: Problems
 ) -> Callable[[dict[str, Any], Run], Awaitable[str]]:
+    def work(arguments: dict[str, Any], facts: dict[str, Any]) -> str:
+        given = fitting(offered.handler, facts)
+        return as_result(returned(lambda: offered.handler(arguments, **given), plugin.background))
+
     async def handle(arguments: dict[str, Any], run: Run) -> str:
         facts = {"task_id": run.scope.session, "session_id": run.scope.session, "tool_call_id": run.call}
         try:
-            return await in_thread(lambda: _contained(offered.handler, arguments, facts, plugin.background))
+            return await in_thread(lambda: contained(lambda: work(arguments, facts)))
         except Broke as fault:
             problems.add(plugin.key, f"its tool {offered.spec.name}", fault)
             return json.dumps({"error": f"{offered.spec.name} {fault}"})
 
     return handle
-
-
-def _contained(
-    handler: Callable[..., Any], arguments: dict[str, Any], facts: dict[str, Any], background: Background
-) -> str:
-    return contained(lambda: as_result(returned(lambda: handler(arguments, **fitting(handler, facts)), background)))
 
 
 def _add_command(command: PluginCommand, plugin: Plugin, commands: Commands, clock: Clock) -> None:
@@ -165,19 +163,18 @@ def owner_of(plugin: Plugin) -> str:
 
 
 def _runner(command: PluginCommand, background: Background, clock: Clock) -> Callable[[Chat, str], Awaitable[Outcome]]:
+    def work(argument: str) -> str:
+        answer = returned(lambda: command.handler(argument), background)
+        return "" if answer is None else as_text(answer)
+
     async def run(chat: Chat, argument: str) -> Outcome:  # noqa: ARG001
         try:
-            answer = await within(lambda: _answered(command, argument, background), COMMAND_S, clock)
+            answer = await within(lambda: work(argument), COMMAND_S, clock)
         except Broke as fault:
             raise CommandFailed(f"/{command.name} {fault}.") from fault
         return Say(answer) if answer else None
 
     return run
-
-
-def _answered(command: PluginCommand, argument: str, background: Background) -> str:
-    answer = returned(lambda: command.handler(argument), background)
-    return "" if answer is None else as_text(answer)
 
 
 def _add_single(plugin: Plugin, brought: Contributions) -> None:

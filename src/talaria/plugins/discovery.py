@@ -11,6 +11,7 @@ from typing import Literal
 from talaria.plugins.manifest import BadManifest, Manifest, is_file, manifest_file, read_manifest
 
 Source = Literal["bundled", "user", "project", "package"]
+Single = Literal["engine", "memory"]
 GROUPS = ("talaria.plugins", "hermes_agent.plugins")
 OWN_GROUP = GROUPS[0]
 ENGINES, MEMORY, MODELS = "context_engine", "memory", "model-providers"
@@ -42,6 +43,13 @@ class Found:
     def category(self) -> str:
         """Of those that stand in a folder of their kind."""
         return self.key.partition("/")[0] if "/" in self.key else ""
+
+    @property
+    def single(self) -> Single | None:
+        """What it is, if it is of a kind of which one is chosen."""
+        if self.category == ENGINES:
+            return "engine"
+        return "memory" if self.category == MEMORY or self.manifest.kind == "exclusive" else None
 
     @property
     def is_hermes_style(self) -> bool:
@@ -129,13 +137,12 @@ def _is_plugin(folder: Path) -> bool:
 
 
 def _found(folder: Path, source: Source, category: str) -> Found:
+    problem = "" if is_file(folder / "__init__.py") else "has no __init__.py"
     try:
         manifest = read_manifest(folder)
-    except BadManifest as problem:
-        key = f"{category}/{folder.name}" if category else folder.name
-        return Found(key, source, Manifest(folder.name), folder, problem=str(problem))
+    except BadManifest as fault:
+        manifest, problem = Manifest(folder.name), str(fault)
     key = f"{category}/{folder.name}" if category else manifest.name
-    problem = "" if is_file(folder / "__init__.py") else "has no __init__.py"
     return Found(key, source, manifest, folder, problem=problem)
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.agent.hooks import Block, Change, Doubt, Equipment, Facts, Leaving, Objection, Tell
+from talaria.agent.hooks import Block, Change, Doubt, Facts, Leaving, Objection, Tell
 from talaria.context.counting import as_dict, canonical
 from talaria.model.dialect import as_dicts
 from talaria.model.entries import TurnOutcome
@@ -54,7 +54,7 @@ _EXIT_CODE = re.compile(r"\[exit code (-?\d+)\]\s*\Z")
 
 
 class PluginHooks:
-    """A `Hooks` that fires the table's."""
+    """What of `Hooks` fires the table's."""
 
     def __init__(self, table: HookTable) -> None:
         self._table = table
@@ -65,9 +65,6 @@ class PluginHooks:
     @property
     def hear_results(self) -> bool:
         return any(self._has(name) for name in _OF_RESULTS)
-
-    async def equip(self, facts: Facts) -> Equipment:  # noqa: ARG002
-        return Equipment()
 
     async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:  # noqa: ARG002
         self._requests, self._asked = 0, asked
@@ -120,7 +117,7 @@ class PluginHooks:
         if self._has("pre_api_request"):
             sent = as_dicts(messages)
             told = {"request_messages": sent, "message_count": len(sent), "user_message": self._asked}
-            await self._fire("pre_api_request", facts, **_endpoint(endpoint), **self._request(facts), **told)
+            await self._fire("pre_api_request", facts, **self._request(facts, endpoint), **told)
 
     async def after_request(self, facts: Facts, endpoint: Endpoint, answer: Assistant, seconds: float) -> None:
         if self._has("post_api_request"):
@@ -131,14 +128,24 @@ class PluginHooks:
                 "assistant_content": answer.text,
                 "finish_reason": _FINISH.get(answer.stop, "stop"),
             }
-            await self._fire("post_api_request", facts, **_endpoint(endpoint), **self._request(facts), **told)
-
-    def _request(self, facts: Facts) -> dict[str, Any]:
-        return {"api_call_count": self._requests, "api_request_id": f"{facts.turn}-{self._requests}"}
+            await self._fire("post_api_request", facts, **self._request(facts, endpoint), **told)
 
     async def request_failed(self, facts: Facts, endpoint: Endpoint, failure: Exception) -> None:
         told = {"error": str(failure), "error_type": type(failure).__name__}
-        await self._fire("api_request_error", facts, **_endpoint(endpoint), **self._request(facts), **told)
+        await self._fire("api_request_error", facts, **self._request(facts, endpoint), **told)
+
+    def _request(self, facts: Facts, endpoint: Endpoint) -> dict[str, Any]:
+        return {
+            "model": endpoint.model,
+            "provider": endpoint.provider,
+            "base_url": endpoint.base_url,
+            "api_mode": endpoint.wire,
+            "api_call_count": self._requests,
+            "api_request_id": self._request_id(facts),
+        }
+
+    def _request_id(self, facts: Facts) -> str:
+        return f"{facts.turn}-{self._requests}"
 
     async def before_call(self, facts: Facts, call: ToolCall) -> Objection | None:
         if not self._has("pre_tool_call"):
@@ -159,12 +166,9 @@ class PluginHooks:
         answers = await self._fire("transform_tool_result", facts, **told, result=result.text, **status)
         return _replaced(result, answers)
 
-    async def before_compaction(self, facts: Facts, messages: Sequence[Message]) -> str:  # noqa: ARG002
-        return ""
-
     def _call(self, facts: Facts, call: ToolCall) -> dict[str, Any]:
         named = {"tool_name": call.name, "args": _arguments(call), "tool_call_id": call.id}
-        return {**named, "api_request_id": self._request(facts)["api_request_id"], "middleware_trace": []}
+        return {**named, "api_request_id": self._request_id(facts), "middleware_trace": []}
 
     def _has(self, name: str) -> bool:
         return bool(self._table.callbacks.get(name))
@@ -182,15 +186,6 @@ class PluginHooks:
             "model": facts.model,
         }
         return await self._table.invoke(name, **{**where, **told})
-
-
-def _endpoint(endpoint: Endpoint) -> dict[str, Any]:
-    return {
-        "model": endpoint.model,
-        "provider": endpoint.provider,
-        "base_url": endpoint.base_url,
-        "api_mode": endpoint.wire,
-    }
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

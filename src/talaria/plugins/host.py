@@ -19,7 +19,7 @@ from talaria.plugins.discovery import ENGINES, Found
 from talaria.plugins.hook_table import HookTable
 from talaria.plugins.hooks import VALID_HOOKS
 from talaria.plugins.judging import Judge, Wanted
-from talaria.plugins.loading import LOAD_S, asked, module_for, registered, why
+from talaria.plugins.loading import LOAD_S, being_loaded, module_for, registered, why
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.problems import Problems
 from talaria.plugins.registered import Registered
@@ -140,7 +140,9 @@ class PluginHost:
         if plugin.register is None or not self._asking_again.acquire(timeout=AGAIN_S):
             raise Broke("cannot be asked again")
         try:
-            with self.hooks.unchanged():  # some put their hooks into the table themselves
-                return asked(plugin.register, self._context(plugin.found))
+            ctx = self._context(plugin.found)
+            with self.hooks.unchanged(), being_loaded(ctx):  # some put their hooks into the table themselves
+                plugin.register(ctx)
+            return ctx.registered
         finally:
             self._asking_again.release()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from talaria.plugins import consent
 from talaria.plugins.consent import Consent, Consents
-from talaria.plugins.discovery import ENGINES, MEMORY, MODELS, Found, own_names, shared_names
+from talaria.plugins.discovery import MODELS, Found, own_names, shared_names
 from talaria.plugins.plugin import Plugin, Status
 
 
@@ -86,7 +86,8 @@ class Judge:
         if found.names & self._wanted.disabled:
             return "disabled"
         is_enabled = bool(self._names(found) & self._wanted.enabled)
-        is_chosen = _is_chosen(found, self._wanted)
+        wanted = {"engine": self._wanted.engine, "memory": self._wanted.memory}
+        is_chosen = None if found.single is None else wanted[found.single] in found.names
         if found.source == "bundled":
             is_needed = found.category == MODELS or found.manifest.kind == "backend"
             return "loaded" if is_enabled or (is_needed if is_chosen is None else is_chosen) else "available"
@@ -109,12 +110,3 @@ class Judge:
         elif known.content != content:
             return Plugin(found, "changed", ["has changed since you enabled it"])
         return Plugin(found, "loaded", list(found.manifest.warnings))
-
-
-def _is_chosen(found: Found, wanted: Wanted) -> bool | None:
-    """None if it is not of a kind of which one is chosen."""
-    if found.category == ENGINES:
-        return wanted.engine in found.names
-    if found.category == MEMORY or found.manifest.kind == "exclusive":
-        return wanted.memory in found.names
-    return None

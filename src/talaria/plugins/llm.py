@@ -1,9 +1,10 @@
 """The model for plugins: small questions beside the conversation, at its cost, on the routes of auxiliary calls."""
 
+import asyncio
 import json
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from talaria.context.counting import CanonicalUsage, as_dict, canonical
 from talaria.model.usage import NO_USAGE, Usage
@@ -39,10 +40,8 @@ class Answer:
         return canonical(self.tokens)
 
 
-class Ask(Protocol):
-    def __call__(self, question: Question) -> Awaitable[Answer]:
-        """Raises `TalariaError`."""
-        ...
+Ask = Callable[[Question], Coroutine[Any, Any, Answer]]
+"""Raises `TalariaError`."""
 
 
 class PluginLlm:
@@ -55,24 +54,6 @@ class PluginLlm:
         self._may_choose = may_choose
 
     def complete(self, messages: Sequence[Mapping[str, Any]] | str, **wishes: Any) -> Answer:
-        question = self._question(messages, wishes)
-        return self._bridge.run(lambda: self._asked(question), question.seconds)
-
-    async def acomplete(self, messages: Sequence[Mapping[str, Any]] | str, **wishes: Any) -> Answer:
-        question = self._question(messages, wishes)
-        return await self._bridge.join(lambda: self._asked(question), question.seconds)
-
-    def complete_structured(self, **wishes: Any) -> Answer:
-        """With `instructions`, `input` and, if wanted, `json_schema`: an answer whose `parsed` is the JSON in it."""
-        return _parsed(self.complete(_structured(wishes), **wishes))
-
-    async def acomplete_structured(self, **wishes: Any) -> Answer:
-        return _parsed(await self.acomplete(_structured(wishes), **wishes))
-
-    async def _asked(self, question: Question) -> Answer:
-        return await self._ask(question)
-
-    def _question(self, messages: Sequence[Mapping[str, Any]] | str, wishes: Mapping[str, Any]) -> Question:
         named = [str(wishes[key]) for key in ("provider", "model") if wishes.get(key)]
         if named and not self._may_choose:
             raise PermissionError(
@@ -82,7 +63,19 @@ class PluginLlm:
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         purpose = str(wishes.get("purpose") or f"plugin:{self._plugin}")
         seconds = float(wishes.get("timeout") or DEFAULT_S)
-        return Question(given, purpose, wishes.get("max_tokens"), seconds, ":".join(named))
+        question = Question(given, purpose, wishes.get("max_tokens"), seconds, ":".join(named))
+        return self._bridge.run(lambda: self._ask(question), seconds)
+
+    async def acomplete(self, messages: Sequence[Mapping[str, Any]] | str, **wishes: Any) -> Answer:
+        """As `complete`, for a caller that has an event loop of its own, or is on the application's."""
+        return await asyncio.to_thread(self.complete, messages, **wishes)
+
+    def complete_structured(self, **wishes: Any) -> Answer:
+        """With `instructions`, `input` and, if wanted, `json_schema`: an answer whose `parsed` is the JSON in it."""
+        return _parsed(self.complete(_structured(wishes), **wishes))
+
+    async def acomplete_structured(self, **wishes: Any) -> Answer:
+        return await asyncio.to_thread(self.complete_structured, **wishes)
 
 
 def _structured(wishes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -107,4 +100,4 @@ def _parsed(answer: Answer) -> Answer:
         parsed = json.loads(text)
     except ValueError:
         parsed = None
-    return Answer(answer.text, answer.provider, answer.model, answer.tokens, parsed)
+    return replace(answer, parsed=parsed)

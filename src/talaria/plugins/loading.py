@@ -1,10 +1,12 @@
 """Imports one plugin and runs its `register`, off the event loop and with a time limit."""
 
 import importlib.util
+import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
 from types import ModuleType
@@ -12,9 +14,8 @@ from typing import Any
 
 from talaria.context.engine import ContextEngine
 from talaria.foreign import Broke
-from talaria.plugins.api import PluginContext
+from talaria.plugins.api import PluginContext, nothing
 from talaria.plugins.discovery import MODELS, Found
-from talaria.plugins.registered import Registered
 
 NAMESPACE = "hermes_plugins"
 LOAD_S = 30.0
@@ -32,22 +33,19 @@ loading: ContextVar[PluginContext | None] = ContextVar("loading", default=None)
 def registered(found: Found, ctx: PluginContext, module: str) -> Register:
     """Imports it, a folder as `module`, and asks it what it brings; how to ask it again. Raises whatever its code
     raises."""
-    token = loading.set(ctx)
-    try:
+    with being_loaded(ctx):
         register = _register_of(found, module)
         register(ctx)
-    finally:
-        loading.reset(token)
     return register
 
 
-def asked(register: Register, ctx: PluginContext) -> Registered:
+@contextmanager
+def being_loaded(ctx: PluginContext) -> Generator[None]:
     token = loading.set(ctx)
     try:
-        register(ctx)
+        yield
     finally:
         loading.reset(token)
-    return ctx.registered
 
 
 def why(fault: Broke, found: Found) -> str:
@@ -70,7 +68,7 @@ def _register_of(found: Found, module: str) -> Register:
     if not isinstance(loaded, ModuleType):
         register: object = loaded
     elif found.manifest.kind == "model-provider" or found.category == MODELS:
-        register = getattr(loaded, "register", _nothing)  # it registers while it is imported
+        register = getattr(loaded, "register", nothing)  # it registers while it is imported
     else:
         register = getattr(loaded, "register", None) or _engine_in(loaded)
     if not callable(register):
@@ -98,13 +96,10 @@ def _imported(found: Found, name: str) -> ModuleType:
     return module
 
 
-def slug(key: str) -> str:
-    return key.replace("/", "__").replace("-", "_").replace(" ", "_").replace(".", "_")
-
-
 def module_for(key: str, taken: AbstractSet[str]) -> str:
     """Two keys may differ only by what no module's name can have."""
-    names = (f"{NAMESPACE}.{slug(key)}{'_' * more}" for more in count())
+    slug = re.sub("[-. ]", "_", key.replace("/", "__"))
+    names = (f"{NAMESPACE}.{slug}{'_' * more}" for more in count())
     return next(name for name in names if name not in taken)
 
 
@@ -118,10 +113,6 @@ def _namespace() -> None:
         package = ModuleType(NAMESPACE, "Plugins that are loaded from folders.")
         package.__path__ = []
         sys.modules[NAMESPACE] = package
-
-
-def _nothing(_: PluginContext) -> None:
-    return None
 
 
 def _engine_in(module: ModuleType) -> Register | None:

@@ -1,8 +1,17 @@
 """Model providers that plugins describe. What they say counts; what they would compute per request is not asked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from talaria.providers.base import WireName
+
+WIRES: Mapping[str, WireName] = {
+    "chat_completions": "openai_chat",
+    "codex_responses": "openai_responses",
+    "responses": "openai_responses",
+    "anthropic_messages": "anthropic_messages",
+}
+"""Of Hermes' names for them."""
 OMIT_TEMPERATURE: Any = object()
 COMPUTED = ("prepare_messages", "build_extra_body", "build_api_kwargs_extras", "get_max_tokens", "fetch_models")
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from talaria.foreign import as_text
@@ -47,9 +47,6 @@ class PlatformEntry:
     cron_deliver_env_var: str = ""
     """The variable with the home channel."""
     standalone_sender_fn: Callable[..., Awaitable[Any]] | None = None
-
-
-PLATFORM_FIELDS = frozenset(one.name for one in fields(PlatformEntry))
 
 
 def flaw(entry: PlatformEntry) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, cast
 
 from talaria.model import dialect
 from talaria.model.ids import SessionId
@@ -12,10 +12,6 @@ from talaria.plugins.dispatching import dispatch
 from talaria.plugins.llm import Answer, PluginLlm, Question
 from talaria.runtime import current
 from talaria.runtime.auxiliary import Auxiliary
-
-
-class Inject(Protocol):
-    def __call__(self, content: str, role: str) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -28,11 +24,12 @@ class PluginServices:
     profile_name: str = "default"
     auxiliary: Callable[[str, str | None], Auxiliary] | None = None
     """For a purpose, and with a model that the plugin has chosen; there once the application is open."""
-    inject_into: Inject | None = None
-    """The terminal's chat, while there is one."""
+    inject_into: Callable[[str, str], bool] | None = None
+    """The terminal's chat, while there is one: takes a text, and whose it is (its role)."""
 
     def llm(self, plugin: str) -> PluginLlm:
-        return PluginLlm(plugin, self.bridge, self.ask, may_choose=self._allows(plugin, "allow_model_override"))
+        may_choose = self.setting(plugin, "llm.allow_model_override", default=False) is True
+        return PluginLlm(plugin, self.bridge, self.ask, may_choose=may_choose)
 
     async def ask(self, question: Question) -> Answer:
         serving = current.serving.get()
@@ -58,12 +55,13 @@ class PluginServices:
         return self.inject_into is not None and self.inject_into(content, role)
 
     def setting(self, plugin: str, key: str, default: Any) -> Any:
-        value: Any = self.entries.get(plugin, {})
-        for name in key.split("."):
-            if not isinstance(value, Mapping) or name not in value:
-                return default
-            value = value[name]  # pyright: ignore[reportUnknownVariableType]
-        return value  # pyright: ignore[reportUnknownVariableType]
+        return found_in(self.entries, plugin, *key.split("."), default=default)
 
-    def _allows(self, plugin: str, what: str) -> bool:
-        return self.setting(plugin, f"llm.{what}", default=False) is True
+
+def found_in(settings: object, *keys: str, default: Any = None) -> Any:
+    """What stands at the end of these keys, also if that is None; `default` if they lead nowhere."""
+    for key in keys:
+        if not isinstance(settings, Mapping) or key not in settings:
+            return default
+        settings = cast("Mapping[str, Any]", settings)[key]
+    return settings

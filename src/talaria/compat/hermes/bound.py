@@ -36,8 +36,14 @@ def release(application: Bound) -> None:
         _applications.remove(application)
 
 
+def last_bound() -> Bound | None:
+    """The one opened last."""
+    return _applications[-1] if _applications else None
+
+
 def bound() -> Bound:
-    """The one opened last. Raises `RuntimeError` where none is."""
-    if not _applications:
+    """The same. Raises `RuntimeError` where none is."""
+    application = last_bound()
+    if application is None:
         raise RuntimeError("Talaria is not running: this part of a plugin works in a conversation only.")
-    return _applications[-1]
+    return application

@@ -6,7 +6,6 @@ found as before, once we are gone.
 
 import importlib
 import sys
-from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -44,18 +43,10 @@ MODULES = {
 
 
 class AliasFinder(MetaPathFinder, Loader):
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002
-        target: ModuleType | None = None,  # noqa: ARG002
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
         if fullname not in PACKAGES and fullname not in MODULES:
             return None
         return ModuleSpec(fullname, self, is_package=fullname in PACKAGES)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:  # noqa: ARG002
-        return None
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ not in MODULES:

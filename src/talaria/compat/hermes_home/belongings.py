@@ -26,9 +26,9 @@ _REASONS = {
     "cron": "Talaria has no schedule yet",
     "hooks": "Talaria has no hooks that are files yet",
     "auth.json": "logins stay with Hermes: use an API key, or log in anew",
-    "pairing": "Talaria has no chat platforms yet",
-    "platforms": "Talaria has no chat platforms yet",
-    "gateway": "Talaria has no chat platforms yet",
+    "pairing": "whom you let in is asked anew: talaria pairing",
+    "platforms": "chats are connected anew: talaria gateway platforms",
+    "gateway": "chats are connected anew: talaria gateway platforms",
     "sessions": "old transcripts; the conversations are in state.db",
 }
 

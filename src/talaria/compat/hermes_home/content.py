@@ -3,7 +3,6 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
@@ -29,7 +28,7 @@ class Asked(msgspec.Struct, frozen=True):
 def parts(row: MessageRow) -> tuple[Text | Image, ...]:
     """Without parts that say nothing."""
     content = row.content or ""
-    found = _described(_structured(content)) if content.startswith(_STRUCTURED) else [Text(cleaned(content))]
+    found = map(_part, _listed(_structured(content) if content.startswith(_STRUCTURED) else content))
     return tuple(part for part in found if not isinstance(part, Text) or part.text.strip())
 
 
@@ -42,8 +41,7 @@ def calls(row: MessageRow) -> list[Asked]:
     found = _decoded(row.calls)
     if isinstance(found, str):  # encoded twice
         found = _decoded(found)
-    items = cast("list[Json]", found) if isinstance(found, list) else [found]
-    return [_asked(cast("dict[str, Json]", item)) for item in items if isinstance(item, dict)]
+    return [_asked(cast("dict[str, Json]", item)) for item in _listed(found) if isinstance(item, dict)]
 
 
 def _asked(item: dict[str, Json]) -> Asked:
@@ -77,12 +75,9 @@ def _decoded(text: str) -> Json:
         return None
 
 
-def _described(value: Json) -> Iterator[Text | Image]:
-    if isinstance(value, list):
-        for item in cast("list[Json]", value):
-            yield _part(item)
-    else:
-        yield _part(value)
+def _listed(value: Json) -> list[Json]:
+    """One or several, as it was written."""
+    return cast("list[Json]", value) if isinstance(value, list) else [value]
 
 
 def _part(item: Json) -> Text | Image:

@@ -27,13 +27,13 @@ def file_step(kind: str, name: str, source: Path, target: Path, root: Path) -> S
     if len(content) > MAX_FILE_BYTES:
         return left(kind, name, f"longer than {MAX_FILE_BYTES >> 20} MB")
     if not os.path.lexists(target):
-        return taken(kind, name, lambda: _write(target, content, 0o600))
+        return taken(kind, name, lambda: _write(target, content))
     return there(kind, name) if _holds(target, content) else left(kind, name, f"{target} is another, and stays")
 
 
-def _write(target: Path, content: bytes, mode: int) -> None:
+def _write(target: Path, content: bytes) -> None:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_file(target, content, mode=mode)
+    replace_file(target, content, mode=0o600)
 
 
 def _holds(file: Path, content: bytes) -> bool:

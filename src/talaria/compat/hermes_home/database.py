@@ -75,21 +75,20 @@ class StateFile:
         try:
             yield from self._connection.execute(sql, values)
         except apsw.Error as fault:
-            raise explained(fault, self._path) from fault
+            raise _explained(fault, self._path) from fault
 
 
 @contextmanager
 def open_state(path: Path) -> Generator[StateFile]:
     """Raises as `StateFile`, and `StoreUnavailable` if there is no file."""
-    connection = open_read_only(path)
-    try:
+    with open_read_only(path) as connection:
         yield StateFile(path, connection)
-    finally:
-        connection.close(True)
 
 
-def open_read_only(path: Path) -> Connection:
-    """With not a byte written beside the file, either: no log for one that is at rest, nothing in the log's index."""
+@contextmanager
+def open_read_only(path: Path) -> Generator[Connection]:
+    """With not a byte written beside the file, either: no log for one that is at rest, nothing in the log's index.
+    Raises as `StateFile`, also for what is done meanwhile."""
     path = path.resolve()
     try:
         connection = apsw.Connection(
@@ -100,8 +99,13 @@ def open_read_only(path: Path) -> Connection:
     except OSError as fault:
         raise StoreUnavailable(f"Cannot read {path}: {fault.strerror}.") from fault
     except apsw.Error as fault:
-        raise explained(fault, path) from fault
-    return cast("Connection", connection)
+        raise _explained(fault, path) from fault
+    try:
+        yield cast("Connection", connection)
+    except apsw.Error as fault:
+        raise _explained(fault, path) from fault
+    finally:
+        connection.close(True)
 
 
 def _way(path: Path) -> str:
@@ -112,7 +116,7 @@ def _way(path: Path) -> str:
     return "mode=ro&readonly_shm=1"
 
 
-def explained(fault: apsw.Error, path: Path) -> TalariaError:
+def _explained(fault: apsw.Error, path: Path) -> TalariaError:
     if isinstance(fault, apsw.BusyError | apsw.LockedError):
         return StoreUnavailable(f"{path} is locked by another program: stop Hermes, and import again.")
     if isinstance(fault, apsw.CantOpenError):

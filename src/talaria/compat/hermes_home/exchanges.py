@@ -6,6 +6,7 @@ the last word is an answer. What is missing is said to be missing; what has no p
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import cast
 
 from talaria.compat.hermes_home import content
@@ -47,10 +48,6 @@ class Exchange:
     said: tuple[tuple[float, Message], ...]
     notes: tuple[str, ...] = ()
     is_answered: bool = True
-
-    @property
-    def messages(self) -> list[Message]:
-        return [message for _, message in self.said]
 
 
 def exchanges(rows: Iterable[MessageRow]) -> list[Exchange]:
@@ -201,15 +198,12 @@ def _rounds(work: Iterable[MessageRow]) -> Iterator[tuple[MessageRow | None, lis
 
 def _taken(results: list[MessageRow], asked: content.Asked) -> MessageRow | None:
     """The result of this call, out of `results`: by its id, else the first of the same tool that has none."""
-    for row in results:
-        if asked.id and cleaned(row.call_id).strip() == asked.id:
-            results.remove(row)
-            return row
-    for row in results:
-        if not row.call_id.strip() and cleaned(row.tool).strip() in ("", asked.name):
-            results.remove(row)
-            return row
-    return None
+    same = (row for row in results if asked.id and cleaned(row.call_id).strip() == asked.id)
+    nobodys = (row for row in results if not row.call_id.strip() and cleaned(row.tool).strip() in ("", asked.name))
+    found = next(chain(same, nobodys), None)
+    if found is not None:
+        results.remove(found)
+    return found
 
 
 def _result(call: ToolCall, row: MessageRow | None) -> ToolResult:

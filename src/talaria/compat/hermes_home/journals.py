@@ -54,7 +54,7 @@ def _shortening(whole: Sequence[Exchange], live: Sequence[Exchange]) -> Iterator
 
 
 def _messages(told: Iterable[Exchange]) -> list[Message]:
-    return [message for exchange in told for message in exchange.messages]
+    return [message for exchange in told for _, message in exchange.said]
 
 
 def _shared(before: Sequence[Message], after: Sequence[Message]) -> list[Message]:

@@ -41,16 +41,13 @@ def wanted(found: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 def key_steps(found: Mapping[str, str], own: Mapping[str, str], home: Path, *, on_request: bool) -> Iterator[Step]:
     """`own` is what our .env says."""
-    new = wanted(found, own)
     for name, value in found.items():
         if not is_key(name):
             yield left("key", name, "no key, and Talaria has no such setting")
-        elif name not in new:
-            yield (
-                there("key", name)
-                if own[name] == value
-                else left("key", name, "Talaria's .env has another, which stays")
-            )
+        elif own.get(name) == value:
+            yield there("key", name)
+        elif name in own:
+            yield left("key", name, "Talaria's .env has another, which stays")
         elif on_request:
             yield taken("key", name, lambda name=name, value=value: set_value(home, name, value))
         else:

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
-from talaria.compat.hermes_home.providers import WIRES, entries, located, named, our_entry, provider_name
+from talaria.compat.hermes_home.providers import entries, located, named, our_entry, provider_name
+from talaria.compat.hermes_home.report import Step, left
 from talaria.compat.hermes_home.wishes import (
     NO_COUNTERPART,
     Document,
     Key,
     Permissions,
-    Unfulfillable,
     Wish,
     Wishes,
     first,
@@ -17,6 +17,7 @@ from talaria.compat.hermes_home.wishes import (
     wish,
     word,
 )
+from talaria.plugins.models import WIRES
 from talaria.providers.catalog import catalog
 
 IDENTITY: tuple[Key, ...] = (("model", "default"), ("model", "provider"), ("model", "base_url"))
@@ -50,7 +51,7 @@ def model_wishes(document: Document, own: Mapping[str, Document], may: Permissio
         *([Wish("model", tuple(chosen), unless=IDENTITY)] if chosen else []),
         *refused,
         *(wish(f"model.{name}", f"model.{name}", value, needs="model") for name, value in details.items() if value),
-        *(Unfulfillable(f"model.{name}", NO_COUNTERPART) for name in said if name not in _MODEL_NAMES),
+        *(left("setting", f"model.{name}", NO_COUNTERPART) for name in said if name not in _MODEL_NAMES),
         *_foreign_address(said, provider, base_url),
     ]
 
@@ -70,11 +71,11 @@ def _said_of_model(document: Document) -> dict[str, Any]:
     return {str(name): value for name, value in said.items() if value not in (None, "", {}, [])}
 
 
-def _foreign_address(said: Document, provider: str, base_url: str) -> Iterator[Unfulfillable]:
+def _foreign_address(said: Document, provider: str, base_url: str) -> Iterator[Step]:
     given = first(said, "base_url", "api_base").rstrip("/")
     usual = catalog()[provider].base_url if provider in catalog() else ""
     if given and not base_url and given != usual:
-        yield Unfulfillable("model.base_url", "the address of another provider than the one that is chosen")
+        yield left("setting", "model.base_url", "the address of another provider than the one that is chosen")
 
 
 def fallback_wishes(document: Document, own: Collection[str], may: Permissions) -> Wishes:
@@ -84,7 +85,7 @@ def fallback_wishes(document: Document, own: Collection[str], may: Permissions) 
         for entry in entries(document.get(name)):
             provider, base_url = located(entry, own)
             if provider not in (*catalog(), *own):
-                told.append(Unfulfillable(name, f"Talaria has no provider {provider or 'auto'!r}"))
+                told.append(left("setting", name, f"Talaria has no provider {provider or 'auto'!r}"))
                 continue
             key, refused = may.key_of(entry, name)
             told.extend(refused)
@@ -107,17 +108,17 @@ def auxiliary_wishes(document: Document, own: Collection[str]) -> Wishes:
     ]
 
 
-def _helper(name: str, entry: Document, own: Collection[str]) -> Iterator[Wish | Unfulfillable]:
+def _helper(name: str, entry: Document, own: Collection[str]) -> Iterator[Wish | Step]:
     origin, model = f"auxiliary.{name}", word(entry.get("model"))
     for key, value in entry.items():
         if key not in ("provider", "model", "base_url", "api_key") and value not in (None, "", {}, []):
-            yield Unfulfillable(f"{origin}.{key}", NO_COUNTERPART)
+            yield left("setting", f"{origin}.{key}", NO_COUNTERPART)
     if not model:
         return
     if name not in _HELPERS:
-        yield Unfulfillable(origin, "Talaria has no such auxiliary work")
+        yield left("setting", origin, "Talaria has no such auxiliary work")
     elif word(entry.get("base_url")):
-        yield Unfulfillable(origin, "an address of its own: add it under providers, and name it as provider:model")
+        yield left("setting", origin, "an address of its own: add it under providers, and name it as provider:model")
     else:
         provider = provider_name(first(entry, "provider"), own)
         value = f"{provider}:{named(provider, model)}" if provider else model

@@ -5,17 +5,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from talaria.compat.hermes_home.wishes import (
-    NO_COUNTERPART,
-    Document,
-    Permissions,
-    Unfulfillable,
-    Wish,
-    Wishes,
-    first,
-    section,
-    wish,
-)
+from talaria.compat.hermes_home.report import Step, left
+from talaria.compat.hermes_home.wishes import NO_COUNTERPART, Document, Permissions, Wish, Wishes, first, section, wish
+from talaria.plugins.models import WIRES
 from talaria.providers.catalog import catalog
 
 _NAMES = {
@@ -26,11 +18,6 @@ _NAMES = {
     **dict.fromkeys(("x-ai", "x.ai", "grok"), "xai"),
     **dict.fromkeys(("lm-studio", "lm_studio"), "lmstudio"),
     **dict.fromkeys(("llamacpp", "llama-cpp"), "llama.cpp"),
-}
-WIRES = {
-    "chat_completions": "openai_chat",
-    "codex_responses": "openai_responses",
-    "anthropic_messages": "anthropic_messages",
 }
 _RESERVED = ("custom", "demo", "auto")
 _ENTRY_NAMES = frozenset(
@@ -108,11 +95,11 @@ def provider_wishes(document: Document, may: Permissions) -> Wishes:
     return [told for name, entry in own_providers(document).items() for told in _provider(name, entry, may)]
 
 
-def _provider(name: str, entry: Document, may: Permissions) -> Iterator[Wish | Unfulfillable]:
+def _provider(name: str, entry: Document, may: Permissions) -> Iterator[Wish | Step]:
     origin = f"providers.{name}"
     ours = our_entry(entry)
     if "base_url" not in ours:
-        yield Unfulfillable(origin, "it names no address, and the rest has no counterpart")
+        yield left("setting", origin, "it names no address, and the rest has no counterpart")
         return
     key, refused = may.key_of(entry, origin)
     yield wish(origin, origin, ours)
@@ -123,9 +110,9 @@ def _provider(name: str, entry: Document, may: Permissions) -> Iterator[Wish | U
     if headers and may.with_keys:
         yield wish(f"{origin}.extra_headers", f"{origin}.headers", dict(headers), needs=origin)
     elif headers:
-        yield Unfulfillable(f"{origin}.extra_headers", "they may hold a secret: --keys takes them")
+        yield left("setting", f"{origin}.extra_headers", "they may hold a secret: --keys takes them")
     for rest in sorted(set(map(str, entry)) - _ENTRY_NAMES):
-        yield Unfulfillable(f"{origin}.{rest}", NO_COUNTERPART)
+        yield left("setting", f"{origin}.{rest}", NO_COUNTERPART)
 
 
 def our_entry(entry: Document) -> dict[str, Any]:

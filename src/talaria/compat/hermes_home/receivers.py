@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Protocol
 
-import apsw
 import msgspec
 
-from talaria.compat.hermes_home.database import explained, open_read_only
+from talaria.compat.hermes_home.database import open_read_only
 from talaria.compat.hermes_home.rows import SessionRow
 from talaria.model.entries import Recorded
 from talaria.model.ids import SessionId
@@ -77,10 +76,5 @@ class NoReceiver:
 def _session_ids(database: Path) -> frozenset[str]:
     if not database.exists():
         return frozenset()
-    connection = open_read_only(database)
-    try:
+    with open_read_only(database) as connection:
         return frozenset(str(row[0]) for row in connection.execute("SELECT id FROM sessions"))
-    except apsw.Error as fault:
-        raise explained(fault, database) from fault
-    finally:
-        connection.close(True)

@@ -13,7 +13,6 @@ from talaria.compat.hermes_home.wishes import (
     Document,
     Key,
     Permissions,
-    Unfulfillable,
     Wish,
     Wishes,
     section,
@@ -78,13 +77,13 @@ def _same(document: Document) -> Iterator[Wish]:
             yield wish(theirs, ours, value, note=note)
 
 
-def _rest(document: Document) -> Iterator[Unfulfillable]:
+def _rest(document: Document) -> Iterator[Step]:
     """All that is said and not told elsewhere, as deep as we look into it."""
     for server in section(document, "mcp_servers"):
-        yield Unfulfillable(f"mcp_servers.{server}", "adding a server is trusting it: talaria mcp add")
+        yield left("setting", f"mcp_servers.{server}", "adding a server is trusting it: talaria mcp add")
     for key, value in _spread(document):
         if value not in (None, "", [], {}) and key not in _TOLD_ELSEWHERE and key not in _SAME:
-            yield Unfulfillable(key, _PERMISSIONS.get(key, NO_COUNTERPART))
+            yield left("setting", key, _PERMISSIONS.get(key, NO_COUNTERPART))
 
 
 def _spread(document: Document) -> Iterator[tuple[str, Any]]:
@@ -103,24 +102,24 @@ def setting_steps(
     """`ours` is config.yaml as it stands, `file` its name in sentences."""
     draft, granted = copy.deepcopy(ours), set[str]()
     for one in told:
-        if isinstance(one, Unfulfillable):
-            yield left("setting", one.origin, one.reason)
+        if isinstance(one, Step):
+            yield one
         elif one.needs and one.needs not in granted:
             yield left("setting", one.origin, f"{one.needs}, to which it belongs, is not taken")
-        elif _is_granted(ours, one):
+        elif not _lacking(ours, one):
             granted.add(one.origin)
             yield there("setting", one.origin)
         elif refusal := _refusal(ours, one) or _problem(_with(draft, one), environment, file):
             yield left("setting", one.origin, refusal)
         else:
             granted.add(one.origin)
-            news = [(key, value) for key, value in one.settings if not _says(_found(draft, key), value)]
-            draft = _with(draft, one)
+            news, draft = _lacking(draft, one), _with(draft, one)
             yield taken("setting", one.origin, lambda news=news: _write(news, home), one.note)
 
 
-def _is_granted(ours: Document, wish: Wish) -> bool:
-    return all(_says(_found(ours, key), value) for key, value in wish.settings)
+def _lacking(document: Document, wish: Wish) -> list[tuple[Key, Any]]:
+    """What of the wish the document does not say."""
+    return [(key, value) for key, value in wish.settings if not _says(_found(document, key), value)]
 
 
 def _says(found: Any, value: Any) -> bool:
@@ -132,7 +131,7 @@ def _says(found: Any, value: Any) -> bool:
 
 
 def _refusal(ours: Document, wish: Wish) -> str | None:
-    others = [key for key, value in wish.settings if not _says(_found(ours, key), value)]
+    others = (key for key, _ in _lacking(ours, wish))
     stays = next((key for key in (*others, *wish.unless) if _found(ours, key) is not None), None)
     return f"Talaria's {'.'.join(stays)} is set, and stays" if stays else None
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from talaria.compat.hermes_home.keys import ON_REQUEST
+from talaria.compat.hermes_home.report import Step, left
 
 Document = Mapping[str, Any]
 Key = tuple[str, ...]
@@ -27,13 +28,8 @@ class Wish:
     """What the person must know of it when it is granted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfulfillable:
-    origin: str
-    reason: str
-
-
-Wishes = list[Wish | Unfulfillable]
+Wishes = list[Wish | Step]
+"""And what is left, because nothing here fulfils it."""
 
 
 def wish(origin: str, key: str, value: Any, *, needs: str = "", note: str = "") -> Wish:
@@ -66,7 +62,7 @@ class Permissions:
     theirs: Collection[str] = ()
     """Names that Hermes has a key under."""
 
-    def key_of(self, entry: Document, origin: str) -> tuple[str | None, list[Unfulfillable]]:
+    def key_of(self, entry: Document, origin: str) -> tuple[str | None, list[Step]]:
         """What to write as `api_key`: a reference where the key stands in .env, the key itself only on request."""
         name = first(entry, "key_env", "api_key_env")
         written = first(entry, "api_key")
@@ -75,7 +71,7 @@ class Permissions:
         if name in self.known:
             return f"${{{name}}}", []
         if name:
-            return None, [Unfulfillable(f"{origin}.api_key", f"{name} is not set here")]
+            return None, [left("setting", f"{origin}.api_key", f"{name} is not set here")]
         if written and not self.with_keys:
-            return None, [Unfulfillable(f"{origin}.api_key", ON_REQUEST)]
+            return None, [left("setting", f"{origin}.api_key", ON_REQUEST)]
         return written or None, []

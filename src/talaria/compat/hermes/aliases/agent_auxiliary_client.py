@@ -1,5 +1,6 @@
 """`agent.auxiliary_client`: small questions to a model, which the settings choose. From a thread, or awaited."""
 
+import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,8 @@ from typing import Any
 
 from talaria.compat.hermes.bound import bound
 from talaria.context.counting import CanonicalUsage
-from talaria.plugins.llm import DEFAULT_S, Answer, Ask, Question
+from talaria.foreign import fitting
+from talaria.plugins.llm import DEFAULT_S, Question
 
 PURPOSES = {"compression": "summary"}
 """Tasks that are called something else here. One that nobody knows is answered by the main model."""
@@ -65,28 +67,21 @@ def call_llm(
     wishes = (provider, model, base_url, api_key, main_runtime, tools, extra_body, reasoning_config, api_mode)
     if any(wishes):
         _say_that_settings_choose()
-    question = _question(task, messages, max_tokens, timeout, is_stream=stream)
+    if stream:
+        raise ValueError("Answers for plugins come whole: ask without stream.")
+    if not messages:
+        raise ValueError("There is nothing to ask: messages is empty.")
+    seconds = float(timeout) if isinstance(timeout, int | float) and timeout > 0 else DEFAULT_S
+    purpose = task or "plugin"
+    question = Question(messages, PURPOSES.get(purpose, purpose), max_tokens, seconds)
     here = bound()
-    return _completion(here.bridge.run(lambda: _asked(here.ask, question), question.seconds))
+    answer = here.bridge.run(lambda: here.ask(question), seconds)
+    return Completion([Choice(ReplyMessage(answer.text))], answer.model, answer.counted)
 
 
-async def async_call_llm(
-    task: str | None = None,
-    *,
-    messages: Sequence[Mapping[str, Any]] | None = None,
-    max_tokens: int | None = None,
-    timeout: float | None = None,
-    stream: bool = False,
-    temperature: float | None = None,  # noqa: ARG001
-    stream_options: object = None,  # noqa: ARG001
-    **wishes: object,
-) -> Completion:
-    """As `call_llm`, also for a caller on the application's own loop."""
-    if any(wishes.values()):
-        _say_that_settings_choose()
-    question = _question(task, messages, max_tokens, timeout, is_stream=stream)
-    here = bound()
-    return _completion(await here.bridge.join(lambda: _asked(here.ask, question), question.seconds))
+async def async_call_llm(task: str | None = None, **wishes: Any) -> Completion:
+    """As `call_llm`, for a caller that has an event loop of its own, or is on the application's."""
+    return await asyncio.to_thread(call_llm, task, **fitting(call_llm, wishes))
 
 
 def extract_content_or_reasoning(response: Any) -> str:
@@ -105,28 +100,3 @@ def _text(message: object, field: str) -> str:
 def _say_that_settings_choose() -> None:
     """Once, not at each call."""
     log.warning("A plugin wants a model, an address or tools of its own for a small question; the settings decide.")
-
-
-def _question(
-    task: str | None,
-    messages: Sequence[Mapping[str, Any]] | None,
-    max_tokens: int | None,
-    timeout: float | None,
-    *,
-    is_stream: bool,
-) -> Question:
-    if is_stream:
-        raise ValueError("Answers for plugins come whole: ask without stream.")
-    if not messages:
-        raise ValueError("There is nothing to ask: messages is empty.")
-    seconds = float(timeout) if isinstance(timeout, int | float) and timeout > 0 else DEFAULT_S
-    purpose = task or "plugin"
-    return Question(messages, PURPOSES.get(purpose, purpose), max_tokens, seconds)
-
-
-async def _asked(ask: Ask, question: Question) -> Answer:
-    return await ask(question)
-
-
-def _completion(answer: Answer) -> Completion:
-    return Completion([Choice(ReplyMessage(answer.text))], answer.model, answer.counted)

@@ -3,7 +3,7 @@ much than too little."""
 
 import re
 
-from talaria.compat.hermes.bound import bound
+from talaria.compat.hermes.bound import last_bound
 from talaria.providers.redaction import HIDDEN, redacted
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
@@ -37,8 +37,6 @@ def redact_sensitive_text(text: object, **_: object) -> str:
 
 def _known_secrets() -> list[str]:
     """The longest first: one may be the beginning of another."""
-    try:
-        environment = bound().environment
-    except RuntimeError:
-        return []
-    return sorted((value for name, value in environment.items() if name.endswith(_SECRET_NAMES)), key=len, reverse=True)
+    here = last_bound()
+    known = here.environment.items() if here else ()
+    return sorted((value for name, value in known if name.endswith(_SECRET_NAMES)), key=len, reverse=True)

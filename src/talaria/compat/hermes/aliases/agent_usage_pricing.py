@@ -9,13 +9,11 @@ import msgspec
 
 from talaria.agent.limits import cost_usd
 from talaria.compat.hermes.aliases.hermes_cli_config import cfg_get, load_config
-from talaria.context.counting import CanonicalUsage, canonical
+from talaria.context.counting import CanonicalUsage
 from talaria.model.usage import Usage
 from talaria.providers.base import Prices
 from talaria.providers.catalog import catalog
-from talaria.providers.counts import exclusive, inclusive
-
-__all__ = ["CanonicalUsage", "CostResult", "estimate_usage_cost", "normalize_usage"]
+from talaria.providers.reading import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +47,16 @@ def _openai(raw: object, prompt: str, output: str) -> CanonicalUsage:
     """Some that speak OpenAI's language pass Anthropic's counts of the cache on."""
     of_prompt, of_output = _field(raw, f"{prompt}_details"), _field(raw, f"{output}_details")
     read, written = (_count(raw, name) for name in _ANTHROPIC_CACHE)
-    return canonical(
-        inclusive(
-            prompt=_count(raw, prompt),
-            output=_count(raw, output),
-            read=_count(of_prompt, "cached_tokens") or read,
-            written=_count(of_prompt, "cache_write_tokens") or written,
-            reasoning=_count(of_output, "reasoning_tokens"),
-        )
-    )
+    read = _count(of_prompt, "cached_tokens") or read
+    written = _count(of_prompt, "cache_write_tokens") or written
+    new = count(_count(raw, prompt) - read - written)
+    return CanonicalUsage(new, _count(raw, output), read, written, _count(of_output, "reasoning_tokens"))
 
 
 def _anthropic(raw: object) -> CanonicalUsage:
-    read, written = (_count(raw, name) for name in _ANTHROPIC_CACHE)
-    counted = exclusive(
-        input=_count(raw, "input_tokens"),
-        output=_count(raw, "output_tokens"),
-        read=read,
-        written=written,
-        reasoning=_count(_field(raw, "output_tokens_details"), "thinking_tokens"),
-    )
-    return canonical(counted)
+    names = ("input_tokens", "output_tokens", *_ANTHROPIC_CACHE)
+    thinking = _count(_field(raw, "output_tokens_details"), "thinking_tokens")
+    return CanonicalUsage(*(_count(raw, name) for name in names), reasoning_tokens=thinking)
 
 
 def _ours(raw: object) -> CanonicalUsage:
@@ -83,7 +70,7 @@ def _field(raw: object, name: str) -> Any:
 
 def _count(raw: object, name: str) -> int:
     value = _field(raw, name)
-    return value if isinstance(value, int) else 0
+    return count(value) if isinstance(value, int) else 0
 
 
 def estimate_usage_cost(

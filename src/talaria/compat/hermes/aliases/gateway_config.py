@@ -6,8 +6,6 @@ from typing import Any, cast
 
 from talaria.compat.hermes.aliases.gateway_platform_registry import platform_registry
 
-__all__ = ["HomeChannel", "Platform", "PlatformConfig"]
-
 
 class Platform(Enum):
     """Those that Hermes names itself; a plugin's is one as soon as it is registered, and always the same object."""

@@ -4,12 +4,10 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-from talaria.compat.hermes.bound import bound
+from talaria.compat.hermes.bound import last_bound
 from talaria.foreign import Broke, contained
 from talaria.plugins.loading import loading
 from talaria.plugins.platforms import PlatformEntry
-
-__all__ = ["PlatformEntry", "PlatformRegistry", "platform_registry"]
 
 log = logging.getLogger(__name__)
 
@@ -39,18 +37,15 @@ class PlatformRegistry:
         return next((entry for entry in self.all_entries() if entry.name == name), None)
 
     def all_entries(self) -> list[PlatformEntry]:
-        ctx = loading.get()
-        loaded = [entry for plugin in bound().host.loaded for entry in plugin.registered.platforms]
+        here, ctx = last_bound(), loading.get()
+        loaded = [entry for plugin in (here.host.loaded if here else ()) for entry in plugin.registered.platforms]
         return [*loaded, *(() if ctx is None else ctx.registered.platforms)]
 
     def plugin_entries(self) -> list[PlatformEntry]:
         return [entry for entry in self.all_entries() if entry.source == "plugin"]
 
     def is_registered(self, name: str) -> bool:
-        try:
-            return self.get(name) is not None
-        except RuntimeError:  # no application
-            return False
+        return self.get(name) is not None
 
     def create_adapter(self, name: str, config: Any) -> Any:
         """None if there is no such platform, or if it cannot be used here."""

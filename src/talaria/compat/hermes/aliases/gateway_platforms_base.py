@@ -3,49 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from talaria.compat.hermes.aliases.gateway_config import Platform, PlatformConfig
-from talaria.compat.hermes.aliases.gateway_session import SessionSource, build_session_key
-from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, MessageHandler
-from talaria.compat.hermes.platforms.media import (
-    cache_audio_from_bytes,
-    cache_audio_from_url,
-    cache_document_from_bytes,
-    cache_image_from_bytes,
-    cache_image_from_url,
-    cache_video_from_bytes,
-    get_audio_cache_dir,
-    get_document_cache_dir,
-    get_image_cache_dir,
-    get_video_cache_dir,
-)
-from talaria.compat.hermes.platforms.messages import MessageEvent, MessageType, ProcessingOutcome, SendResult
+from talaria.compat.hermes.aliases.gateway_config import *  # noqa: F403
+from talaria.compat.hermes.aliases.gateway_session import *  # noqa: F403
+from talaria.compat.hermes.platforms.adapter import *  # noqa: F403
+from talaria.compat.hermes.platforms.media import *  # noqa: F403
+from talaria.compat.hermes.platforms.messages import *  # noqa: F403
 from talaria.compat.hermes.platforms.outcomes import kind_of
-
-__all__ = [
-    "BasePlatformAdapter",
-    "MessageEvent",
-    "MessageHandler",
-    "MessageType",
-    "Platform",
-    "PlatformConfig",
-    "ProcessingOutcome",
-    "SendResult",
-    "SessionSource",
-    "build_session_key",
-    "cache_audio_from_bytes",
-    "cache_audio_from_url",
-    "cache_document_from_bytes",
-    "cache_image_from_bytes",
-    "cache_image_from_url",
-    "cache_video_from_bytes",
-    "classify_send_error",
-    "get_audio_cache_dir",
-    "get_document_cache_dir",
-    "get_image_cache_dir",
-    "get_video_cache_dir",
-    "resolve_channel_prompt",
-    "utf16_len",
-]
 
 
 def utf16_len(s: str) -> int:

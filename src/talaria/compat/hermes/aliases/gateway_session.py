@@ -6,8 +6,6 @@ from typing import Any
 from talaria.compat.hermes.aliases.gateway_config import Platform
 from talaria.compat.hermes.aliases.gateway_whatsapp_identity import canonical_whatsapp_identifier
 
-__all__ = ["SessionSource", "build_session_key", "canonical_whatsapp_identifier"]
-
 _ALWAYS = ("chat_id", "chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
 
 

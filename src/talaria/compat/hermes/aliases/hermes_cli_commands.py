@@ -3,12 +3,10 @@
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import overload
+from typing import Any
 
 from talaria.compat.hermes.bound import bound
 from talaria.runtime.commands import Category, Command, Surface, normalised
-
-__all__ = ["COMMAND_REGISTRY", "GATEWAY_KNOWN_COMMANDS", "CommandDef", "is_gateway_known_command", "resolve_command"]
 
 _CATEGORIES: dict[Category, str] = {
     "conversation": "Session",
@@ -61,12 +59,9 @@ def _told(command: Command) -> CommandDef:
 class CommandRegistry(Sequence[CommandDef]):
     """All of them, as they are when it is read."""
 
-    @overload
-    def __getitem__(self, index: int) -> CommandDef: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[CommandDef]: ...
-    def __getitem__(self, index: int | slice) -> CommandDef | Sequence[CommandDef]:
-        return self._now()[index]
+    def __getitem__(self, index: Any) -> Any:
+        now: Any = self._now()
+        return now[index]
 
     def __len__(self) -> int:
         return len(self._now())

@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from talaria.compat.hermes.bound import bound
+from talaria.compat.hermes.bound import last_bound
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.load import decode, expand, read_yaml
 from talaria.config.secrets import environment
 from talaria.model.errors import BadInput
+from talaria.plugins.services import found_in
+
+cfg_get = found_in
 
 
 def get_hermes_home() -> Path:
@@ -35,15 +38,6 @@ def load_config() -> dict[str, Any]:
     """With `${NAME}` filled in where that is set. Raises `BadConfig`."""
     file = paths.config_file(_own_home())
     return expand(read_yaml(file), _Lenient(_environment()), file)
-
-
-def cfg_get(cfg: object, *keys: str, default: Any = None) -> Any:
-    """What stands at the end of these keys, also if that is None; `default` if they lead nowhere."""
-    for key in keys:
-        if not isinstance(cfg, Mapping) or key not in cfg:
-            return default
-        cfg = cast("Mapping[str, Any]", cfg)[key]
-    return cfg
 
 
 def get_env_value(name: str) -> str | None:
@@ -75,19 +69,14 @@ def save_config(config: Mapping[str, Any], **_: object) -> None:
 
 
 def _own_home() -> Path:
-    try:
-        return bound().home
-    except RuntimeError:
-        return paths.home()
+    here = last_bound()
+    return here.home if here else paths.home()
 
 
 def _environment() -> Mapping[str, str]:
     """As it is now: what was saved a moment ago counts."""
-    saved = environment(paths.secrets_file(_own_home()))
-    try:
-        return {**bound().environment, **saved}
-    except RuntimeError:
-        return saved
+    here, saved = last_bound(), environment(paths.secrets_file(_own_home()))
+    return {**here.environment, **saved} if here else saved
 
 
 class _Lenient(dict[str, str]):

@@ -10,35 +10,15 @@ from typing import Any, cast
 
 from talaria.compat.hermes.bound import Bound, bound
 from talaria.context.engine import ContextEngine
-from talaria.plugins.api import PluginContext
+from talaria.plugins.api import PluginContext as PluginContext  # noqa: PLC0414  (passed on)
 from talaria.plugins.contributions import owner_of
 from talaria.plugins.discovery import ENGINES
-from talaria.plugins.hooks import VALID_HOOKS
-from talaria.plugins.manifest import Manifest as PluginManifest
+from talaria.plugins.hooks import VALID_HOOKS as VALID_HOOKS  # noqa: PLC0414  (passed on)
+from talaria.plugins.manifest import Manifest
 from talaria.plugins.plugin import Plugin as LoadedPlugin
 from talaria.runtime.commands import Command, normalised
 
-__all__ = [
-    "VALID_HOOKS",
-    "LoadedPlugin",
-    "PluginContext",
-    "PluginManager",
-    "PluginManifest",
-    "discover_plugins",
-    "get_plugin_auxiliary_tasks",
-    "get_plugin_command_handler",
-    "get_plugin_commands",
-    "get_plugin_context_engine",
-    "get_plugin_manager",
-    "get_plugin_toolsets",
-    "get_pre_tool_call_directive",
-    "has_hook",
-    "has_middleware",
-    "invoke_hook",
-    "invoke_middleware",
-    "resolve_plugin_command_result",
-]
-
+PluginManifest = Manifest
 COMMAND_S = 30.0
 
 log = logging.getLogger(__name__)

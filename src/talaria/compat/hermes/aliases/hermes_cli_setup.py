@@ -3,20 +3,8 @@
 from collections.abc import Sequence
 from getpass import getpass
 
-from talaria.compat.hermes.aliases.hermes_cli_config import get_env_value, save_env_value
-
-__all__ = [
-    "get_env_value",
-    "print_error",
-    "print_header",
-    "print_info",
-    "print_success",
-    "print_warning",
-    "prompt",
-    "prompt_choice",
-    "prompt_yes_no",
-    "save_env_value",
-]
+from talaria.compat.hermes.aliases.hermes_cli_config import get_env_value as get_env_value  # noqa: PLC0414  (passed on)
+from talaria.compat.hermes.aliases.hermes_cli_config import save_env_value as save_env_value  # noqa: PLC0414  (passed on)
 
 
 def prompt(question: str, default: str | None = None, password: bool = False) -> str:
@@ -47,25 +35,21 @@ def prompt_choice(question: str, choices: Sequence[str], default: int = 0) -> in
         print_error(f"Type a number from 1 to {len(choices)}.")
 
 
-def print_header(title: str) -> None:
-    _say(f"\n{title}")
-
-
 def print_info(text: str) -> None:
-    _say(text)
+    print(text)  # noqa: T201  (to the person, who is at the terminal)
+
+
+def print_header(title: str) -> None:
+    print_info(f"\n{title}")
 
 
 def print_success(text: str) -> None:
-    _say(f"✓ {text}")
+    print_info(f"✓ {text}")
 
 
 def print_warning(text: str) -> None:
-    _say(f"! {text}")
+    print_info(f"! {text}")
 
 
 def print_error(text: str) -> None:
-    _say(f"✗ {text}")
-
-
-def _say(text: str) -> None:
-    print(text)  # noqa: T201  (to the person, who is at the terminal)
+    print_info(f"✗ {text}")

@@ -2,16 +2,9 @@
 
 from pathlib import Path
 
-from talaria.compat.hermes.aliases.hermes_cli_config import get_config_path, get_env_path, get_hermes_home
-
-__all__ = [
-    "display_hermes_home",
-    "get_config_path",
-    "get_env_path",
-    "get_hermes_dir",
-    "get_hermes_home",
-    "get_skills_dir",
-]
+from talaria.compat.hermes.aliases.hermes_cli_config import get_config_path as get_config_path  # noqa: PLC0414  (passed on)
+from talaria.compat.hermes.aliases.hermes_cli_config import get_env_path as get_env_path  # noqa: PLC0414  (passed on)
+from talaria.compat.hermes.aliases.hermes_cli_config import get_hermes_home
 
 
 def get_skills_dir() -> Path:

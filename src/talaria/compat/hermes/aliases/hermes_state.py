@@ -15,8 +15,6 @@ from talaria.runtime.view import standing
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
 
-__all__ = ["SessionDB"]
-
 T = TypeVar("T")
 PATIENCE_S = 30.0
 
@@ -66,11 +64,10 @@ class SessionDB:
         ]
 
     def get_messages_as_conversation(self, session_id: str, **_: Any) -> list[dict[str, Any]]:
-        beside = ("id", "session_id", "timestamp")
-        return [
-            {name: value for name, value in message.items() if name not in beside}
-            for message in self.get_messages(session_id)
-        ]
+        messages = self.get_messages(session_id)
+        for message in messages:
+            del message["id"], message["session_id"], message["timestamp"]
+        return messages
 
     def search_messages(self, query: str, *_: Any, limit: int = 20, **__: Any) -> list[dict[str, Any]]:
         hits = self._ask(lambda store: store.search.search(query, limit))

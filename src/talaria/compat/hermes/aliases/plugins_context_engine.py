@@ -20,5 +20,4 @@ def load_context_engine(name: str) -> ContextEngine | None:
 
 
 def _name(plugin: Plugin) -> str:
-    engine = plugin.registered.engine
-    return engine_name(engine) if engine else plugin.key.rpartition("/")[2]
+    return engine_name(plugin.registered.engine) or plugin.key.rpartition("/")[2]

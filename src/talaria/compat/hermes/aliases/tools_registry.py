@@ -11,8 +11,6 @@ from talaria.plugins.dispatching import dispatch
 from talaria.plugins.loading import loading
 from talaria.plugins.registered import PluginTool
 
-__all__ = ["ToolRegistry", "registry", "tool_error", "tool_result"]
-
 
 def tool_error(message: object, **extra: Any) -> str:
     return _json({"error": str(message), **extra})

@@ -14,13 +14,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
+from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, has_own
 from talaria.compat.hermes.platforms.calling import called
 from talaria.compat.hermes.platforms.incoming import arrival
 from talaria.compat.hermes.platforms.outcomes import sent_id, shown
 from talaria.compat.hermes.platforms.processing import Processing
 from talaria.files import read_bytes
-from talaria.foreign import Broke, as_text, contained, fitting
+from talaria.foreign import Broke, as_text, contained, fitting, happens
 from talaria.model.clock import Clock
 from talaria.platforms.base import (
     Address,
@@ -69,9 +69,10 @@ class AdaptedPlatform:
         secrets: Sequence[str] = (),
     ) -> None:
         """`secrets` are not to be seen in what failures say."""
+        self.name = entry.name
+        self.account = account
         self._entry = entry
         self._adapter = adapter
-        self._account = account
         self._clock = clock
         self._tell = tell
         self._secrets = secrets
@@ -86,14 +87,6 @@ class AdaptedPlatform:
         self._tells_its_state = False
 
     @property
-    def name(self) -> str:
-        return self._entry.name
-
-    @property
-    def account(self) -> str:
-        return self._account
-
-    @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
             max_chars=self._entry.max_message_length or USUAL_MAX_CHARS,
@@ -105,7 +98,7 @@ class AdaptedPlatform:
         )
 
     def _can(self, method: str) -> bool:
-        return getattr(type(self._adapter), method) is not getattr(BasePlatformAdapter, method)
+        return has_own(self._adapter, method)
 
     # Opening and closing.
 
@@ -171,7 +164,9 @@ class AdaptedPlatform:
                 yield self._next()
                 continue
             self._look_at_line()
-            if await self._is_quiet() and self._is_alive():
+            self._news.clear()
+            has_news = await happens(self._news, PULSE_S, self._clock)
+            if not has_news and (self._says_connected() or not self._tells_its_state):
                 yield Batch()
 
     def _next(self) -> Batch:
@@ -179,17 +174,6 @@ class AdaptedPlatform:
         token = str(next(self._tokens))
         self._given[token] = taken
         return Batch(tuple(one.arrival for one in taken), token=token)
-
-    async def _is_quiet(self) -> bool:
-        """Whether nothing came for a whole pulse."""
-        self._news.clear()
-        waits = [asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self._clock.expire(PULSE_S))]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        return not self._news.is_set()
 
     def _look_at_line(self) -> None:
         """Raises `NotTaken`, `Refused` if the adapter has given up."""
@@ -202,9 +186,6 @@ class AdaptedPlatform:
         if why is not None:
             sentence = f"{self._entry.label} is not usable: {why}."
             raise NotTaken(sentence) if is_passing else Refused(sentence)
-
-    def _is_alive(self) -> bool:
-        return self._says_connected() or not self._tells_its_state
 
     def _says_connected(self) -> bool:
         try:

@@ -12,7 +12,11 @@ from talaria.compat.hermes.aliases.gateway_config import Platform, PlatformConfi
 from talaria.compat.hermes.aliases.gateway_session import SessionSource
 from talaria.compat.hermes.aliases.gateway_status import acquire_scoped_lock, release_scoped_lock
 from talaria.compat.hermes.platforms.messages import MessageEvent, ProcessingOutcome, SendResult
-from talaria.compat.hermes.platforms.parts import parts
+from talaria.platforms.splitting import split
+
+NUMBER_CHARS = len(" (999/999)")
+MIN_PART_CHARS = 4
+"""There is room for one sign, however it is counted."""
 
 MessageHandler = Callable[[MessageEvent], Awaitable[Any]]
 Metadata = dict[str, Any] | None
@@ -226,7 +230,16 @@ class BasePlatformAdapter(ABC):
 
     @staticmethod
     def truncate_message(content: str, max_length: int = 4096, len_fn: Callable[[str], int] | None = None) -> list[str]:
-        return parts(content, max_length, len_fn or len)
+        """In parts, which are numbered if there are several; a code block is closed and opened again."""
+        length = len_fn or len
+        if length(content) <= max_length:
+            return [content]
+        parts = split(content, max(max_length - NUMBER_CHARS, MIN_PART_CHARS), length)
+        return [f"{part} ({number}/{len(parts)})" for number, part in enumerate(parts, 1)]
+
+
+def has_own(adapter: BasePlatformAdapter, method: str) -> bool:
+    return getattr(type(adapter), method) is not getattr(BasePlatformAdapter, method)
 
 
 def _cannot(what: str) -> SendResult:

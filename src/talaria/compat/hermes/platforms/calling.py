@@ -4,22 +4,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from talaria.foreign import Broke, contained
+from talaria.foreign import Broke, ends, looked_at, raised
 from talaria.model.clock import Clock
 
 
 async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:
     """Raises `Broke`, and nothing else. What has not returned in time is cancelled, and left alone."""
     running = asyncio.ensure_future(_contained(work))
-    limit = asyncio.ensure_future(clock.expire(seconds))
     try:
-        await asyncio.wait([running, limit], return_when=asyncio.FIRST_COMPLETED)
+        is_in_time = await ends(running, seconds, clock)
     finally:
-        limit.cancel()
         if not running.done():
             running.cancel()
-            running.add_done_callback(_looked_at)
-    if not running.done():
+            running.add_done_callback(looked_at)
+    if not is_in_time:
         raise Broke(f"did not return within {seconds:.0f} seconds", has_hung=True)
     if running.cancelled():
         raise Broke("was cancelled by its own code")
@@ -30,18 +28,7 @@ async def _contained(work: Callable[[], Awaitable[Any]]) -> Any:
     """Also leaving the process is not for others to decide: it would stop the loop."""
     try:
         return await work()
-    except (asyncio.CancelledError, GeneratorExit):
+    except (asyncio.CancelledError, GeneratorExit, Broke):
         raise
-    except BaseException as fault:  # noqa: BLE001
-        caught = fault
-
-    def again() -> None:
-        raise caught
-
-    return contained(again)
-
-
-def _looked_at(task: "asyncio.Future[Any]") -> None:
-    """So that a failure which nobody waits for any more is not complained about."""
-    if not task.cancelled():
-        task.exception()
+    except BaseException as fault:
+        raise raised(fault) from fault

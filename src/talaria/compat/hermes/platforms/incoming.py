@@ -13,6 +13,7 @@ from talaria.foreign import as_text
 from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, Quoted, Sender
 
 _KINDS: dict[str, AttachmentKind] = {
+    "image": "image",
     "photo": "image",
     "sticker": "image",
     "video": "video",
@@ -96,14 +97,6 @@ def _listed(event: object, name: str) -> Iterator[str]:
 
 
 def _kind(mime: str, usual: AttachmentKind) -> AttachmentKind:
-    match mime.partition("/")[0]:
-        case "image":
-            return "image"
-        case "video":
-            return "video"
-        case "audio":
-            return "voice" if usual == "voice" else "audio"
-        case "":
-            return usual
-        case _:
-            return "document"
+    family = mime.partition("/")[0]
+    is_usual = not family or (family == "audio" and usual == "voice")
+    return usual if is_usual else _KINDS.get(family, "document")

@@ -8,11 +8,12 @@ from pathlib import Path
 from talaria.compat.hermes.aliases.hermes_constants import get_hermes_dir
 from talaria.model.clock import SystemClock
 from talaria.model.errors import ToolFailed
+from talaria.model.pictures import media_type
 from talaria.net.fetch import Fetch
 from talaria.net.web import WebSettings
 
 MAX_BYTES = 20 << 20
-_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM")
+_BITMAP = b"BM"
 
 
 def get_image_cache_dir() -> Path:
@@ -33,7 +34,7 @@ def get_document_cache_dir() -> Path:
 
 def cache_image_from_bytes(data: bytes, ext: str = ".jpg") -> str:
     """The path of the file. Raises `ValueError` for what is no image: often it is a page that says why not."""
-    if not data.startswith(_IMAGES) and not (data.startswith(b"RIFF") and data[8:12] == b"WEBP"):
+    if media_type(data) is None and not data.startswith(_BITMAP):
         raise ValueError(f"This is no image; it begins with {data[:40]!r}")
     return _kept(get_image_cache_dir(), f"image{ext}", data)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -15,7 +15,7 @@ from talaria.compat.hermes.platforms.outcomes import shown
 from talaria.compat.hermes.platforms.settings import PluginSettings, config_of, missing, secrets_in, settings_of
 from talaria.foreign import Broke, as_text, contained, within
 from talaria.model.clock import Clock
-from talaria.platforms.base import Kit, Platform, PlatformSettings, Refused
+from talaria.platforms.base import Kit, Platform, Refused
 from talaria.plugins.contributions import OfferedPlatform
 from talaria.plugins.platforms import PlatformEntry
 
@@ -26,7 +26,6 @@ MAKE_S = 30.0
 @dataclass(frozen=True, slots=True)
 class PluginPlatform:
     entry: PlatformEntry
-    plugin: str
     environment: Mapping[str, str]
     tell: Tell
     problem: str = ""
@@ -43,10 +42,6 @@ class PluginPlatform:
         return self.entry.label
 
     @property
-    def how_to(self) -> str:
-        return self.entry.install_hint
-
-    @property
     def is_set_up(self) -> bool:
         """By the environment alone, without a word in config.yaml."""
         return self.seed is not None
@@ -55,11 +50,27 @@ class PluginPlatform:
         """Raises `BadConfig`."""
         return settings_of(self.entry, raw, self.seed or {}, self.environment)
 
-    def open(self, settings: PlatformSettings, kit: Kit) -> AbstractAsyncContextManager[Platform]:
+    @asynccontextmanager
+    async def open(self, settings: PluginSettings, kit: Kit) -> AsyncGenerator[Platform]:
         """Raises `Refused`, `NotTaken`, `BadConfig`."""
-        if not isinstance(settings, PluginSettings):
-            raise TypeError(f"{self.name} is opened with its own settings.")
-        return open_plugin_platform(self, settings, kit)
+        cannot = f"{self.label} cannot be used"
+        if self.problem:
+            raise Refused(f"{cannot}: {self.problem}.")
+        try:
+            config = await within(partial(_config, self, settings), CHECK_S, kit.clock)
+            adapter = await _made(self.entry, config, kit.clock)
+        except Broke as fault:
+            self.tell("making the adapter", fault)
+            raise Refused(f"{cannot}: making its adapter {shown(str(fault))}.") from fault
+        if not isinstance(adapter, BasePlatformAdapter):
+            raise Refused(f"{cannot}: its plugin makes no adapter of the settings.")
+        account, secrets = _account(self, config), tuple(secrets_in(config))
+        platform = AdaptedPlatform(self.entry, adapter, account, kit.clock, self.tell, secrets)
+        try:
+            await platform.connect()
+            yield platform
+        finally:
+            await platform.close()
 
 
 async def plugin_platforms(
@@ -75,7 +86,7 @@ async def _asked(offered: OfferedPlatform, environment: Mapping[str, str], clock
     def tell(what: str, fault: Broke) -> None:
         offered.problems.add(offered.plugin.key, f"{what} of its platform {entry.name}", fault)
 
-    platform = PluginPlatform(entry, offered.plugin.key, environment, tell)
+    platform = PluginPlatform(entry, environment, tell)
     try:
         is_usable = await within(lambda: bool(entry.check_fn()), CHECK_S, clock)
         seed = await within(lambda: _mapping(entry.env_enablement_fn), CHECK_S, clock)
@@ -88,36 +99,13 @@ async def _asked(offered: OfferedPlatform, environment: Mapping[str, str], clock
 def _unusable(platform: PluginPlatform) -> str:
     unset = ", ".join(missing(platform.entry, platform.environment))
     words = ("its plugin says that something is missing", f"{unset} may have to be set" if unset else "")
-    hint = as_text(platform.how_to).rstrip(".")
+    hint = as_text(platform.entry.install_hint).rstrip(".")
     return "; ".join(word for word in (*words, hint) if word)
 
 
 def _mapping(ask: Any, *facts: Any) -> dict[str, Any] | None:
     answer = ask(*facts) if ask is not None else None
     return dict(cast("Mapping[str, Any]", answer)) if isinstance(answer, Mapping) else None
-
-
-@asynccontextmanager
-async def open_plugin_platform(
-    offered: PluginPlatform, settings: PluginSettings, kit: Kit
-) -> AsyncGenerator[AdaptedPlatform]:
-    if offered.problem:
-        raise Refused(f"{offered.label} cannot be used: {offered.problem}.")
-    try:
-        config = await within(partial(_config, offered, settings), CHECK_S, kit.clock)
-        adapter = await _made(offered.entry, config, kit.clock)
-    except Broke as fault:
-        offered.tell("making the adapter", fault)
-        raise Refused(f"{offered.label} cannot be used: making its adapter {shown(str(fault))}.") from fault
-    if not isinstance(adapter, BasePlatformAdapter):
-        raise Refused(f"{offered.label} cannot be used: its plugin makes no adapter of the settings.")
-    account, secrets = _account(offered, config), tuple(secrets_in(config))
-    platform = AdaptedPlatform(offered.entry, adapter, account, kit.clock, offered.tell, secrets)
-    try:
-        await platform.connect()
-        yield platform
-    finally:
-        await platform.close()
 
 
 def _config(offered: PluginPlatform, settings: PluginSettings) -> PlatformConfig:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
+from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, has_own
 from talaria.compat.hermes.platforms.calling import called
 from talaria.compat.hermes.platforms.messages import ProcessingOutcome
 from talaria.foreign import Broke
@@ -30,7 +30,7 @@ class Processing:
 
     def accepted(self, event: object, where: Address, message_id: str) -> None:
         self._note("on_processing_start", event)
-        if self._hears("on_processing_complete"):
+        if has_own(self._adapter, "on_processing_complete"):
             self._unanswered[where.chat, message_id] = event
         while len(self._unanswered) > MAX_UNANSWERED:
             del self._unanswered[next(iter(self._unanswered))]
@@ -41,12 +41,9 @@ class Processing:
             self._note("on_processing_complete", event, ProcessingOutcome.SUCCESS)
 
     def _note(self, hook: str, *facts: Any) -> None:
-        if self._hears(hook):
+        if has_own(self._adapter, hook):
             with suppress(asyncio.QueueFull):  # an adapter that is so slow cannot be told everything
                 self._calls.put_nowait((hook, facts))
-
-    def _hears(self, hook: str) -> bool:
-        return getattr(type(self._adapter), hook) is not getattr(BasePlatformAdapter, hook)
 
     async def run(self) -> None:
         while True:
