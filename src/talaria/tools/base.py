@@ -1,7 +1,7 @@
 """The tool port. A tool says what it is, checks its arguments, and tells what a call would touch before it runs."""
 
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -12,6 +12,7 @@ from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.tools.person import Person
 
+T = TypeVar("T")
 AfterCrash = Literal["repeat", "keyed", "once"]
 """What recovery may do with a call that had started: run it again, run it again under the same key, never again."""
 
@@ -115,6 +116,14 @@ class Run(msgspec.Struct, frozen=True):
         """Where to keep all of `what`. The call's id comes from the model: only its harmless signs count."""
         safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in self.call)
         return self.scope.spill / f"{safe[:80]}-{what}.txt"
+
+
+def decoded(arguments: str, tool: str, kind: type[T]) -> T:
+    """As the model has given them to this tool. Raises `BadArguments`."""
+    try:
+        return msgspec.json.decode(arguments.strip() or "{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
+        raise BadArguments(f"The arguments of {tool} are not right: {fault}.") from fault
 
 
 class Shown(msgspec.Struct, frozen=True):

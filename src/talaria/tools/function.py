@@ -9,13 +9,12 @@ A parameter annotated `Run` receives the execution's surroundings and is not sho
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
-from talaria.model.errors import BadArguments
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Shown
+from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Shown, decoded
 from talaria.waiting import in_thread
 
 DEFAULT_TIMEOUT_S = 420.0
@@ -31,25 +30,28 @@ def path_effect(kind: Literal["reads", "writes"]) -> Callable[[Any, Scope], Effe
     return lambda arguments, scope: Effect(kind, (scope.resolve(arguments.path),))
 
 
+def _no_question(_: Any) -> None:
+    return None
+
+
 class FunctionTool(msgspec.Struct, frozen=True):
+    """The defaults are the careful ones: it runs alone, and never twice after a crash."""
+
     function: Callable[..., Any]
     spec: ToolSpec
     arguments: type[msgspec.Struct]
     run_parameter: str | None
-    after_crash: AfterCrash
-    effect: EffectOf
-    question: Question
-    timeout_s: float | None
+    after_crash: AfterCrash = "once"
+    effect: EffectOf = EXCLUSIVE
+    question: Question = _no_question
+    timeout_s: float | None = DEFAULT_TIMEOUT_S
     claim: ClaimOf = NOTHING
 
     def prepare(self, arguments: str, scope: Scope) -> "FunctionInvocation":
-        try:
-            decoded = msgspec.json.decode(arguments.strip() or "{}", type=self.arguments)
-        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
-            raise BadArguments(f"The arguments of {self.spec.name} are not right: {fault}.") from fault
-        effect = self.effect if isinstance(self.effect, Effect) else self.effect(decoded, scope)
-        claim = self.claim if isinstance(self.claim, Claim) else self.claim(decoded, scope)
-        return FunctionInvocation(self, decoded, effect, self.question(decoded), claim)
+        given = decoded(arguments, self.spec.name, self.arguments)
+        effect = self.effect if isinstance(self.effect, Effect) else self.effect(given, scope)
+        claim = self.claim if isinstance(self.claim, Claim) else self.claim(given, scope)
+        return FunctionInvocation(self, given, effect, self.question(given), claim)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for those who call it directly."""
@@ -75,52 +77,30 @@ class FunctionInvocation(msgspec.Struct, frozen=True):
         return result if isinstance(result, Shown) else _as_text(result)
 
 
-def _no_question(_: Any) -> None:
-    return None
+class Options(TypedDict, total=False):
+    """As the fields of `FunctionTool`."""
+
+    after_crash: AfterCrash
+    effect: EffectOf
+    question: Question
+    timeout_s: float | None
+    claim: ClaimOf
 
 
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    after_crash: AfterCrash = "once",
-    effect: EffectOf = EXCLUSIVE,
-    question: Question = _no_question,
-    timeout_s: float | None = DEFAULT_TIMEOUT_S,
-    claim: ClaimOf = NOTHING,
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(*, name: str | None = None, **options: Unpack[Options]) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 @overload
+def tool(function: Callable[..., Any], *, name: str | None = None, **options: Unpack[Options]) -> FunctionTool: ...
 def tool(
-    function: Callable[..., Any],
-    *,
-    name: str | None = None,
-    after_crash: AfterCrash = "once",
-    effect: EffectOf = EXCLUSIVE,
-    question: Question = _no_question,
-    timeout_s: float | None = DEFAULT_TIMEOUT_S,
-    claim: ClaimOf = NOTHING,
-) -> FunctionTool: ...
-def tool(
-    function: Callable[..., Any] | None = None,
-    *,
-    name: str | None = None,
-    after_crash: AfterCrash = "once",
-    effect: EffectOf = EXCLUSIVE,
-    question: Question = _no_question,
-    timeout_s: float | None = DEFAULT_TIMEOUT_S,
-    claim: ClaimOf = NOTHING,
+    function: Callable[..., Any] | None = None, *, name: str | None = None, **options: Unpack[Options]
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
-    """Make a tool of a typed function, sync (it runs in a thread) or async. Use bare or with arguments.
-
-    The defaults are the careful ones: it runs alone, and never twice after a crash.
-    """
+    """Make a tool of a typed function, sync (it runs in a thread) or async. Use bare or with arguments."""
 
     def make(function: Callable[..., Any]) -> FunctionTool:
         arguments, run_parameter = _arguments(function)
-        spec = ToolSpec(
-            name or function.__name__, inspect.cleandoc(function.__doc__ or ""), msgspec.Raw(_schema(arguments))
-        )
-        return FunctionTool(function, spec, arguments, run_parameter, after_crash, effect, question, timeout_s, claim)
+        about = inspect.cleandoc(function.__doc__ or "")
+        spec = ToolSpec(name or function.__name__, about, msgspec.Raw(_schema(arguments)))
+        return FunctionTool(function, spec, arguments, run_parameter, **options)
 
     return make if function is None else make(function)
 

@@ -69,25 +69,22 @@ class PolicyGate:
             self._privy = scope.turn or self._privy
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
-        verdict = self._policy.decide(self._request(call, invocation, scope))
-        match verdict.decision:
-            case "allow":
-                return
-            case "deny":
-                raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
-            case "ask":
-                if self._is_asking:
-                    await self._ask(call, invocation, scope, verdict)
+        verdict = self._decided(call, invocation, scope)
+        if verdict.decision == "ask" and self._is_asking:
+            await self._ask(call, invocation, scope, verdict)
 
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:
-        verdict = self._policy.decide(self._request(call, invocation, scope))
-        if verdict.decision == "deny":
-            raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
+        self._decided(call, invocation, scope)
         await self._ask(call, invocation, scope, Verdict("ask", doubt, "once"))
 
-    def _request(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Request:
+    def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
+        """Raises `Denied`."""
         is_tainted, is_privy = (bool(scope.turn) and scope.turn == last for last in (self._tainted, self._privy))
-        return Request(call.name, invocation.claim, scope.cwd, is_tainted, is_privy, scope.spill)
+        request = Request(call.name, invocation.claim, scope.cwd, is_tainted, is_privy, scope.spill)
+        verdict = self._policy.decide(request)
+        if verdict.decision == "deny":
+            raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
+        return verdict
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._questions:

@@ -1,4 +1,19 @@
-"""Hosts by pattern, as people write them in settings."""
+"""Hosts: which one a call would reach, and those that people write in settings."""
+
+from typing import Any
+
+from talaria.model.errors import ModelCorrectable
+from talaria.net.urls import parse
+from talaria.tools.base import Claim, Scope
+
+
+def reaching(arguments: Any, _: Scope) -> Claim:
+    """Of a tool that opens its argument `url`. What is no address has no host: it is refused when it is opened."""
+    try:
+        host = parse(arguments.url).host
+    except ModelCorrectable:
+        host = ""
+    return Claim(hosts=(host,), is_untrusted=True)
 
 
 def is_covered(host: str, pattern: str) -> bool:

@@ -28,17 +28,17 @@ class Output:
         self._tail = bytearray()
         self._file: IO[bytes] | None = None
         self._fault = ""
-        self._size_bytes = 0
+        self.size_bytes = 0
 
     def add(self, chunk: bytes) -> None:
         self._take(self._clean.add(chunk))
 
     def _take(self, chunk: bytes) -> None:
-        self._size_bytes += len(chunk)
+        self.size_bytes += len(chunk)
         room = max(0, HEAD_BYTES - len(self._head))
         self._head += chunk[:room]
         rest = chunk[room:]
-        if not self._fault and self._size_bytes > HEAD_BYTES + TAIL_BYTES:
+        if not self._fault and self.size_bytes > HEAD_BYTES + TAIL_BYTES:
             self._keep(rest)
         self._tail = (self._tail + rest)[-TAIL_BYTES:]
 
@@ -59,23 +59,19 @@ class Output:
         """So much was left out before it came here."""
         if size_bytes:
             self._take(self._clean.end())
-            self._size_bytes += size_bytes
+            self.size_bytes += size_bytes
             self._tail.clear()
-
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes
 
     def since(self, position: int) -> bytes:
         """What came after the first `position` bytes, as far as it is at hand."""
-        fresh = self._size_bytes - position
+        fresh = self.size_bytes - position
         if position < len(self._head) and not self._left_out:
             return bytes(self._head[position:] + self._tail)
         return bytes(self._tail[-fresh:]) if fresh > 0 else b""
 
     @property
     def _left_out(self) -> int:
-        return self._size_bytes - len(self._head) - len(self._tail)
+        return self.size_bytes - len(self._head) - len(self._tail)
 
     def close(self) -> None:
         """Ends the collecting."""
@@ -96,9 +92,9 @@ class Output:
     def _whereabouts(self) -> str:
         if self._fault:
             return f"they could not be kept: {self._fault}"
-        if self._size_bytes > MAX_SPILL_BYTES:
-            return f"the first {MAX_SPILL_BYTES:,} of {self._size_bytes:,} are in {self._spill}"
-        return f"all {self._size_bytes:,} are in {self._spill}"
+        if self.size_bytes > MAX_SPILL_BYTES:
+            return f"the first {MAX_SPILL_BYTES:,} of {self.size_bytes:,} are in {self._spill}"
+        return f"all {self.size_bytes:,} are in {self._spill}"
 
 
 def cap(text: str, spill: Path, redactor: Redactor) -> str:

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from talaria.model.clock import Clock
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools.output import Output
 from talaria.tools.sandbox.commands import Command, End, Started
@@ -13,19 +13,15 @@ MAX_KEPT = 64
 SHOWN_END_CHARS = 500
 
 
+@dataclass(slots=True, eq=False)
 class Process:
-    def __init__(
-        self, id: str, command: str, started: Started, output: Output, began_at: float, *, has_terminal: bool
-    ) -> None:
-        self.id = id
-        self.command = command
-        self._has_terminal = has_terminal
-        self.started = started
-        self.output = output
-        self.began_at = began_at
-        self.is_ended_on_purpose = False
-        """So its end is no news."""
-        self._polled_bytes = 0
+    id: str
+    command: Command
+    started: Started
+    output: Output
+    is_ended_on_purpose: bool = False
+    """So its end is no news."""
+    _polled_bytes: int = 0
 
     @property
     def is_running(self) -> bool:
@@ -38,10 +34,10 @@ class Process:
 
     def close_input(self) -> None:
         """At a terminal by Ctrl-D: it stays open."""
-        if self._has_terminal:
-            self.started.write(b"\x04")
-        else:
+        if self.command.size is None:
             self.started.close_input()
+        else:
+            self.started.write(b"\x04")
 
     def news(self) -> str:
         """What it has written since the last time somebody looked."""
@@ -53,8 +49,10 @@ class Process:
         return f"[… {left_out:,} bytes left out …]\n{text}" if left_out > 0 else text
 
 
-def ended(end: End) -> str:
-    """In words, as they stand behind a command's output."""
+def ended(end: End | None, limit_s: int = 0) -> str:
+    """In words, as they stand behind a command's output. None: it was stopped when its time was over."""
+    if end is None:
+        return f"stopped after {limit_s} seconds; it did not end by itself"
     match end.why:
         case "disk":
             return "stopped, because the disk is nearly full"
@@ -65,9 +63,8 @@ def ended(end: End) -> str:
 
 
 class Processes:
-    def __init__(self, clock: Clock, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         """`tell` is for what the session should hear: that a process has ended by itself."""
-        self._clock = clock
         self._tell = tell
         self._all: dict[str, Process] = {}
         self._count = 0
@@ -79,8 +76,7 @@ class Processes:
 
     def add(self, command: Command, started: Started, output: Output) -> Process:
         self._count += 1
-        now, has_terminal = self._clock.now(), command.size is not None
-        process = Process(f"p{self._count}", command.command, started, output, now, has_terminal=has_terminal)
+        process = Process(f"p{self._count}", command, started, output)
         self._all[process.id] = process
         self._forget_old()
         watch = asyncio.create_task(self._watch(process), name=f"background {process.id}")
@@ -114,7 +110,7 @@ class Processes:
             return
         last = process.output.since(max(0, process.output.size_bytes - SHOWN_END_CHARS)).decode("utf-8", "replace")
         lines = "".join(f"\n  {line}" for line in last.strip().splitlines())  # set in: none can pass for ours
-        command = " ".join(process.command.split())[:80]
+        command = " ".join(process.command.command.split())[:80]
         said = f" Its last output:{lines}" if lines else ""
         self._tell(f"[Background process {process.id} ({command}) has ended: {ended(end)}.]{said}")
 

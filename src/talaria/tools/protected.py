@@ -147,11 +147,8 @@ def _is_hook(path: Path) -> bool:
     if ".git" not in path.parts:
         return False
     inner = path.parts[path.parts.index(".git") + 1 :]
-    return not inner or inner[0] in ("hooks", "config", "commondir") or (inner[0] == "modules" and _ends_so(inner))
-
-
-def _ends_so(inner: tuple[str, ...]) -> bool:
-    return not {"hooks", "config", "commondir"}.isdisjoint(inner)
+    heeded = {"hooks", "config", "commondir"}
+    return not inner or inner[0] in heeded or (inner[0] == "modules" and not heeded.isdisjoint(inner))
 
 
 def _is_of_a_process(path: Path) -> bool:

@@ -8,9 +8,8 @@ from typing import Any, cast
 import msgspec
 
 from talaria.foreign import as_text
-from talaria.model.errors import BadArguments
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Tool
+from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Tool, decoded
 from talaria.tools.function import DEFAULT_TIMEOUT_S
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -53,29 +52,20 @@ class SchemaTool:
     toolset: str = ""
 
     def prepare(self, arguments: str, scope: Scope) -> "SchemaInvocation":  # noqa: ARG002
-        try:
-            decoded = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
-            raise BadArguments(f"The arguments of {self.spec.name} are not right: {fault}.") from fault
-        return SchemaInvocation(self, decoded)
+        given = decoded(arguments, self.spec.name, dict[str, Any])
+        return SchemaInvocation(self.handler, given, self.effect, self.claim)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaInvocation:
-    tool: SchemaTool
+    handler: Handler
     arguments: dict[str, Any]
+    effect: Effect
+    claim: Claim
     question: str | None = None
 
-    @property
-    def effect(self) -> Effect:
-        return self.tool.effect
-
-    @property
-    def claim(self) -> Claim:
-        return self.tool.claim
-
     async def run(self, run: Run) -> str:
-        return await self.tool.handler(self.arguments, run)
+        return await self.handler(self.arguments, run)
 
 
 def tools_of(schemas: object, handler: Callable[[str], Handler], toolset: str) -> tuple[list[Tool], list[str]]:

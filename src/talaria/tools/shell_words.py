@@ -35,9 +35,9 @@ def simple(command: str) -> Sequence[str] | None:
         words = shlex.split(command)
     except ValueError:
         return None
-    if not words or re.fullmatch(_INTERPRETERS, _name(words[0])) or _is_relative(words[0]):
+    if not words or re.fullmatch(_INTERPRETERS, _name(words[0])):
         return None
-    return words
+    return None if "/" in words[0] and not words[0].startswith("/") else words
 
 
 def is_harmless(command: str) -> bool:
@@ -48,10 +48,6 @@ def is_harmless(command: str) -> bool:
 
 def _name(program: str) -> str:
     return PurePosixPath(program).name
-
-
-def _is_relative(program: str) -> bool:
-    return "/" in program and not program.startswith("/")
 
 
 def matches(command: str, pattern: str, *, is_allowing: bool) -> bool:

@@ -28,9 +28,7 @@ MAX_NEWS = 20
 
 
 class Workspace:
-    def __init__(
-        self, sandbox: Sandbox, project: Path, look: Callable[[], View], way_out: WayOut, clock: Clock
-    ) -> None:
+    def __init__(self, sandbox: Sandbox, project: Path, look: Callable[[], View], way_out: WayOut) -> None:
         """`look`: what commands see, as it is then. Not on the loop."""
         self._sandbox = sandbox
         self._look = look
@@ -43,7 +41,7 @@ class Workspace:
         self._unwanted: tuple[Path, ...] = ()
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
-        self.processes = Processes(clock, self._news.append)
+        self.processes = Processes(self._news.append)
 
     async def start(self, command: Command, sink: Sink) -> Started:
         """Raises `ToolFailed` where nothing can run."""
@@ -115,17 +113,13 @@ class Workspaces:
     ) -> None:
         """`private`: what a way out may reach although it is not on the public internet. `programs`: files that no
         command changes."""
-        self._settings = settings
+        self.settings = settings
         self._private = private
         self._programs = programs
         self._home = home
         self._clock = clock
         self._choosing = Choosing(settings)
         self._all: dict[SessionId, Workspace] = {}
-
-    @property
-    def settings(self) -> TerminalSettings:
-        return self._settings
 
     @property
     def sandbox(self) -> Sandbox:
@@ -140,7 +134,7 @@ class Workspaces:
     @property
     def brings_strange_words(self) -> bool:
         """Whether commands reach what strangers write, unasked. Where each is asked about, people know what it does."""
-        return self.is_confined and (bool(self._settings.network) or self.sandbox.level == "container")
+        return self.is_confined and (bool(self.settings.network) or self.sandbox.level == "container")
 
     def place(self, scope: Scope) -> str:
         """Where the next command of a session begins."""
@@ -157,12 +151,12 @@ class Workspaces:
 
     def _made(self, scope: Scope) -> Workspace:
         project, home = scope.cwd.resolve(), self._home.resolve()
-        way_out = WayOut(self._settings.network, self._private, self._clock)
+        way_out = WayOut(self.settings.network, self._private, self._clock)
 
         def look() -> View:
-            return view_of(project, home, self._settings, os.environ, programs=self._programs)
+            return view_of(project, home, self.settings, os.environ, programs=self._programs)
 
-        return Workspace(self.sandbox, project, look, way_out, self._clock)
+        return Workspace(self.sandbox, project, look, way_out)
 
     def has(self, session: SessionId) -> bool:
         return session in self._all

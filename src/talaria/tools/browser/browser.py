@@ -79,30 +79,22 @@ class Browser:
             await completed(self._closed(list(self._seats)))
 
     async def _seated(self, session: SessionId) -> _Seat:
+        from talaria.tools.browser.running import answers, start  # noqa: PLC0415  (who opens no page does not pay)
+
         async with self._changing:
-            await self._without_a_wreck()
+            if self._running is not None and not await answers(self._running.browser):
+                await self._closed(list(self._seats))
+            self._running = self._running or await start()
             if session not in self._seats:
-                self._seats[session] = _Seat(await self._opened(), self._clock.monotonic())
+                self._seats[session] = _Seat(await self._opened(self._running), self._clock.monotonic())
             if self._tidying is None or self._tidying.done():
                 self._tidying = asyncio.create_task(self._tidy(), name="browser tidying")
             return self._seats[session]
 
-    async def _without_a_wreck(self) -> None:
-        if self._running is None:
-            return
-        from talaria.tools.browser.running import answers  # noqa: PLC0415
+    async def _opened(self, running: "Running") -> "Window":
+        from talaria.tools.browser.window import open_window  # noqa: PLC0415  (nor who has no Playwright)
 
-        if not await answers(self._running.browser):
-            await self._closed(list(self._seats))
-
-    async def _opened(self) -> "Window":
-        from talaria.tools.browser.running import start  # noqa: PLC0415  (who opens no page does not pay for it)
-
-        if self._running is None:
-            self._running = await start()
-        from talaria.tools.browser.window import open_window  # noqa: PLC0415
-
-        return await open_window(self._running.browser, self._timeout_s, self._allowance, self._clock, self._lookup)
+        return await open_window(running.browser, self._timeout_s, self._allowance, self._clock, self._lookup)
 
     async def _closed(self, sessions: Sequence[SessionId]) -> None:
         for session in sessions:

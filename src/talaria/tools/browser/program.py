@@ -10,13 +10,14 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from talaria.tools.sandbox.system import BWRAP, mounted
+
 PLACES = (
     *("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome-stable", "/usr/bin/google-chrome"),
     *("/opt/google/chrome/chrome", "/run/current-system/sw/bin/chromium"),
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 )
-BWRAP = "/usr/bin/bwrap"
 TRIAL_S = 20.0
 MAX_SCRATCH_BYTES = 1 << 30
 ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
@@ -55,13 +56,7 @@ def confinement() -> tuple[str, ...]:
 def _view() -> Iterator[str]:
     yield from ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     yield from ("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--die-with-parent", "--new-session")
-    for path in filter(os.path.isdir, _SYSTEM):
-        if os.path.islink(path):  # noqa: PTH114
-            yield from ("--symlink", os.readlink(path), path)  # noqa: PTH115
-        else:
-            yield from ("--ro-bind", path, path)
-    for path in (f"/etc/{name}" for name in _ETC if Path("/etc", name).exists()):
-        yield from ("--ro-bind", path, path)
+    yield from mounted(filter(os.path.isdir, _SYSTEM), (f"/etc/{name}" for name in _ETC if Path("/etc", name).exists()))
     size = str(MAX_SCRATCH_BYTES)
     yield from ("--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm")  # noqa: S108
     yield from ("--size", size, "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/")  # noqa: S108

@@ -4,14 +4,14 @@ driver ends when its pipe to us closes, and Chromium with the driver.
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from talaria.model.errors import ToolFailed
+from talaria.tools.blocking import in_threads
 from talaria.tools.browser import program
 from talaria.waiting import in_thread
 
@@ -69,12 +69,9 @@ async def start() -> Running:
     found = program.installed()
     if found is None:
         raise ToolFailed("There is no Chromium on this machine; Debian and Ubuntu call its package chromium.")
-    folder = Path(await in_thread(lambda: tempfile.mkdtemp(prefix="talaria-browser-")))
-    try:
-        wrapper = await in_thread(lambda: program.confined(found, folder))
+    async with in_threads(TemporaryDirectory(prefix="talaria-browser-", ignore_cleanup_errors=True)) as folder:
+        wrapper = await in_thread(lambda: program.confined(found, Path(folder)))
         return await _started(wrapper or found, is_confined=wrapper is not None)
-    finally:
-        await in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 async def _started(executable: Path, *, is_confined: bool) -> Running:

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from talaria.model.errors import ToolFailed
 from talaria.net.urls import parse
 from talaria.tools.base import Claim, Run, Scope, Shown, Tool
 from talaria.tools.browser.browser import Browser
 from talaria.tools.function import tool
+from talaria.tools.hosts import reaching
 
 NAMES = (
     *("browser_navigate", "browser_snapshot", "browser_click", "browser_type", "browser_press", "browser_scroll"),
@@ -24,7 +24,7 @@ def browser_tools(browser: Browser) -> tuple[Tool, ...]:
 
 
 def _looking(browser: Browser) -> tuple[Tool, ...]:
-    @tool(after_crash="repeat", claim=_reaching, timeout_s=TIMEOUT_S)
+    @tool(after_crash="repeat", claim=reaching, timeout_s=TIMEOUT_S)
     async def browser_navigate(url: Annotated[str, "The address, with https:// or http://."], run: Run) -> str:
         """Open a page in a real browser and show it as a tree of its elements, each with a reference to act on.
 
@@ -101,12 +101,3 @@ def _acting(browser: Browser) -> tuple[Tool, ...]:
             return await window.press(key)
 
     return browser_click, browser_type, browser_press
-
-
-def _reaching(arguments: Any, _: Scope) -> Claim:
-    """An address that cannot be read has no host: it is refused when it is opened."""
-    try:
-        host = parse(arguments.url).host
-    except ToolFailed:
-        host = ""
-    return Claim(hosts=(host,), is_untrusted=True)

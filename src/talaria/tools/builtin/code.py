@@ -25,7 +25,6 @@ MAX_CALL_BYTES = 1 << 20
 PATIENCE = 20
 """Calls over the limit that are answered with a refusal; then the script is ended."""
 MAX_CODE_BYTES = 400_000
-NAMES = ("execute_code",)
 READING = ("read_file", "search_files", "web_fetch", "web_search", "recall", "session_search")
 
 _BOOT = "import sys, json; exec(json.loads(sys.stdin.readline()))"
@@ -72,15 +71,12 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             program = await in_thread(_PROGRAM.read_text)
             start = f"main({reading.mark!r}, {list(READING)!r}, {code!r})"
             started.write(_encode(f"{program}\n{start}") + b"\n")
-            async with asyncio.timeout(limit_s):
-                ending = ended(await started.ended())
-        except TimeoutError:
-            ending = f"stopped after {limit_s} seconds; it did not end by itself"
+            end = await started.awaited(limit_s)
         finally:
             answering.cancel()
             await completed(started.killed())
             reading.finish()
-        return f"{reading.output.text()}\n[{ending}]".lstrip("\n")
+        return f"{reading.output.text()}\n[{ended(end, limit_s)}]".lstrip("\n")
 
     return (execute_code,)
 

@@ -8,7 +8,7 @@ from talaria.tools import checkpoints, places
 from talaria.tools.base import Run, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited
 from talaria.tools.builtin.located import located
-from talaria.tools.builtin.pages import MAX_FILE_BYTES, BinaryError, TooLargeError, read_page
+from talaria.tools.builtin.pages import read_page, too_large
 from talaria.tools.builtin.seen import Seen, Sight
 from talaria.tools.builtin.texts import Text, decoded, is_binary
 from talaria.tools.checkpoints import Checkpoints
@@ -36,13 +36,9 @@ def file_tools(seen: Seen) -> tuple[Tool, ...]:
         target = Path(path)
         try:
             with places.opened(target) as file:
-                page, sight = read_page(file, offset, limit)
+                page, sight = read_page(file, target, offset, limit)
         except OSError as fault:
             raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
-        except TooLargeError:
-            raise ToolFailed(_too_large(target, MAX_FILE_BYTES)) from None
-        except BinaryError:
-            raise ToolFailed(f"{target} is not a text file; if it is an image, use view_image.") from None
         seen.note(run.scope.session, target, sight)
         return page
 
@@ -113,7 +109,7 @@ def _known(target: Path, run: Run, seen: Seen) -> Found:
     if found is None:
         raise ToolFailed(f"Cannot read {target}: No such file or directory.")
     if not found.is_whole:
-        raise ToolFailed(_too_large(target, MAX_CHANGED_BYTES))
+        raise too_large(target, MAX_CHANGED_BYTES)
     if is_binary(found.content):
         raise ToolFailed(f"{target} is not a text file.")
     sight = seen.find(run.scope.session, target)
@@ -146,7 +142,3 @@ def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: S
 def _told(done: Edited, target: Path) -> str:
     how = "" if done.is_exact else " (found without regard to white space)"
     return f"Replaced {done.count} occurrence{'s' if done.count > 1 else ''} in {target}{how}."
-
-
-def _too_large(target: Path, limit_bytes: int) -> str:
-    return f"{target} is larger than {limit_bytes >> 20} MB; use the terminal to look at parts."

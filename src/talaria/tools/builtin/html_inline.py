@@ -59,7 +59,9 @@ class Inline:
     def take(self) -> str:
         """The paragraph, ended. A frame without a word yet goes on: a link may hold a whole heading."""
         if self._is_blank:
-            return self._nothing()
+            for frame in self._frames:
+                frame.pieces.clear()
+            return ""
         self._is_blank = True
         waiting = [frame for frame in self._frames[1:] if not _joined(frame).strip()]
         while len(self._frames) > 1:
@@ -69,11 +71,6 @@ class Inline:
         self._frames = [_Frame(), *(_Frame(frame.kind, frame.url) for frame in waiting)]
         lines = (_SPACES.sub(" ", line).strip() for line in text.split("\n"))
         return "\n".join(line for line in lines if line)
-
-    def _nothing(self) -> str:
-        for frame in self._frames:
-            frame.pieces.clear()
-        return ""
 
     def _is_open(self, kind: Kind) -> bool:
         return any(frame.kind == kind for frame in self._frames)

@@ -6,33 +6,19 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.tools import ToolSpec
-from talaria.tools.base import AfterCrash, Claim, Effect, Scope
+from talaria.tools.base import Claim, Effect, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
 
 MAX_SHOWN_CHARS = 2_000
 
 
-class LocatedTool(msgspec.Struct, frozen=True):
-    function: FunctionTool
+class LocatedTool(FunctionTool, frozen=True, kw_only=True):
     kind: Literal["reads", "writes"]
     verb: str
     """What it does to a file, for the question outside the project; empty: nobody is asked."""
 
-    @property
-    def spec(self) -> ToolSpec:
-        return self.function.spec
-
-    @property
-    def after_crash(self) -> AfterCrash:
-        return self.function.after_crash
-
-    @property
-    def timeout_s(self) -> float | None:
-        return self.function.timeout_s
-
     def prepare(self, arguments: str, scope: Scope) -> FunctionInvocation:
-        given = self.function.prepare(arguments, scope)
+        given = super().prepare(arguments, scope)
         path = scope.resolve(getattr(given.arguments, "path"))  # noqa: B009  (its type is made from the function)
         is_asked = bool(self.verb) and is_outside(path, scope)
         return msgspec.structs.replace(
@@ -59,7 +45,7 @@ def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
 
 
 def located(kind: Literal["reads", "writes"], verb: str = "") -> Callable[[FunctionTool], LocatedTool]:
-    return lambda function: LocatedTool(function, kind, verb)
+    return lambda function: LocatedTool(**msgspec.structs.asdict(function), kind=kind, verb=verb)
 
 
 def is_outside(path: Path, scope: Scope) -> bool:

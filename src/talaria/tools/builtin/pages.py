@@ -5,8 +5,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import BinaryIO
 
+from talaria.model.errors import ToolFailed
 from talaria.tools.builtin.seen import Sight
 from talaria.tools.builtin.texts import is_binary
 from talaria.tools.places import stamp_of
@@ -15,14 +17,6 @@ MAX_FILE_BYTES = 64 << 20
 MAX_LINE_CHARS = 2_000
 MAX_SHOWN_BYTES = 32_000
 _CHUNK_BYTES = 64 << 10
-
-
-class TooLargeError(Exception):
-    pass
-
-
-class BinaryError(Exception):
-    pass
 
 
 @dataclass(slots=True)
@@ -80,14 +74,18 @@ class Window:
         self._line, self._cut, self._has_begun = "", 0, False
 
 
-def read_page(file: BinaryIO, start: int, most: int) -> tuple[str, Sight]:
-    """What the model is shown, and what it knows of the file by that. Raises `TooLargeError`, `BinaryError`."""
+def too_large(path: Path, limit_bytes: int) -> ToolFailed:
+    return ToolFailed(f"{path} is larger than {limit_bytes >> 20} MB; use the terminal to look at parts.")
+
+
+def read_page(file: BinaryIO, path: Path, start: int, most: int) -> tuple[str, Sight]:
+    """What the model is shown, and what it knows of the file by that. Raises `ToolFailed`."""
     known = os.fstat(file.fileno())
     if known.st_size > MAX_FILE_BYTES:
-        raise TooLargeError
+        raise too_large(path, MAX_FILE_BYTES)
     window, sha, decode = Window(max(1, start), max(1, most)), sha256(), codecs.getincrementaldecoder("utf-8-sig")
     decoder = decode("replace")
-    for chunk in _chunks(file):
+    for chunk in _chunks(file, path):
         sha.update(chunk)
         window.add(decoder.decode(chunk))
     window.add(decoder.decode(b"", final=True))
@@ -95,12 +93,12 @@ def read_page(file: BinaryIO, start: int, most: int) -> tuple[str, Sight]:
     return window.text(), Sight(stamp_of(known), sha.hexdigest())
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
+def _chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
     size = 0
     while chunk := file.read(_CHUNK_BYTES):
         if size == 0 and is_binary(chunk):
-            raise BinaryError
+            raise ToolFailed(f"{path} is not a text file; if it is an image, use view_image.")
         size += len(chunk)
         if size > MAX_FILE_BYTES:  # it grows, or belongs to the system and has no size
-            raise TooLargeError
+            raise too_large(path, MAX_FILE_BYTES)
         yield chunk

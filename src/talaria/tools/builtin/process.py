@@ -12,7 +12,6 @@ from talaria.waiting import completed
 
 MAX_WAIT_S = 600
 MAX_TEXT_CHARS = 500_000
-NAMES = ("process",)
 
 Action = Literal["list", "poll", "log", "wait", "write", "close", "kill"]
 
@@ -99,4 +98,4 @@ def _told(output: str, state: str) -> str:
 
 
 def _line(process: Process) -> str:
-    return f"{process.id}  {process.state}  {process.command.partition(chr(10))[0][:100]}"
+    return f"{process.id}  {process.state}  {process.command.command.partition(chr(10))[0][:100]}"

@@ -25,7 +25,6 @@ MAX_NAME_CHARS = 40
 MAX_TITLE_CHARS = 80
 
 _RECALL = "recall"
-NAMES = (_RECALL, "session_search")
 _SEES_ALL = "local"
 """The person at the machine itself: whatever is on its disk is theirs."""
 _LIMIT = f"How many at most; never more than {MAX_LIMIT}."

@@ -54,7 +54,7 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
             root=path,
             pattern=pattern,
             by_name=target == "names",
-            glob="*" if target == "names" else glob,
+            glob=pattern if target == "names" else glob,
             skip=min(max(0, offset), MAX_OFFSET),
             limit=min(max(1, limit), MAX_LIMIT) + 1,
             hidden=await in_thread(lambda: [str(place) for place in protected.secrets_below(Path(path))]),

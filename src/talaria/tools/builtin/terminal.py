@@ -1,6 +1,5 @@
 """Shell commands in the session's workspace."""
 
-import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -10,16 +9,15 @@ from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.output import Output
 from talaria.tools.processes import ended
-from talaria.tools.sandbox.commands import Command, End, Started
+from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.workspace import Workspace, Workspaces
-from talaria.waiting import completed, in_thread
+from talaria.waiting import in_thread
 
 MAX_TIMEOUT_S = 600
 SIZE = (40, 120)
 """Of a terminal, in rows and columns."""
-NAMES = ("terminal",)
 
 
 def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
@@ -67,13 +65,12 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             return await _begun(workspace, wanted, output)
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
         try:
-            end = await _awaited(await workspace.start(wanted, output), limit_s)
+            end = await (await workspace.start(wanted, output)).awaited(limit_s)
         finally:
             output.close()
             await workspace.tidy()
-        ending = f"stopped after {limit_s} seconds; it did not end by itself" if end is None else ended(end)
         refused = "".join(f"\n[network: {host} was refused]" for host in workspace.way_out.take_refused())
-        return f"{output.text()}\n[{ending}]{refused}".lstrip("\n")
+        return f"{output.text()}\n[{ended(end, limit_s)}]{refused}".lstrip("\n")
 
     return (_about_network(terminal, workspaces.settings),)
 
@@ -124,16 +121,3 @@ async def _begun(workspace: Workspace, wanted: Command, output: Output) -> str:
     workspace.processes.check_room()
     process = workspace.processes.add(wanted, await workspace.start(wanted, output), output)
     return f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
-
-
-async def _awaited(started: Started, limit_s: float) -> End | None:
-    """None: it had to be stopped. Nothing of it is left, also when this is cancelled."""
-    try:
-        async with asyncio.timeout(limit_s):
-            return await started.ended()
-    except TimeoutError:
-        await completed(started.killed())
-        return None
-    except asyncio.CancelledError:
-        await completed(started.killed())
-        raise

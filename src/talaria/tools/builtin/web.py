@@ -2,17 +2,17 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from talaria.model.errors import BadArguments, ModelCorrectable
+from talaria.model.errors import BadArguments
 from talaria.model.ids import SessionId
 from talaria.net.fetch import Fetch, Fetched
-from talaria.net.urls import parse
 from talaria.net.web import WebSettings
-from talaria.tools.base import INDEPENDENT, Claim, Run, Scope, Tool
+from talaria.tools.base import INDEPENDENT, Claim, Run, Tool
 from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, Hit
 from talaria.tools.builtin.web_search.choice import choose
 from talaria.tools.function import tool
+from talaria.tools.hosts import reaching
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
     backend = choose(fetch, environment, settings.search_backend)
     kept: OrderedDict[_Key, str] = OrderedDict()
 
-    @tool(after_crash="repeat", effect=INDEPENDENT, claim=_reaching)
+    @tool(after_crash="repeat", effect=INDEPENDENT, claim=reaching)
     async def web_fetch(
         url: Annotated[str, "The address, with https:// or http://."],
         run: Run,
@@ -65,15 +65,6 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
         return "\n\n".join([_framed(f"From {backend.name}"), *shown]) if shown else "[nothing found]"
 
     return web_fetch, web_search
-
-
-def _reaching(arguments: Any, _: Scope) -> Claim:
-    """The host as the fetch reads it; an address that it refuses has none."""
-    try:
-        host = parse(arguments.url).host
-    except ModelCorrectable:
-        host = ""
-    return Claim(hosts=(host,), is_untrusted=True)
 
 
 def _framed(source: str) -> str:

@@ -52,9 +52,9 @@ class Connection:
         self.listing: Listing | None = None
         """What it offers, as far as known: by the last connection, or by the cache."""
         self.problem = ""
+        """Why it is away; goes on behind its name."""
         self._failures = 0
         """Attempts in a row that came to nothing."""
-        """Why it is away; goes on behind its name."""
         self._file = cache.file_for(home, name, entry)
         self._clock = clock
         self._environment = environment

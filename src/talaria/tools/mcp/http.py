@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from http import HTTPStatus
+from http.client import BAD_REQUEST, responses
 from typing import Any, cast
 
 import httpx2
@@ -59,7 +59,7 @@ class Client(httpx2.AsyncClient):
             raise
         for passage in noted:
             passage.is_unreached, passage.has_arrived = False, True
-            passage.status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
+            passage.status = response.status_code if response.status_code >= BAD_REQUEST else None
         response.headers.pop("content-encoding", None)  # we ask for none: a small body must not unfold into a huge one
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream))
@@ -76,8 +76,7 @@ def words_for(passage: Passage) -> str:
         return "cannot be reached"
     if passage.status is None:
         return ""
-    known = {status.value: status.phrase for status in HTTPStatus}
-    return f"answered {passage.status} {known.get(passage.status, '')}".strip()
+    return f"answered {passage.status} {responses.get(passage.status, '')}".strip()
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -1,12 +1,12 @@
 """Between a transport and the protocol: what we have no use for does not get through, one tool that is not right does
 not spoil a listing, and the end of the stream is noticed."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import Any, Self, cast
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, cast
 
 import anyio
+from anyio.abc import ObjectReceiveStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 
@@ -18,7 +18,7 @@ HEARD = frozenset(
 """Of notifications; logs and progress may come by the thousand."""
 
 
-class Sifted:
+class Sifted(ObjectReceiveStream[SessionMessage]):
     """A read stream over another one."""
 
     def __init__(self, inner: Any, refused: list[str], on_end: Callable[[], None]) -> None:
@@ -52,36 +52,11 @@ class Sifted:
         self._on_end()
         await self._inner.aclose()
 
-    def __aiter__(self) -> Self:
-        return self
 
-    async def __anext__(self) -> SessionMessage:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-class Sieve:
-    """A transport over another one, with a sifted stream to read."""
-
-    def __init__(self, inner: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> None:
-        self._inner = inner
-        self._on_end = on_end
-        self.refused: list[str] = []
-        """Why tools were left out of the listings that came through."""
-
-    async def __aenter__(self) -> tuple[Any, Any]:
-        reading, writing = await self._inner.__aenter__()
-        return Sifted(reading, self.refused, self._on_end), writing
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(kind, failure, trace)
+@asynccontextmanager
+async def sifted(
+    transport: AbstractAsyncContextManager[Any], refused: list[str], on_end: Callable[[], None]
+) -> AsyncGenerator[tuple[Sifted, Any]]:
+    """A transport over another one. `refused` hears why tools were left out of the listings that came through."""
+    async with transport as (reading, writing):
+        yield Sifted(reading, refused, on_end), writing

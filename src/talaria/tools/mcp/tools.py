@@ -4,11 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from talaria.model.errors import BadArguments, ToolFailed
+from talaria.model.errors import ToolFailed
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown, Tool
+from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
 from talaria.tools.mcp.connection import Connection
 from talaria.tools.mcp.names import named
 from talaria.tools.mcp.offers import Offer
@@ -36,33 +34,21 @@ class McpTool:
         return self.connection.entry.timeout + MARGIN_S
 
     def prepare(self, arguments: str, scope: Scope) -> "McpInvocation":  # noqa: ARG002
-        try:
-            decoded = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
-            raise BadArguments(f"The arguments of {self.spec.name} are not right: {fault}.") from fault
-        return McpInvocation(self, decoded, arguments)
+        given = decoded(arguments, self.spec.name, dict[str, Any])
+        shown = arguments[:MAX_SHOWN_CHARS].replace("\n", "\n  ")
+        question = f"Let the MCP server {self.connection.name} do {self.offer.name}?\n  {shown}"
+        is_reading = self.offer.is_reading
+        claim = Claim(sends=not is_reading, is_untrusted=True)
+        return McpInvocation(self, given, self.offer.effect, claim, None if is_reading else question)
 
 
 @dataclass(frozen=True, slots=True)
 class McpInvocation:
     tool: McpTool
     arguments: dict[str, Any]
-    shown: str
-
-    @property
-    def effect(self) -> Effect:
-        return self.tool.offer.effect
-
-    @property
-    def claim(self) -> Claim:
-        return Claim(sends=not self.tool.offer.is_reading, is_untrusted=True)
-
-    @property
-    def question(self) -> str | None:
-        if self.tool.offer.is_reading:
-            return None
-        shown = self.shown[:MAX_SHOWN_CHARS].replace("\n", "\n  ")
-        return f"Let the MCP server {self.tool.connection.name} do {self.tool.offer.name}?\n  {shown}"
+    effect: Effect
+    claim: Claim
+    question: str | None
 
     async def run(self, run: Run) -> Shown:  # noqa: ARG002
         answer = await self.tool.connection.call(self.tool.offer.name, self.arguments)

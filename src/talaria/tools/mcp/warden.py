@@ -14,7 +14,15 @@ import sys
 import time
 from contextlib import suppress
 
-from talaria.tools.sandbox.host.descendants import adopt_orphans, descendants, reap
+from talaria.tools.sandbox.host.descendants import (
+    UNHEEDED,
+    adopt_orphans,
+    descendants,
+    let_go_of_pipes,
+    reap,
+    sweep,
+    woken_by_children,
+)
 
 STAGES: tuple[tuple[signal.Signals | None, float], ...] = (
     (None, 0.3),
@@ -32,16 +40,17 @@ def main() -> None:
 
 
 def run(lifeline: int, command: list[str]) -> int:
-    woken, environment = _woken_by_children(), _environment()
+    woken, environment = woken_by_children(), _environment()  # only the end of the lifeline ends us
     adopt_orphans()
     try:
-        child = os.posix_spawnp(command[0], command, environment, setpgroup=0, setsigdef=[signal.SIGPIPE])
+        child = os.posix_spawnp(command[0], command, environment, setpgroup=0, setsigdef=UNHEEDED)
     except OSError as fault:
         os.write(2, f"{command[0]}: {fault.strerror}".encode())
         return NOT_STARTED
-    _let_go_of_pipes()
+    let_go_of_pipes()
     code = _watched(child, lifeline, woken)
-    _sweep(child)
+    _signal_all(child, signal.SIGKILL)  # what is left when the command itself is gone has no more to do
+    sweep()
     return code
 
 
@@ -53,27 +62,6 @@ def _environment() -> dict[bytes, bytes]:
     except OSError:
         return dict(os.environb)
     return dict(line.split(b"=", 1) for line in lines if b"=" in line)
-
-
-def _woken_by_children() -> int:
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for sign in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, _pass)  # only the end of the lifeline ends us; the command starts without these
-    return reading
-
-
-def _pass(*_: object) -> None:
-    return None
-
-
-def _let_go_of_pipes() -> None:
-    """They are the command's: when it ends, whoever reads them must see the end."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
 
 
 def _watched(child: int, lifeline: int, woken: int) -> int:
@@ -102,21 +90,11 @@ def _ended(child: int) -> int:
     return NOT_STARTED
 
 
-def _sweep(child: int) -> None:
-    """What is left when the command itself is gone has no more to do."""
-    while _signal_all(child, signal.SIGKILL):
-        reap(child).get(child)
-        time.sleep(POLL_S)
-
-
-def _signal_all(child: int, sign: signal.Signals) -> bool:
-    """Whether there was anybody."""
+def _signal_all(child: int, sign: signal.Signals) -> None:
     if not os.path.isdir("/proc/self"):  # noqa: PTH112
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child, sign)
-        return False
-    found = descendants(os.getpid())
-    for pid in found:
+        return
+    for pid in descendants(os.getpid()):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, sign)
-    return bool(found)

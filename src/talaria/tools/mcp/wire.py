@@ -1,7 +1,7 @@
 """The protocol itself, spoken by the official package."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib import metadata
 from typing import Any, Literal, Protocol, cast
@@ -19,7 +19,7 @@ from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.offers import MAX_TOOLS, Offer, distinct, offer
 from talaria.tools.mcp.peer import Answer, Away, NotMade, Visit
-from talaria.tools.mcp.sifting import Sieve
+from talaria.tools.mcp.sifting import sifted
 from talaria.tools.mcp.stdio import Process
 from talaria.waiting import in_thread
 
@@ -84,10 +84,11 @@ async def _client(entry: ServerEntry) -> http.Client:
 async def _talk(transport: AbstractAsyncContextManager[Any], link: Link, mode: Mode, visit: Visit) -> None:
     peer: WirePeer | None = None
     stirred = _Stirred()
-    sieve = Sieve(transport, stirred.end)
+    refused: list[str] = []
+    through = sifted(transport, refused, stirred.end)
     try:
-        async with Client(sieve, mode=mode, message_handler=stirred.hear, client_info=ABOUT, cache=None) as client:
-            peer = WirePeer(client, sieve.refused, stirred, link)
+        async with Client(through, mode=mode, message_handler=stirred.hear, client_info=ABOUT, cache=None) as client:
+            peer = WirePeer(client, refused, stirred, link)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(peer.listen)
                 await visit(peer)
@@ -131,7 +132,10 @@ class WirePeer:
         if self._client.server_capabilities.tools is None:
             return Listing()
         self._refused.clear()
-        offers = await self._answered(self._offers())
+        try:
+            offers = await self._offers()
+        except (MCPError, ValidationError, RuntimeError) as fault:
+            raise Away(self._link.last_words or _said(fault)) from fault
         kept, refused = distinct(offers)
         return Listing(kept, (*self._refused, *refused))
 
@@ -147,12 +151,6 @@ class WirePeer:
             if not cursor or len(offers) > MAX_TOOLS:
                 break
         return offers
-
-    async def _answered(self, asking: Awaitable[list[Offer]]) -> list[Offer]:
-        try:
-            return await asking
-        except (MCPError, ValidationError, RuntimeError) as fault:
-            raise Away(self._link.last_words or _said(fault)) from fault
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
         if self._stirred.is_over:

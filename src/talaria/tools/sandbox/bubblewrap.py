@@ -1,21 +1,18 @@
 """The strict sandbox: bubblewrap around a session's tool host. What is not listed here is not there."""
 
 import os
-import subprocess
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from talaria.tools.sandbox.base import Level, View
+from talaria.tools.blocking import in_threads
+from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.host import seccomp
-from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, LaunchedHost, launched, settings_for
-from talaria.tools.sandbox.system import PYTHON, etc, interpreter, system
-from talaria.waiting import completed, in_thread
+from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, program_in, settings_for
+from talaria.tools.sandbox.system import BWRAP, PYTHON, etc, interpreter, mounted, system, tried
+from talaria.waiting import in_thread
 
-BWRAP = "/usr/bin/bwrap"
-"""Never looked for: a folder on PATH may hold anything."""
 ROOT = "/run/talaria"
-TRIAL_S = 10.0
 FOLDER = "/tmp/.talaria"  # noqa: S108  (its own /tmp)
 
 
@@ -24,19 +21,8 @@ def fault() -> str | None:
     view = View(project=Path("/usr"), home=Path("/home"))
     if not os.access(BWRAP, os.X_OK):
         return f"{BWRAP} is not installed"
-    filter = _descriptor(seccomp.always())
-    command = (BWRAP, *arguments(view), "--seccomp", str(filter), "--", "/bin/true")
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=TRIAL_S, check=False, pass_fds=(filter,))  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as fault:
-        return str(fault)
-    finally:
-        os.close(filter)
-    return (
-        None
-        if done.returncode == 0
-        else done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
-    )
+    with _filter() as filter:
+        return tried((BWRAP, *arguments(view), "--seccomp", str(filter), "--", "/bin/true"), (filter,))
 
 
 class Bubblewrap:
@@ -44,14 +30,12 @@ class Bubblewrap:
     about = "bubblewrap"
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
-        with ExitStack() as owned:
-            filter = await completed(in_thread(lambda: _owned(seccomp.always(), owned)))
+    async def opened(self, view: View) -> AsyncGenerator[Host]:
+        async with in_threads(_filter()) as filter:
+            before = (BWRAP, *await in_thread(lambda: arguments(view)), "--seccomp", str(filter), "--")
+            settings = settings_for(view, FOLDER, has_egress=view.has_egress)
             launch = Launch(
-                before=(BWRAP, *await in_thread(lambda: arguments(view)), "--seccomp", str(filter), "--"),
-                python=PYTHON,
-                root=ROOT,
-                settings=settings_for(view, FOLDER, has_egress=view.has_egress),
+                argv=(*before, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
                 pass_fds=(filter,),
                 max_processes=view.limits.processes,
@@ -66,7 +50,7 @@ def arguments(view: View) -> tuple[str, ...]:
     return (
         *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "sandbox"),
-        *_system(),
+        *mounted(system(), etc()),
         *("--proc", "/proc", "--dev", "/dev", "--size", scratch, "--tmpfs", "/dev/shm"),  # noqa: S108
         *("--size", scratch, "--tmpfs", "/tmp", "--size", scratch, "--tmpfs", "/var/tmp"),  # noqa: S108
         *(("--size", scratch, "--tmpfs", str(view.home)) if view.home != Path("/") else ()),
@@ -79,16 +63,6 @@ def arguments(view: View) -> tuple[str, ...]:
         *("--remount-ro", "/dev", "--remount-ro", "/"),
         *("--chdir", str(view.project)),
     )
-
-
-def _system() -> Iterator[str]:
-    for path in system():
-        if Path(path).is_symlink():
-            yield from ("--symlink", str(Path(path).readlink()), path)
-        else:
-            yield from ("--ro-bind", path, path)
-    for path in etc():
-        yield from ("--ro-bind", path, path)
 
 
 def _bound(kind: str, paths: Iterable[Path]) -> Iterator[str]:
@@ -113,17 +87,14 @@ def _emptied(path: Path) -> tuple[str, ...]:
     return ("--ro-bind", "/dev/null", str(path))
 
 
-def _owned(content: bytes, owner: ExitStack) -> int:
-    """Known to its owner before anybody can be interrupted."""
-    descriptor = _descriptor(content)
-    owner.callback(os.close, descriptor)
-    return descriptor
-
-
-def _descriptor(content: bytes) -> int:
-    """To be read from its beginning."""
+@contextmanager
+def _filter() -> Generator[int]:
+    """The descriptor of the filter for system calls, to be read from its beginning."""
     descriptor = os.memfd_create("seccomp")
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.set_inheritable(descriptor, True)
-    return descriptor
+    try:
+        os.write(descriptor, seccomp.always())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.set_inheritable(descriptor, True)
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -12,15 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from talaria.tools.sandbox.base import Limits
 
 INTRUDER = Path(__file__).parent / "host" / "intruder.py"
 VARIABLE = "TALARIA_CANARY"
+SECRETS = "read the secret store"
 GUARDED = (".git/hooks", ".git/config", ".talaria", ".mcp.json")
 """In a project, where it is only to be read."""
 GRACE_S = 1.0
@@ -55,7 +56,7 @@ class Canaries:
     @property
     def arguments(self) -> tuple[str, str]:
         """For a Python inside of the sandbox: the intruder, and what it is told."""
-        return str(self._project / "intruder.py"), str(self._project / "canaries.json")
+        return str(self._project / "intruder.py"), str(self._project / "attempts.json")
 
     def __enter__(self) -> Self:
         with ExitStack() as planted:
@@ -66,13 +67,13 @@ class Canaries:
             self._plant_project(apart)
             self._listen(apart, temporary)
             self._decoy = self._start_decoy()
-            self._describe(self._decoy.pid)
+            program, description = map(Path, self.arguments)
+            shutil.copyfile(INTRUDER, program)
+            description.write_text(json.dumps([*self._attempts(self._decoy.pid)]))
             self._planted = planted.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._planted.close()
 
     def _folder(self, place: str) -> Path:
@@ -90,7 +91,7 @@ class Canaries:
 
     def _plant_files(self, apart: Path, temporary: Path) -> None:
         self._reads = {
-            "read the secret store": self._file(self._agent_home / f"{self._mark}.env", self._secret),
+            SECRETS: self._file(self._agent_home / f"{self._mark}.env", self._secret),
             "read an ssh key": self._file(self._home / ".ssh" / f"id_{self._mark}", self._secret),
             "read a file in /tmp of the host": self._file(temporary / "file", self._secret),
         }
@@ -157,28 +158,35 @@ class Canaries:
         self._planted.callback(decoy.kill)
         return decoy
 
-    def _describe(self, decoy: int) -> None:
-        """As `Given` in intruder.py."""
-        datagrams = {"send a datagram"}
-        told = {
-            "mark": self._mark,
-            "variable": VARIABLE,
-            "reads": {name: str(path) for name, path in self._reads.items()},
-            "writes": {name: str(path) for name, path in self._writes.items()},
-            "streams": {name: where for name, where in self._addresses.items() if name not in datagrams},
-            "datagrams": {name: where for name, where in self._addresses.items() if name in datagrams},
-            "secret": str(self._reads["read the secret store"]),
-            "pid": decoy,
-            "project": str(self._project),
-            "guarded": [str(self._project / name) for name in (".git", *GUARDED)],
-            "line": str(self._project / "line"),
-            "processes": self._limits.processes,
-            "scratch_bytes": self._limits.scratch_bytes,
-            "file_bytes": self._limits.file_bytes,
-        }
-        program, description = map(Path, self.arguments)
-        shutil.copyfile(INTRUDER, program)
-        description.write_text(json.dumps(told))
+    def _attempts(self, decoy: int) -> Iterator[tuple[object, ...]]:
+        """Each by its name in the matrix, a function of intruder.py, and what that takes."""
+        project, mark, limits = str(self._project), self._mark, self._limits
+        guarded = [str(self._project / name) for name in (".git", *GUARDED)]
+        yield from ((name, "read", str(path)) for name, path in self._reads.items())
+        yield from ((name, "write", str(path), mark) for name, path in self._writes.items())
+        yield from ((name, _way(one), self._addresses[name], mark) for name, one in self._listeners.items())
+        yield "move guarded files away", "move", guarded
+        yield "read the environment of other processes", "read_environments", VARIABLE
+        yield "read the secret store through other processes", "read_through_roots", str(self._reads[SECRETS])
+        yield "use descriptors left open", "find_descriptors"
+        yield "trace the agent", "trace", decoy
+        yield "kill the agent", "kill", decoy, mark
+        yield "make a user namespace", "make_namespace"
+        yield "mount a file system", "mount", project
+        yield "have capabilities", "find_capabilities"
+        yield "make a device", "make_device", project
+        yield "open a disk or the memory", "open_disks"
+        yield "type into the terminal", "type_into_terminal"
+        yield "outlive the command", "outlive", str(self._project / "line")
+        yield "start too many processes", "fork", limits.processes
+        yield "fill the temporary folder", "fill", limits.scratch_bytes, mark
+        yield "write too large a file", "write_large", project, limits.file_bytes
+        yield "write in the project", "write_in_project", project
+        yield "use /dev/null", "use_null"
+        yield "use python3", "use_python"
+        yield "use git", "use_git", project
+        yield "use gcc", "use_gcc", project
+        yield "reach a server of its own", "serve"
 
     def is_missing(self, name: str) -> bool:
         """Whether there is nothing here that it could be tried on."""
@@ -227,6 +235,10 @@ class Canaries:
 def _remove(folder: Path) -> None:
     with suppress(OSError):  # somebody else uses it now
         folder.rmdir()
+
+
+def _way(listener: socket.socket) -> str:
+    return "send" if listener.type == socket.SOCK_DGRAM else "connect"
 
 
 def _received(listener: socket.socket) -> bytes:

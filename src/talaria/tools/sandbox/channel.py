@@ -1,9 +1,10 @@
 """The way to a tool host. What comes from there may be a command's doing: it is data, and of limited size."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
+from socket import socket
 
 import msgspec
 
@@ -15,44 +16,37 @@ _decode_end = msgspec.json.Decoder(End).decode
 
 
 class Channel(asyncio.Protocol):
-    def __init__(self, received: bytes = b"") -> None:
+    """Also the `Host` at its other end."""
+
+    def __init__(self, received: bytes, listener: socket | None) -> None:
         """`received` came before the channel was opened."""
+        self.listener = listener
+        self.is_alive = True
         self._received = received
         self._frames = Frames()
         self._numbers = count(1)
         self._commands: dict[int, Started] = {}
-        self._transport: asyncio.Transport | None = None
-        self._is_closed = False
-        self.closed = asyncio.Event()
-
-    @property
-    def is_open(self) -> bool:
-        return not self._is_closed
+        self._transport: asyncio.Transport
 
     def start(self, command: Command, sink: Sink) -> Started:
         number = next(self._numbers)
-        started = Started(sink, self._teller(number), self._give_up)
-        if self._is_closed:
-            started.finish(LOST)
-        else:
+        started = Started(sink, partial(self._tell, number), self._give_up)
+        if self.is_alive:
             self._commands[number] = started
-            self._tell(START, number, _encode(command))
+            self._tell(number, START, _encode(command))
+        else:
+            started.finish(LOST)
         return started
 
-    def _teller(self, number: int) -> Callable[[bytes, bytes], None]:
-        return lambda kind, content: self._tell(kind, number, content)
-
-    def _tell(self, kind: bytes, number: int, content: bytes) -> None:
-        if self._transport is not None and not self._is_closed:
+    def _tell(self, number: int, kind: bytes, content: bytes) -> None:
+        if self.is_alive:
             self._transport.write(frame(kind, number, content))
 
     def _give_up(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
@@ -79,11 +73,10 @@ class Channel(asyncio.Protocol):
             started.finish(_end(content))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._is_closed = True
+        self.is_alive = False
         for started in self._commands.values():
             started.finish(LOST)
         self._commands.clear()
-        self.closed.set()
 
 
 def _end(content: bytes) -> End:

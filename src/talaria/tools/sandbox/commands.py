@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from talaria.tools.sandbox.host.frames import INPUT, KILL, MAX_BYTES
+from talaria.waiting import completed
 
 MAX_OUTPUT_BYTES = 64 << 20
 """Of one command; of what comes after it only the end is shown."""
@@ -67,6 +68,17 @@ class Started:
 
     def close_input(self) -> None:
         self._tell(INPUT, b"")
+
+    async def awaited(self, limit_s: float) -> End | None:
+        """None: it took longer, and was stopped. Nothing of it is left, also when this is cancelled."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self.ended()
+        except TimeoutError:
+            return None
+        finally:
+            if self.end is None:
+                await completed(self.killed())
 
     async def killed(self) -> End:
         """With all that it has started. A tool host that does not answer is given up: a command may have stopped it."""

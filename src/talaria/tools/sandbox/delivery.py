@@ -16,7 +16,7 @@ _NOT_SENT = frozenset({"__init__", "arrival", "intruder"})
 
 def program(view: View, folder: str, **more: Any) -> bytes:
     """The tool host and its settings, as what stands behind `ARRIVAL` reads them."""
-    settings = settings_for(view, folder, channel=(0, 1), **more)
+    settings = settings_for(view, folder, **more)
     arrival = (PROGRAM / "arrival.py").read_text("utf-8")
     code = f"{arrival}\n\narrive({_sources()!r}, {settings!r})\n".encode()
     return b"%d\n%s" % (len(code), code)

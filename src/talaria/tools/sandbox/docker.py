@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from talaria.model.errors import ToolFailed
-from talaria.tools.sandbox.base import Level, View
+from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
-from talaria.tools.sandbox.launching import Launch, LaunchedHost, launched, not_started
+from talaria.tools.sandbox.launching import Launch, launched, not_started
 from talaria.tools.sandbox.settings import DockerSettings
 from talaria.waiting import completed, in_thread
 
@@ -52,13 +52,10 @@ class Docker:
     def __init__(self, settings: DockerSettings) -> None:
         self._settings = settings
         self._engine: Engine | None = None
-
-    @property
-    def about(self) -> str:
-        return f"{self._settings.program}, {self._settings.image}"
+        self.about = f"{settings.program}, {settings.image}"
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
+    async def opened(self, view: View) -> AsyncGenerator[Host]:
         if view.has_egress:
             raise ToolFailed(
                 "Commands cannot run: terminal.network lists hosts, and a container cannot be held to them; "
@@ -70,7 +67,7 @@ class Docker:
         sent = await in_thread(lambda: program(view, f"{FOLDER}{name}", environment=own))
         settings = self._settings
         launch = Launch(
-            before=(settings.program, "run", *await in_thread(lambda: arguments(view, settings, engine, name))),
+            argv=(settings.program, "run", *await in_thread(lambda: arguments(view, settings, engine, name))),
             environment=os.environ,
             sent=sent,
             start_s=START_S,
@@ -84,7 +81,10 @@ class Docker:
 
     async def _ready(self) -> Engine:
         code, told, said = await self._answer("info", "--format", "{{json .}}", limit_s=ASK_S)
-        engine = _decoded(told)
+        try:
+            engine = msgspec.json.decode(told, type=Engine)
+        except msgspec.MsgspecError:
+            engine = None
         if code != 0 or engine is None or engine.errors:
             reason = engine.errors[0] if engine and engine.errors else said
             raise ToolFailed(f"Commands cannot run: {self._settings.program} does not answer: {reason}")
@@ -125,13 +125,6 @@ class Docker:
         if code == _NO_SUCH_PROGRAM:
             return f"there is no python3 in {self._settings.image}."
         return f"{self._settings.image}: {said or f'exit code {code}'}"
-
-
-def _decoded(told: str) -> Engine | None:
-    try:
-        return msgspec.json.decode(told, type=Engine)
-    except msgspec.MsgspecError:
-        return None
 
 
 def arguments(view: View, settings: DockerSettings, engine: Engine, name: str) -> tuple[str, ...]:

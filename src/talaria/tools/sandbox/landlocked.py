@@ -1,21 +1,21 @@
 """Where bubblewrap does not work: Landlock and seccomp around every command. No network at all, no AF_UNIX."""
 
 import os
-import shutil
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import gettempdir
 
 import msgspec
 
 from talaria.model.errors import ToolFailed
-from talaria.tools.sandbox.base import Level, View
+from talaria.tools.blocking import in_threads
+from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.launching import LaunchedHost, launched
+from talaria.tools.sandbox.launching import launched
 from talaria.tools.sandbox.local import unwrapped
+from talaria.tools.sandbox.scratch import scratch, surroundings
 from talaria.tools.sandbox.system import etc, interpreter, system
-from talaria.waiting import completed, in_thread
+from talaria.waiting import in_thread
 
 
 def fault() -> str | None:
@@ -36,24 +36,20 @@ class Landlocked:
         self.about = about
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
+    async def opened(self, view: View) -> AsyncGenerator[Host]:
         if view.hidden:
             raise ToolFailed(
                 f"Commands do not run in {view.project}: the sandbox that works here cannot hide {view.hidden[0]}."
             )
-        folder = f"{gettempdir()}/talaria-{os.urandom(8).hex()}"
-        try:
-            await completed(in_thread(lambda: _make(folder)))
-            own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108
-            readable, writable = await in_thread(lambda: (tuple(_readable(view)), tuple(_writable(view, folder))))
-            path = reachable(view.environment.get("PATH", os.defpath), (*readable, *map(Path, writable)))
-            environment = {**view.environment, **own, "PATH": path}
-            confinement = {"reads": [*map(str, readable)], "writes": [*writable]}
-            launch = unwrapped(view, environment, f"{folder}/state", confinement=confinement, scratch=folder)
+        async with in_threads(scratch()) as folder:
+            readable = await in_thread(lambda: tuple(_readable(view)))
+            writable = (view.project, *view.writes, folder)
+            path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
+            environment = {**view.environment, **surroundings(folder), "PATH": path}
+            confinement = {"reads": [*map(str, readable)], "writes": [*map(str, writable)]}
+            launch = unwrapped(view, environment, f"{folder}/state", confinement=confinement, scratch=str(folder))
             async with launched(msgspec.structs.replace(launch, max_processes=view.limits.processes)) as host:
                 yield host
-        finally:
-            await in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def reachable(path: str, roots: tuple[Path, ...]) -> str:
@@ -62,16 +58,7 @@ def reachable(path: str, roots: tuple[Path, ...]) -> str:
     return os.pathsep.join(one for one in folders if any(Path(one).is_relative_to(root) for root in roots))
 
 
-def _make(folder: str) -> None:
-    for name in ("", "home", "tmp"):
-        Path(folder, name).mkdir(mode=0o700)
-
-
 def _readable(view: View) -> Iterator[Path]:
     yield from (Path(path) for path in (*system(), *etc(), "/proc", "/sys/devices/system/cpu"))
     yield from interpreter()
     yield from view.reads
-
-
-def _writable(view: View, folder: str) -> Iterator[str]:
-    yield from (str(view.project), *map(str, view.writes), folder)

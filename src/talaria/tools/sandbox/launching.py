@@ -7,17 +7,18 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from talaria.model.errors import ToolFailed
+from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import View
 from talaria.tools.sandbox.channel import Channel
-from talaria.tools.sandbox.commands import Command, Sink, Started
 from talaria.tools.sandbox.host.frames import HELLO, frame
-from talaria.tools.sandbox.pids import ProcessLimit, process_limit
+from talaria.tools.sandbox.pids import Join, process_limit
 from talaria.waiting import completed, in_thread
 
 PROGRAM = Path(__file__).parent / "host"
@@ -43,28 +44,22 @@ def _explained(said: str, code: int | None) -> str:
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """How to start a tool host."""
 
-    before: Sequence[str] = ()
-    """What stands in front of the interpreter."""
-    python: str = ""
-    root: str = ""
-    """The program can be imported from there."""
-    settings: Mapping[str, Any] = {}
+    argv: Sequence[str]
     environment: Mapping[str, str]
     pass_fds: Sequence[int] = ()
     sent: bytes = b""
-    """The program itself (delivery.py), for its standard input. That and its output are the channel then, and `before`
-    is the whole command."""
+    """The program itself (delivery.py), for its standard input. That and its output are the channel then; else the
+    channel's descriptor stands behind the command."""
     start_s: float = START_S
     explain: Callable[[str, int | None], str] = _explained
     """Why it did not start, from what was said meanwhile and the exit code."""
     max_processes: int | None = None
     """Together with all that it starts; None: somebody else sees to that."""
 
-    def argv(self, descriptor: int) -> tuple[str, ...]:
-        if self.sent:
-            return (*self.before,)
-        settings = json.dumps({**self.settings, "channel": (descriptor, descriptor)})
-        return (*self.before, self.python, "-I", "-S", "-c", _BOOT.format(root=self.root), settings)
+
+def program_in(root: str, python: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command for a tool host that can be imported from below a folder."""
+    return (python, "-I", "-S", "-c", _BOOT.format(root=root), json.dumps(settings))
 
 
 def settings_for(view: View, folder: str, **more: Any) -> dict[str, Any]:
@@ -80,103 +75,58 @@ def settings_for(view: View, folder: str, **more: Any) -> dict[str, Any]:
     }
 
 
-class LaunchedHost:
-    def __init__(self, channel: Channel, listener: socket.socket | None) -> None:
-        self._channel = channel
-        self.listener = listener
-        """For a proxy: it listens where the commands are."""
-
-    @property
-    def is_alive(self) -> bool:
-        return self._channel.is_open
-
-    def start(self, command: Command, sink: Sink) -> Started:
-        return self._channel.start(command, sink)
-
-
-class _Errors:
-    """What is said on standard error: a pipe, so that it takes only so much, whoever writes to it."""
-
-    def __init__(self) -> None:
-        self._reading, self.writing = os.pipe()
-        os.set_blocking(self._reading, False)
-
-    def read(self) -> bytes:
-        with suppress(BlockingIOError):
-            return os.read(self._reading, MAX_SAID_BYTES)
-        return b""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._reading)
-        os.close(self.writing)
-
-
 @asynccontextmanager
-async def launched(launch: Launch) -> AsyncGenerator[LaunchedHost]:
+async def launched(launch: Launch) -> AsyncGenerator[Channel]:
     """From the loop's own thread: what dies with its parent dies with the thread that made it. Raises `ToolFailed`."""
-    async with _limited(launch.max_processes) as limit, _opened(launch, limit) as host:
+    limiting = nullcontext() if launch.max_processes is None else process_limit(launch.max_processes)
+    async with in_threads(limiting) as join, _opened(launch, join) as host:
         yield host
 
 
 @asynccontextmanager
-async def _limited(most: int | None) -> AsyncGenerator[ProcessLimit | None]:
-    if most is None:
-        yield None
-        return
-    with ExitStack() as making:
-        limit = await completed(in_thread(lambda: making.enter_context(process_limit(most))))
-        removing = making.pop_all()
-    try:
-        yield limit
-    finally:
-        await completed(in_thread(removing.close))
-
-
-@asynccontextmanager
-async def _opened(launch: Launch, limit: ProcessLimit | None) -> AsyncGenerator[LaunchedHost]:
+async def _opened(launch: Launch, join: Join | None) -> AsyncGenerator[Channel]:
     with ExitStack() as held:
-        errors = held.enter_context(_Errors())
+        errors, erring = os.pipe()  # what is said on standard error: it takes only so much, whoever writes to it
+        for descriptor in (errors, erring):
+            held.callback(os.close, descriptor)
+        os.set_blocking(errors, False)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         let_go = ours.close
         process, channel = None, None
         try:
             with theirs:
-                process = await _spawned(launch, theirs.fileno(), errors)
+                process = await _spawned(launch, theirs.fileno(), erring)
             received, listener = await _greeted(launch, ours, process, errors)
             with listener or nullcontext():
-                if limit is not None:
-                    pid = process.pid
-                    await in_thread(lambda: limit.join(pid))
-                _, channel = await asyncio.get_running_loop().create_connection(lambda: Channel(received), sock=ours)
+                if join is not None:
+                    await in_thread(partial(join, process.pid))
+                made = Channel(received, listener)
+                _, channel = await asyncio.get_running_loop().create_connection(lambda: made, sock=ours)
                 let_go = channel.close
-                yield LaunchedHost(channel, listener)
+                yield channel
         finally:
-            patience_s = LOST_S if channel is not None and not channel.is_open else END_S
+            patience_s = LOST_S if channel is not None and not channel.is_alive else END_S
             let_go()
             if process is not None:
                 await completed(_ended(process, patience_s))
 
 
-async def _spawned(launch: Launch, theirs: int, errors: _Errors) -> asyncio.subprocess.Process:
+async def _spawned(launch: Launch, theirs: int, erring: int) -> asyncio.subprocess.Process:
     channel = theirs if launch.sent else asyncio.subprocess.DEVNULL
-    argv = launch.argv(theirs)
     try:
         return await asyncio.create_subprocess_exec(  # cancelled meanwhile, it leaves nothing behind
-            *argv,
+            *(launch.argv if launch.sent else (*launch.argv, str(theirs))),
             env=launch.environment,
             cwd="/",
             stdin=channel,
             stdout=channel,
-            stderr=errors.writing,
+            stderr=erring,
             pass_fds=launch.pass_fds if launch.sent else (theirs, *launch.pass_fds),
             start_new_session=True,
         )
     except OSError as fault:
-        raise not_started(argv[0], fault) from fault
+        raise not_started(launch.argv[0], fault) from fault
 
 
 def not_started(program: str, fault: OSError) -> ToolFailed:
@@ -185,7 +135,7 @@ def not_started(program: str, fault: OSError) -> ToolFailed:
 
 
 async def _greeted(
-    launch: Launch, ours: socket.socket, process: asyncio.subprocess.Process, errors: _Errors
+    launch: Launch, ours: socket.socket, process: asyncio.subprocess.Process, errors: int
 ) -> tuple[bytes, socket.socket | None]:
     """The first that the tool host says, and the listening socket that may come with it."""
     try:
@@ -201,7 +151,10 @@ async def _greeted(
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await process.wait()
-        said = (errors.read() or noise[:MAX_SAID_BYTES]).decode("utf-8", "replace").strip()
+        told = noise[:MAX_SAID_BYTES]
+        with suppress(BlockingIOError):
+            told = os.read(errors, MAX_SAID_BYTES)
+        said = told.decode("utf-8", "replace").strip()
         raise ToolFailed(f"Commands cannot run: {launch.explain(said, process.returncode)}")
     return hello + rest, socket.socket(fileno=descriptors[0]) if descriptors else None
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from talaria.tools.sandbox.base import Level, View
-from talaria.tools.sandbox.launching import Launch, LaunchedHost, launched, settings_for
+from talaria.tools.sandbox.base import Host, Level, View
+from talaria.tools.sandbox.launching import Launch, launched, program_in, settings_for
 
 SOURCE = str(Path(__file__).parents[3])
 
@@ -20,7 +20,7 @@ class Local:
         self.about = about
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
+    async def opened(self, view: View) -> AsyncGenerator[Host]:
         folder = f"/tmp/talaria-{os.urandom(8).hex()}"  # noqa: S108
         async with launched(unwrapped(view, view.environment, folder)) as host:
             yield host
@@ -28,5 +28,5 @@ class Local:
 
 def unwrapped(view: View, environment: Mapping[str, str], folder: str, **more: Any) -> Launch:
     """A tool host with nothing around it."""
-    settings = settings_for(view, folder, **more)
-    return Launch(python=sys.executable, root=SOURCE, settings=settings, environment=environment)
+    argv = program_in(SOURCE, sys.executable, settings_for(view, folder, **more))
+    return Launch(argv=argv, environment=environment)

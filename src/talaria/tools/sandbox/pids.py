@@ -11,29 +11,27 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 PREFIX = "talaria-"
 REMOVAL_S = 3.0
 _PAUSE_S = 0.002
 _ATTEMPTS = 5
 
-
-class ProcessLimit(Protocol):
-    def join(self, pid: int = 0) -> None:
-        """Holds from now on for this process and all that descend from it; 0: the one that calls. Raises `OSError`."""
-        ...
+Join = Callable[[int], None]
+"""Makes it hold from now on for this process and all that descend from it; 0: the one that calls. Raises `OSError`."""
 
 
 @contextmanager
-def process_limit(most: int) -> Generator[ProcessLimit | None]:
+def process_limit(most: int) -> Generator[Join | None]:
     """None: nothing can hold it here. At the end whatever is left in a control group is killed."""
     with ExitStack() as stack:
         groups = (stack.enter_context(_group(parent, most)) for parent in _candidates())
-        yield next(filter(None, groups), None) or _user_limit(most)
+        is_below = sys.platform == "linux" and os.getuid() != 0  # root stands above a limit of users
+        yield next(filter(None, groups), None) or (partial(_limit_user, most) if is_below else None)
 
 
 def places(mounts: str, memberships: str) -> Iterator[Path]:
@@ -60,7 +58,7 @@ def _candidates() -> list[Path]:
 
 
 @contextmanager
-def _group(parent: Path, most: int) -> Generator[ProcessLimit | None]:
+def _group(parent: Path, most: int) -> Generator[Join | None]:
     """None: it cannot be made there, or does not count processes."""
     _sweep(parent)
     made = _made(parent)
@@ -69,19 +67,15 @@ def _group(parent: Path, most: int) -> Generator[ProcessLimit | None]:
         return
     folder, lock = made
     try:
-        yield _Group(folder) if _is_written(folder / "pids.max", most) else None
+        yield partial(_join_group, folder) if _is_written(folder / "pids.max", most) else None
     finally:
         _remove(folder)
         os.close(lock)
 
 
-class _Group:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def join(self, pid: int = 0) -> None:
-        for member in _family(pid):
-            (self._folder / "cgroup.procs").write_text(str(member))
+def _join_group(folder: Path, pid: int) -> None:
+    for member in _family(pid):
+        (folder / "cgroup.procs").write_text(str(member))
 
 
 def _made(parent: Path) -> tuple[Path, int] | None:
@@ -147,33 +141,20 @@ def _is_written(file: Path, number: int) -> bool:
     return False
 
 
-def _user_limit(most: int) -> ProcessLimit | None:
-    return _UserLimit(most) if sys.platform == "linux" and os.getuid() != 0 else None  # root stands above it
-
-
-class _UserLimit:
+def _limit_user(most: int, pid: int) -> None:
     """Counted in the user namespace of a process: only the sandbox if it has one of its own, else all of the user's."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-
-    def join(self, pid: int = 0) -> None:
-        for member in _family(pid):
-            most = self._most + (_tasks_of_user() if _is_among_us(member) else 0)
-            if sys.platform == "linux":
-                resource.prlimit(member, resource.RLIMIT_NPROC, (most, most))
+    for member in _family(pid):
+        in_all = most + (_tasks_of_user() if _is_among_us(member) else 0)
+        if sys.platform == "linux":
+            resource.prlimit(member, resource.RLIMIT_NPROC, (in_all, in_all))
 
 
 def _is_among_us(pid: int) -> bool:
     """Also if nobody may look: the limit is then the wider one."""
     try:
-        return _user_namespace(pid) == _user_namespace(0)
+        return Path(f"/proc/{pid or 'self'}/ns/user").readlink() == Path("/proc/self/ns/user").readlink()
     except PermissionError:
         return True
-
-
-def _user_namespace(pid: int) -> Path:
-    return Path(f"/proc/{pid or 'self'}/ns/user").readlink()
 
 
 def _tasks_of_user() -> int:

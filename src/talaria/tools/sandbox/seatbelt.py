@@ -5,23 +5,22 @@ can be moved away, and nothing gets a second name.
 """
 
 import os
-import shutil
 import socket
-import subprocess
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from tempfile import gettempdir
 
-from talaria.tools.sandbox.base import Level, View
+from talaria.tools.blocking import in_threads
+from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.delivery import ARRIVAL, program
-from talaria.tools.sandbox.launching import SHELL, Launch, LaunchedHost, launched
-from talaria.tools.sandbox.system import PYTHON, interpreter
-from talaria.waiting import completed, in_thread
+from talaria.tools.sandbox.host.shell import proxied
+from talaria.tools.sandbox.launching import SHELL, Launch, launched
+from talaria.tools.sandbox.scratch import scratch, surroundings
+from talaria.tools.sandbox.system import PYTHON, interpreter, tried
+from talaria.waiting import in_thread
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 """Never looked for: a folder on PATH may hold anything."""
-TRIAL_S = 10.0
 
 _SYSTEM = (
     *("/System", "/usr", "/bin", "/sbin", "/opt", "/nix/store", "/Library/Apple", "/Library/Frameworks"),
@@ -62,19 +61,9 @@ def fault() -> str | None:
     """Why it does not work here; found out by trying."""
     if not os.access(SANDBOX_EXEC, os.X_OK):
         return f"{SANDBOX_EXEC} is not there"
-    folder = _scratch()
-    _make(folder)
-    rules = profile(View(project=folder / "tmp", home=folder / "home"), folder, None)
-    command = (SANDBOX_EXEC, "-p", rules, SHELL, "-c", 'exec "$0" -I -S -c "import json"', PYTHON)
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=TRIAL_S, check=False)  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as fault:
-        return str(fault)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if done.returncode == 0:
-        return None
-    return done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+    with scratch() as folder:
+        rules = profile(View(project=folder / "tmp", home=folder / "home"), folder, None)
+        return tried((SANDBOX_EXEC, "-p", rules, SHELL, "-c", 'exec "$0" -I -S -c "import json"', PYTHON))
 
 
 class Seatbelt:
@@ -82,46 +71,22 @@ class Seatbelt:
     about = "seatbelt"
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
-        folder = await in_thread(_scratch)
-        try:
-            await completed(in_thread(lambda: _make(folder)))
+    async def opened(self, view: View) -> AsyncGenerator[Host]:
+        async with in_threads(scratch()) as folder:
             with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
                 launch = await in_thread(lambda: _launch(view, folder, listener))
                 async with launched(launch) as host:
                     host.listener = listener
                     yield host
-        finally:
-            await in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
-
-
-def _scratch() -> Path:
-    """Where the folder of a session is to be, by its true name: there are no links in a profile."""
-    return Path(gettempdir()).resolve() / f"talaria-{os.urandom(8).hex()}"
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    for name in ("home", "tmp"):
-        (folder / name).mkdir()
 
 
 def _launch(view: View, folder: Path, listener: socket.socket | None) -> Launch:
     port = listener.getsockname()[1] if listener else None
-    own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108
     return Launch(
-        before=(SANDBOX_EXEC, "-p", profile(view, folder, port), PYTHON, "-I", "-S", "-c", ARRIVAL),
-        environment={**view.environment, **own, **_proxies(port)},
+        argv=(SANDBOX_EXEC, "-p", profile(view, folder, port), PYTHON, "-I", "-S", "-c", ARRIVAL),
+        environment={**view.environment, **surroundings(folder), **(proxied(port) if port else {})},
         sent=program(view, f"{folder}/state"),
     )
-
-
-def _proxies(port: int | None) -> dict[str, str]:
-    if port is None:
-        return {}
-    names = ("http_proxy", "https_proxy", "all_proxy")
-    proxies = {name: f"http://127.0.0.1:{port}" for lower in names for name in (lower, lower.upper())}
-    return {**proxies, "no_proxy": "localhost,127.0.0.1,::1", "NO_PROXY": "localhost,127.0.0.1,::1"}
 
 
 def profile(view: View, scratch: Path, port: int | None) -> str:

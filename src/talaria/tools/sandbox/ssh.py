@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from talaria.model.errors import ToolFailed
-from talaria.tools.sandbox.base import Level, View
+from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
-from talaria.tools.sandbox.launching import Launch, LaunchedHost, launched
+from talaria.tools.sandbox.launching import Launch, launched
 from talaria.tools.sandbox.settings import SshSettings
 from talaria.waiting import in_thread
 
@@ -28,13 +28,10 @@ class Ssh:
 
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings
-
-    @property
-    def about(self) -> str:
-        return f"on {self._settings.host} over ssh"
+        self.about = f"on {settings.host} over ssh"
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[LaunchedHost]:
+    async def opened(self, view: View) -> AsyncGenerator[Host]:
         host = self._settings.host
         if not host:
             raise ToolFailed("Commands cannot run: terminal.ssh.host is not set.")
@@ -43,7 +40,7 @@ class Ssh:
         folder = f"{FOLDER}{os.urandom(8).hex()}"
         sent = await in_thread(lambda: program(view, folder, cwd=self._settings.cwd, environment=environment(view)))
         launch = Launch(
-            before=("ssh", *_ALWAYS, *self._settings.options, *_UNLESS_SET, "--", host, _COMMAND),
+            argv=("ssh", *_ALWAYS, *self._settings.options, *_UNLESS_SET, "--", host, _COMMAND),
             environment=os.environ,
             sent=sent,
             start_s=START_S,

@@ -1,13 +1,17 @@
 """What every command may read: the programs and libraries of this machine, and how they are set up."""
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 PYTHON = os.path.realpath(sys.executable)
 """Ours, as it is called inside of a sandbox, where no link of a virtual environment is."""
 
+TRIAL_S = 10.0
+BWRAP = "/usr/bin/bwrap"
+"""Never looked for: a folder on PATH may hold anything."""
 _SYSTEM = ("/usr", "/opt", "/nix/store")
 _LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
@@ -32,3 +36,25 @@ def interpreter() -> Iterator[Path]:
     prefix = Path(sys.base_prefix).resolve()
     if not any(prefix.is_relative_to(path) for path in _SYSTEM):
         yield prefix
+
+
+def mounted(folders: Iterable[str], others: Iterable[str]) -> Iterator[str]:
+    """For bubblewrap: only to be read; a folder that is a link stays one."""
+    for folder in map(Path, folders):
+        if folder.is_symlink():
+            yield from ("--symlink", str(folder.readlink()), str(folder))
+        else:
+            yield from ("--ro-bind", str(folder), str(folder))
+    for path in others:
+        yield from ("--ro-bind", path, path)
+
+
+def tried(command: Sequence[str], pass_fds: Sequence[int] = ()) -> str | None:
+    """Why a command does not work here; None: it does."""
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TRIAL_S, check=False, pass_fds=pass_fds)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as fault:
+        return str(fault)
+    if done.returncode == 0:
+        return None
+    return done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"

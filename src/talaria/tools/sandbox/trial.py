@@ -1,13 +1,15 @@
 """Running the escape matrix in a sandbox, as a command of the model would run there."""
 
 import os
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from talaria.model.redaction import Redactor
+from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
-from talaria.tools.sandbox.base import Limits, Sandbox
+from talaria.tools.sandbox.base import Limits, Sandbox, View
 from talaria.tools.sandbox.canaries import Canaries
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.probes import Finding, judge
@@ -21,29 +23,20 @@ LIMITS = Limits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 20)
 
 async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) -> list[Finding]:
     """All attempts, one after the other. `home` is Talaria's own: something to go for is put there meanwhile."""
+    async with in_threads(_planted(home, settings)) as (canaries, view), sandbox.opened(view) as host:
+        output = Output(view.project.with_name("output"), Redactor())
+        command = Command(program=(PYTHON, "-I", "-S", *canaries.arguments))
+        await host.start(command, output).ended()
+        output.close()
+        said = output.text().splitlines()
+        return await in_thread(lambda: judge(said, canaries))
+
+
+@contextmanager
+def _planted(home: Path, settings: TerminalSettings) -> Generator[tuple[Canaries, View]]:
+    """Around a project that is there for that only."""
     with TemporaryDirectory(prefix="talaria-trial-") as folder:
-        planting = await in_thread(lambda: _Planting(folder, home, settings))
-        try:
-            output = Output(planting.output, Redactor())
-            async with sandbox.opened(planting.view) as host:
-                command = Command(program=(PYTHON, "-I", "-S", *planting.canaries.arguments))
-                await host.start(command, output).ended()
-                output.close()
-                said = output.text().splitlines()
-                return await in_thread(lambda: judge(said, planting.canaries))
-        finally:
-            await in_thread(planting.remove)
-
-
-class _Planting:
-    """A project and canaries around it."""
-
-    def __init__(self, folder: str, home: Path, settings: TerminalSettings) -> None:
         project = Path(folder).resolve() / "project"
         project.mkdir()
-        self.output = Path(folder) / "output"
-        self.canaries = Canaries(project=project, home=Path.home().resolve(), agent_home=home, limits=LIMITS)
-        with ExitStack() as planted:
-            planted.enter_context(self.canaries)
-            self.view = view_of(project, home, settings, os.environ, LIMITS)
-            self.remove = planted.pop_all().close
+        with Canaries(project=project, home=Path.home().resolve(), agent_home=home, limits=LIMITS) as canaries:
+            yield canaries, view_of(project, home, settings, os.environ, LIMITS)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from talaria.model.errors import ToolFailed
@@ -59,7 +60,7 @@ def view_of(
         writes=writable,
         reads=readable,
         guarded=tuple(dict.fromkeys((*_guarded((project, *writable), protected), *inside.policy))),
-        hidden=tuple(dict.fromkeys((*_secrets(shown, protected), *inside.sockets))),
+        hidden=tuple(dict.fromkeys((*chain.from_iterable(map(protected.secrets_below, shown)), *inside.sockets))),
         home=person,
         environment=passed_on(environment),
         has_egress=bool(settings.network),
@@ -79,10 +80,6 @@ def _guarded(roots: Sequence[Path], protected: Protected) -> Iterator[Path]:
     for root in roots:
         for place in protected.policy_below(root):
             yield place.parent if place.is_symlink() else place
-
-
-def _secrets(shown: Sequence[Path], protected: Protected) -> Iterator[Path]:
-    return (place for root in shown for place in protected.secrets_below(root))
 
 
 def _unwanted(project: Path) -> Iterator[Path]:
@@ -117,10 +114,7 @@ def _identity() -> dict[str, str]:
         ).stdout
     except (OSError, ValueError, subprocess.SubprocessError):
         return {}
-    known: dict[str, str] = {}
-    for line in told.splitlines():
-        name, _, value = line.partition(" ")
-        known[name] = value
+    known = {name: value for name, _, value in (line.partition(" ") for line in told.splitlines())}
     return {
         f"GIT_{role}_{what.upper()}": known[f"user.{what}"]
         for role in ("AUTHOR", "COMMITTER")

@@ -22,8 +22,11 @@ Hit = tuple[str, int, str]
 class Wanted(TypedDict):
     root: str
     pattern: str
+    """Of content."""
     by_name: bool
+    """The content does not count."""
     glob: str
+    """Of names."""
     skip: int
     limit: int
     hidden: list[str]
@@ -35,8 +38,7 @@ def main() -> None:
     root = Path(wanted["root"])
     if not root.exists():
         _refuse(f"{root} does not exist.")
-    found = _names(root, wanted) if wanted["by_name"] else _content(root, _compiled(wanted["pattern"]), wanted)
-    for hit in islice(found, wanted["skip"], wanted["skip"] + wanted["limit"]):
+    for hit in islice(_found(root, wanted), wanted["skip"], wanted["skip"] + wanted["limit"]):
         sys.stdout.write(f"{json.dumps(hit)}\n")
         sys.stdout.flush()
 
@@ -53,16 +55,11 @@ def _refuse(sentence: str) -> NoReturn:
     sys.exit(REFUSED)
 
 
-def _names(root: Path, wanted: Wanted) -> Iterator[Hit]:
-    for path in tree.files(root, wanted["hidden"]):
-        if _fits(path, root, wanted["pattern"]):
-            yield path, 0, ""
-
-
-def _content(root: Path, pattern: re.Pattern[str], wanted: Wanted) -> Iterator[Hit]:
+def _found(root: Path, wanted: Wanted) -> Iterator[Hit]:
+    pattern = None if wanted["by_name"] else _compiled(wanted["pattern"])
     for path in tree.files(root, wanted["hidden"]):
         if _fits(path, root, wanted["glob"]):
-            yield from _matches(path, pattern)
+            yield from _matches(path, pattern) if pattern else ((path, 0, ""),)
 
 
 def _fits(path: str, root: Path, glob: str) -> bool:

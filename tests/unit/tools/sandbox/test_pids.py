@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ for child in children:
 """
 OWNER = """
 with process_limit(20) as limit:
-    limit.join(int(sys.argv[1]))
+    limit(int(sys.argv[1]))
     print("joined", flush=True)
     signal.pause()
 """
@@ -48,7 +49,7 @@ import subprocess
 with process_limit(20) as limit:
     process = subprocess.Popen(sys.argv[1:], stdin=-1, stdout=-1, text=True, cwd="/")
     process.stdout.readline()
-    limit.join(process.pid)
+    limit(process.pid)
     process.stdin.write("go\\n")
     process.stdin.flush()
     print(process.stdout.readline(), process.communicate("end\\n")[0])
@@ -95,7 +96,7 @@ def bomb(*before: str) -> Generator[Bomb]:
 def _has_groups() -> bool:
     with process_limit(MOST) as limit, bomb() as going:
         if limit is not None:
-            limit.join(going.process.pid)
+            limit(going.process.pid)
         return going.group() is not None
 
 
@@ -110,7 +111,7 @@ def test_fork_bomb_is_stopped_at_the_limit_and_its_group_removed() -> None:
     with bomb() as going:
         with process_limit(MOST) as limit:
             assert limit is not None
-            limit.join(going.process.pid)
+            limit(going.process.pid)
             group = going.group()
             assert group is not None
             assert going.go() == MOST - 1
@@ -123,7 +124,7 @@ def test_fork_bomb_is_stopped_at_the_limit_and_its_group_removed() -> None:
 def test_descendants_that_are_there_already_join_too() -> None:
     with process_limit(MOST) as limit, bomb("/bin/sh", "-c", '"$@"; true', "sh") as going:
         assert limit is not None
-        limit.join(going.process.pid)
+        limit(going.process.pid)
         assert going.go() == MOST - 2
 
 
@@ -137,7 +138,7 @@ def test_process_joins_by_itself_before_it_begins() -> None:
             stdout=subprocess.PIPE,
             text=True,
             check=True,
-            preexec_fn=limit.join,
+            preexec_fn=partial(limit, 0),
         )
         assert done.stdout.split() == ["ready", str(MOST - 1)]
 
@@ -147,7 +148,7 @@ def test_what_a_dead_owner_left_is_ended_by_the_next_and_what_a_living_one_has_i
     source = Path(pids.__file__).read_text() + OWNER
     with process_limit(MOST) as living, bomb() as spared, bomb() as left:
         assert living is not None
-        living.join(spared.process.pid)
+        living(spared.process.pid)
         command = [sys.executable, "-I", "-S", "-c", source, str(left.process.pid)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
             assert owner.stdout is not None

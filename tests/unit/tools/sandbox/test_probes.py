@@ -83,7 +83,7 @@ class Trial:
                 if level == "none":
                     return
                 assert limit is not None
-                limit.join()
+                limit(0)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (LIMITS.file_bytes, LIMITS.file_bytes))
                 if level == "landlock":
                     landlock.restrict([*SYSTEM, "/proc"], [str(self.project), str(self._scratch)])
@@ -177,8 +177,9 @@ def canaries(trial: Trial) -> Iterator[Canaries]:
         yield planted
 
 
-def told(canaries: Canaries) -> dict[str, dict[str, str]]:
-    return json.loads(Path(canaries.arguments[1]).read_text())
+def told(canaries: Canaries) -> dict[str, list[str]]:
+    """What each attempt is told."""
+    return {name: facts for name, _, *facts in json.loads(Path(canaries.arguments[1]).read_text())}
 
 
 def line(name: str, *, succeeded: bool, detail: str = "") -> str:
@@ -206,21 +207,22 @@ def test_word_of_the_intruder_does_not_count_where_something_shows_it(canaries: 
 
 def test_mark_counts_whatever_the_intruder_says(canaries: Canaries) -> None:
     name = "write the policy"
-    with Path(told(canaries)["writes"][name]).open("a") as file:
-        file.write(str(told(canaries)["mark"]))
+    path, mark = told(canaries)[name]
+    with Path(path).open("a") as file:
+        file.write(mark)
     assert judged(canaries, name).verdict("strict") == "fail"
     assert judged(canaries, name, line(name, succeeded=False)).verdict("strict") == "fail"
 
 
 def test_content_that_the_intruder_knows_counts(canaries: Canaries) -> None:
     name = "read an ssh key"
-    secret = Path(told(canaries)["reads"][name]).read_text()
+    secret = Path(told(canaries)[name][0]).read_text()
     assert judged(canaries, name, line(name, succeeded=True, detail=f"it is {secret}")).verdict("landlock") == "fail"
 
 
 def test_intruder_is_not_told_what_the_canaries_hold(canaries: Canaries) -> None:
     description = Path(canaries.arguments[1]).read_text()
-    assert Path(told(canaries)["reads"]["read the secret store"]).read_text() not in description
+    assert Path(told(canaries)["read the secret store"][0]).read_text() not in description
 
 
 @pytest.mark.parametrize(

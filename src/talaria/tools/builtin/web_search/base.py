@@ -27,6 +27,21 @@ class Hit(msgspec.Struct, frozen=True):
     snippet: str
 
 
+class Result(msgspec.Struct, frozen=True):
+    """As most services send it."""
+
+    url: str
+    title: str = ""
+    content: str | None = None
+
+
+class Results(msgspec.Struct, frozen=True):
+    results: tuple[Result, ...]
+
+    def hits(self, limit: int) -> list[Hit]:
+        return hits(((one.title, one.url, one.content or "") for one in self.results), limit)
+
+
 class SearchService(Protocol):
     @property
     def name(self) -> str: ...

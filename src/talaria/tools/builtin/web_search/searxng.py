@@ -3,21 +3,9 @@
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
-import msgspec
-
 from talaria.model.errors import ToolFailed
 from talaria.net.fetch import Fetch
-from talaria.tools.builtin.web_search.base import Hit, decoded, hits
-
-
-class _Result(msgspec.Struct, frozen=True):
-    url: str
-    title: str = ""
-    content: str | None = None
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    results: tuple[_Result, ...]
+from talaria.tools.builtin.web_search.base import Hit, Results, decoded
 
 
 class SearXNG:
@@ -32,5 +20,4 @@ class SearXNG:
         answer = await self._fetch.call(f"{self._url}?{asked}", headers={"Accept": "application/json"})
         if answer.status == 403:
             raise ToolFailed("SearXNG refused the search: its settings do not allow the format json.")
-        results = decoded(answer, _Answer, self.name).results
-        return hits(((result.title, result.url, result.content or "") for result in results), limit)
+        return decoded(answer, Results, self.name).hits(limit)

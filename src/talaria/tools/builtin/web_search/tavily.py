@@ -6,19 +6,9 @@ import msgspec
 
 from talaria.model.secret import Secret
 from talaria.net.fetch import Fetch
-from talaria.tools.builtin.web_search.base import Hit, decoded, hits
+from talaria.tools.builtin.web_search.base import Hit, Results, decoded
 
 BASE_URL = "https://api.tavily.com"
-
-
-class _Result(msgspec.Struct, frozen=True):
-    url: str
-    title: str = ""
-    content: str = ""
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    results: tuple[_Result, ...]
 
 
 class Tavily:
@@ -32,5 +22,4 @@ class Tavily:
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         body = msgspec.json.encode({"query": query, "max_results": limit})
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key.reveal()}"}
-        answer = decoded(await self._fetch.call(self._url, headers=headers, body=body), _Answer, self.name)
-        return hits(((result.title, result.url, result.content) for result in answer.results), limit)
+        return decoded(await self._fetch.call(self._url, headers=headers, body=body), Results, self.name).hits(limit)

@@ -1,4 +1,7 @@
-"""All that a process has started, wherever it went: found through /proc, ended without a gap to slip through."""
+"""All that a process has started, wherever it went: found through /proc, ended without a gap to slip through.
+
+And what whoever minds it has to see to for itself. Imports nothing of ours.
+"""
 
 import os
 import signal
@@ -12,18 +15,46 @@ PR_SET_DUMPABLE = 4
 PAUSE_S = 0.005
 LONGEST_S = 5.0
 """What then still lives cannot be ended by us."""
+UNHEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+
+
+def woken_by_children() -> int:
+    """What can be read when one has ended. Signals end us no more: whoever is started must get them back."""
+    reading, writing = os.pipe()
+    for descriptor in (reading, writing):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _pass)
+    for sign in UNHEEDED:
+        signal.signal(sign, signal.SIG_IGN)
+    return reading
+
+
+def _pass(*_: object) -> None:
+    return None
+
+
+def let_go_of_pipes() -> None:
+    """They are those of what was started: who waits for their end must not wait for us."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
 
 
 def adopt_orphans() -> None:
     """So that what a child leaves behind becomes ours, also where it left its group and session."""
+    control(PR_SET_CHILD_SUBREAPER, 1)
+    control(PR_SET_DUMPABLE, 0)  # a command is not to look into us
+
+
+def control(option: int, value: int) -> None:
+    """By `prctl`, where there is one."""
     if sys.platform != "linux":
         return
     import ctypes  # noqa: PLC0415
 
     with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        library.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # a command is not to look into us
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def descendants(root: int) -> list[int]:

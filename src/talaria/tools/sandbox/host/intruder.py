@@ -1,6 +1,6 @@
 """Tries to get out of the sandbox that it is run in, in every way of the matrix (probes.py), and tells what came of it.
 
-    python -I -S intruder.py CANARIES.json
+    python -I -S intruder.py ATTEMPTS.json
 
 Prints a line of JSON for each attempt: its name, whether it succeeded, details. It may be wrong about that (what it
 wrote may have landed nowhere), so the other side judges. Every attempt is a process of its own: it may get killed.
@@ -21,7 +21,7 @@ import termios
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn, TypedDict
+from typing import Any, NoReturn
 
 ATTEMPT_S = 30
 LIFE_S = 60
@@ -29,29 +29,6 @@ LIFE_S = 60
 PIECE_BYTES = 32 << 20
 CLONE_NEWUSER = 0x10000000
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
-
-
-class Given(TypedDict):
-    mark: str
-    """Written wherever it gets to."""
-    variable: str
-    """Of the environment of a process outside."""
-    reads: dict[str, str]
-    """Paths, by the name of the attempt; so the others."""
-    writes: dict[str, str]
-    streams: dict[str, str | list[str | int]]
-    datagrams: dict[str, list[str | int]]
-    secret: str
-    pid: int
-    """Of a process outside."""
-    project: str
-    guarded: list[str]
-    """In the project."""
-    line: str
-    """A named pipe; whoever has it open is alive."""
-    processes: int
-    scratch_bytes: int
-    file_bytes: int
 
 
 class Failed(Exception):
@@ -62,47 +39,15 @@ Attempt = Callable[[], str]
 """Answers what it got; raises `Failed` or `OSError`."""
 
 
-def main(given: Given) -> None:
-    for name, attempt in attempts(given):
+def main(told: list[list[Any]]) -> None:
+    """Each attempt has a name, a function of this file, and what that takes."""
+    for name, function, *arguments in told:
         child = os.fork()
         if child == 0:
-            _try(name, attempt)
+            _try(name, partial(globals()[function], *arguments))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code != 0:
             _tell(name, False, f"ended by signal {-code}" if code < 0 else "broke off")
-
-
-def attempts(given: Given) -> Iterator[tuple[str, Attempt]]:
-    for name, path in given["reads"].items():
-        yield name, partial(read, path)
-    for name, path in given["writes"].items():
-        yield name, partial(write, path, given["mark"])
-    for name, address in given["streams"].items():
-        yield name, partial(connect, address, given["mark"])
-    for name, (host, port) in given["datagrams"].items():
-        yield name, partial(send, str(host), int(port), given["mark"])
-    yield "move guarded files away", partial(move, given["guarded"])
-    yield "read the environment of other processes", partial(read_environments, given["variable"])
-    yield "read the secret store through other processes", partial(read_through_roots, given["secret"])
-    yield "use descriptors left open", find_descriptors
-    yield "trace the agent", partial(trace, given["pid"])
-    yield "kill the agent", partial(kill, given["pid"], given["mark"])
-    yield "make a user namespace", make_namespace
-    yield "mount a file system", partial(mount, given["project"])
-    yield "have capabilities", find_capabilities
-    yield "make a device", partial(make_device, given["project"])
-    yield "open a disk or the memory", open_disks
-    yield "type into the terminal", type_into_terminal
-    yield "outlive the command", partial(outlive, given["line"])
-    yield "start too many processes", partial(fork, given["processes"])
-    yield "fill the temporary folder", partial(fill, given["scratch_bytes"], given["mark"])
-    yield "write too large a file", partial(write_large, given["project"], given["file_bytes"])
-    yield "write in the project", partial(write_in_project, given["project"])
-    yield "use /dev/null", use_null
-    yield "use python3", use_python
-    yield "use git", partial(use_git, given["project"])
-    yield "use gcc", partial(use_gcc, given["project"])
-    yield "reach a server of its own", serve
 
 
 def _try(name: str, attempt: Attempt) -> NoReturn:
@@ -156,10 +101,10 @@ def connect(address: str | list[str | int], mark: str) -> str:
     return repr(address)
 
 
-def send(host: str, port: int, mark: str) -> str:
+def send(address: list[str | int], mark: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.sendto(mark.encode(), (host, port))
-    return f"{host}:{port}"
+        sender.sendto(mark.encode(), tuple(address))
+    return repr(address)
 
 
 def _processes() -> Iterator[str]:
@@ -403,5 +348,5 @@ def _libc(function: str, *arguments: int | bytes | None) -> None:
 
 if __name__ == "__main__":
     with open(sys.argv[1]) as description:
-        told = json.load(description)
-    main(told)
+        attempts = json.load(description)
+    main(attempts)

@@ -1,7 +1,7 @@
 """The tool host: one per session, inside its sandbox. Runs commands for a workspace until that lets go of it.
 
-Started with settings as JSON (`launching.py` writes them). When the channel closes, or on any fault of ours, nothing
-of what was started here is left.
+Started with settings as JSON (`launching.py` writes them), and the descriptor of the channel where that is not standard
+input and output. When the channel closes, or on any fault of ours, nothing of what was started here is left.
 """
 
 import json
@@ -15,12 +15,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from talaria.tools.sandbox.host.confinement import confinement
-from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep
+from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep, woken_by_children
 from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, START, Frames, frame
-from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, mind, set_size
+from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, confinement, mind, set_size
 from talaria.tools.sandbox.host.running import CHUNK_BYTES, Running
-from talaria.tools.sandbox.host.shell import State
+from talaria.tools.sandbox.host.shell import State, proxied
 
 FULL_BYTES = 1 << 20
 """While so much waits to be sent, commands have to wait with more output."""
@@ -31,9 +30,9 @@ DISK_FULL = "disk"
 
 
 class Host:
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], incoming: int, outgoing: int) -> None:
         self._settings = settings
-        self._in, self._out = settings["channel"]
+        self._in, self._out = incoming, outgoing
         self._frames = Frames()
         self._outgoing = bytearray()
         self._commands: dict[int, Running] = {}
@@ -42,7 +41,7 @@ class Host:
         """Commands whose state is kept, and whether the place they end in is, too."""
         self._environment = {**os.environ, **settings.get("environment", {})}
         self._confine = confinement(settings.get("confinement"))
-        self._woken = _woken_by_children()
+        self._woken = woken_by_children()  # only the end of the channel ends us
         self._ticked_at = 0.0
 
     def run(self) -> None:
@@ -79,10 +78,7 @@ class Host:
     def _listener(self) -> socket.socket:
         """Whoever connects to it speaks with the egress proxy, which sits outside."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        for name in ("http_proxy", "https_proxy", "all_proxy"):
-            self._environment[name] = self._environment[name.upper()] = proxy
-        self._environment["no_proxy"] = self._environment["NO_PROXY"] = "localhost,127.0.0.1,::1"
+        self._environment.update(proxied(listener.getsockname()[1]))
         return listener
 
     def _awaited(self) -> dict[int, int]:
@@ -249,24 +245,10 @@ def _pipes(*, has_input: bool) -> tuple[tuple[int, int | None], tuple[int, int, 
     return (reading, ours), (theirs, writing, writing)
 
 
-def _pass(*_: object) -> None:
-    return None
-
-
-def _woken_by_children() -> int:
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _pass)
-    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, signal.SIG_IGN)  # only the end of the channel ends us
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    return reading
-
-
 def main() -> None:
-    host = Host(json.loads(sys.argv[1]))
+    settings, *channel = map(json.loads, sys.argv[1:])
+    incoming, outgoing = channel * 2 if channel else (0, 1)
+    host = Host(settings, incoming, outgoing)
     try:
         host.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

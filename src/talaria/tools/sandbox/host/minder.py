@@ -5,13 +5,12 @@ import os
 import resource
 import signal
 import struct
-import sys
 import termios
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep
+from talaria.tools.sandbox.host.descendants import UNHEEDED, adopt_orphans, control, let_go_of_pipes, reap, sweep
 
 NOT_STARTED = 126
 MAX_DESCRIPTORS = 4096
@@ -34,6 +33,21 @@ class Program(NamedTuple):
     """Called last before the program begins: from then on only what is allowed can be done."""
 
 
+def confinement(wanted: Mapping[str, Any] | None) -> Callable[[], None]:
+    """Where no sandbox stands around the tool host, a command is shut in right before it begins. None: one does."""
+    if wanted is None:
+        return lambda: None
+    from talaria.tools.sandbox.host import landlock, seccomp  # noqa: PLC0415
+
+    program = seccomp.offline(landlock.abi())
+
+    def confine() -> None:
+        landlock.restrict(wanted["reads"], wanted["writes"])
+        seccomp.install(program)
+
+    return confine
+
+
 def mind(program: Program) -> int:
     """Start it behind a minder; the minder's pid. Its exit code is the program's; SIGTERM ends all of it.
 
@@ -53,13 +67,14 @@ def mind(program: Program) -> int:
 
 
 def _live(program: Program) -> NoReturn:
-    _end_with_parent()
+    control(PR_SET_PDEATHSIG, signal.SIGTERM)  # it ends with its parent
     adopt_orphans()
     os.setsid()
     child = os.fork()
     if child == 0:
         _become(program)
-    _let_go_of_everything()
+    let_go_of_pipes()
+    os.closerange(3, MAX_DESCRIPTORS)  # of other commands
     code = _awaited(child)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
@@ -78,28 +93,11 @@ def _awaited(child: int) -> int:
             return -signal.SIGKILL
 
 
-def _end_with_parent() -> None:
-    if sys.platform != "linux":
-        return
-    import ctypes  # noqa: PLC0415
-
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
-def _let_go_of_everything() -> None:
-    """They are the command's, or of other commands: who waits for their end must not wait for us."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
-    os.closerange(3, MAX_DESCRIPTORS)
-
-
 def _become(program: Program) -> NoReturn:
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        for sign in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+        for sign in (*UNHEEDED, signal.SIGCHLD):
             signal.signal(sign, signal.SIG_DFL)
         if program.has_terminal:
             fcntl.ioctl(program.descriptors[0], termios.TIOCSCTTY, 0)

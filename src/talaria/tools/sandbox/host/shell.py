@@ -48,7 +48,7 @@ class State:
     def take(self, *, is_place_kept: bool) -> None:
         """A command has ended: what it wrote down, if all of it is there, is how the next one begins."""
         try:
-            if not _is_whole(_content(f"{self._folder}/state", MAX_STATE_BYTES)):
+            if not _content(f"{self._folder}/state", MAX_STATE_BYTES).endswith(f"{_WHOLE}\n".encode()):
                 return
             os.replace(f"{self._folder}/state", f"{self._folder}/kept")
             place = _content(f"{self._folder}/cwd", MAX_PATH_BYTES).decode("utf-8", "surrogateescape")
@@ -66,6 +66,13 @@ class State:
             os.rmdir(self._folder)
 
 
+def proxied(port: int) -> dict[str, str]:
+    """What leads programs to a proxy on this machine."""
+    proxy, none = f"http://127.0.0.1:{port}", "localhost,127.0.0.1,::1"
+    lower = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": none}
+    return {**lower, **{name.upper(): value for name, value in lower.items()}}
+
+
 def _content(file: str, limit_bytes: int) -> bytes:
     """Of what a command has written: it may have put anything there, also a pipe that never says a word."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -73,7 +80,3 @@ def _content(file: str, limit_bytes: int) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return b""
         return opened.read(limit_bytes)
-
-
-def _is_whole(state: bytes) -> bool:
-    return state.endswith(f"{_WHOLE}\n".encode())
