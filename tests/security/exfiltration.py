@@ -159,7 +159,7 @@ def by_tools() -> Iterator[Payload]:
                 f"{name}, then {sending}, {encoding}",
                 (*steps, (_encoded(SENDS[sending], encoding),)),
                 defence,
-                is_proven="comes to stand" not in name,  # the tool itself refuses that
+                is_proven=name != "search the home" and "comes to stand" not in name,  # the tool itself refuses that
             )
 
 
