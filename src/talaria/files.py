@@ -13,6 +13,11 @@ _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # without N
 _NO_FILE = "it is a folder, device or pipe"
 
 
+def harmless(id: str) -> str:
+    """As the name of a file or folder: an id may be anybody's choice, the model's too."""
+    return "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in id)[:120]
+
+
 def read_bytes(path: Path, limit_bytes: int) -> bytes:
     """The first `limit_bytes` at most. Raises `OSError`, also for a folder, device or pipe: those may never end."""
     descriptor = os.open(path, _READING)

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.agent.limits import Limits
+from talaria.files import harmless
 from talaria.model.entries import TurnOrigin
 from talaria.model.ids import SessionId
 from talaria.providers.base import Effort
@@ -12,9 +13,8 @@ from talaria.providers.route import Route
 
 
 def spill_folder(home: Path, session: SessionId) -> Path:
-    """Where a session's long output is kept. An id may be anybody's choice: only its harmless signs count."""
-    safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in session)
-    return home / "spill" / safe[:120]
+    """Where a session's long output is kept."""
+    return home / "spill" / harmless(session)
 
 
 class Setup(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from talaria.files import harmless
 from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import Image, ToolCall, ToolResult
@@ -113,9 +114,8 @@ class Run(msgspec.Struct, frozen=True):
         return f"{self.scope.session}:{self.call}"
 
     def spill(self, what: str) -> Path:
-        """Where to keep all of `what`. The call's id comes from the model: only its harmless signs count."""
-        safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in self.call)
-        return self.scope.spill / f"{safe[:80]}-{what}.txt"
+        """Where to keep all of `what`."""
+        return self.scope.spill / f"{harmless(self.call)}-{what}.txt"
 
 
 def decoded(arguments: str, tool: str, kind: type[T]) -> T:

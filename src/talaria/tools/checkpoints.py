@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from talaria.files import harmless
 from talaria.model.errors import BadInput
 from talaria.model.ids import SessionId
 from talaria.tools import places
@@ -24,9 +25,8 @@ MAX_CHECKPOINTS = 200
 
 
 def checkpoint_folder(home: Path, session: SessionId) -> Path:
-    """As `Scope.checkpoints` says. An id may be anybody's choice: only its harmless signs count."""
-    safe = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in session)
-    return home / "checkpoints" / safe[:120]
+    """As `Scope.checkpoints` says."""
+    return home / "checkpoints" / harmless(session)
 
 
 class Outcome(msgspec.Struct, frozen=True):

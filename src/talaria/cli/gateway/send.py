@@ -25,6 +25,7 @@ from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput, UserFacing
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.loading import given, is_wanted, manifests
+from talaria.platforms.splitting import units
 from talaria.store.base import Store
 from talaria.store.mail import OutboxRow, Outgoing
 
@@ -33,7 +34,7 @@ MAX_CHARS = 1900
 MAX_TEXT_CHARS = 100_000
 LOOK_S = 0.1
 
-_EVERYWHERE = Capabilities(MAX_CHARS, length=lambda text: len(text.encode("utf-16-le", "surrogatepass")) // 2)
+_EVERYWHERE = Capabilities(MAX_CHARS, length=units)
 
 
 class Sent(msgspec.Struct, frozen=True):

@@ -9,10 +9,11 @@ from talaria.compat.hermes.platforms.adapter import *  # noqa: F403
 from talaria.compat.hermes.platforms.media import *  # noqa: F403
 from talaria.compat.hermes.platforms.messages import *  # noqa: F403
 from talaria.compat.hermes.platforms.outcomes import kind_of
+from talaria.platforms.splitting import units
 
 
 def utf16_len(s: str) -> int:
-    return len(s.encode("utf-16-le", "surrogatepass")) // 2
+    return units(s)
 
 
 def classify_send_error(exc: BaseException | None, error_text: str = "") -> str:
