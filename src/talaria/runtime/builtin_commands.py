@@ -106,7 +106,7 @@ async def _model(chat: Chat, name: str) -> Outcome:
         if len(name.split()) > 1:
             raise BadInput(f"{_short(name)!r} is no model: its name has no spaces.")
         await chat.use_model(name)
-        return Say(f"From now on {chat.model} answers here; `talaria model set` makes it the default.")
+        return Say(f"From now on {chat.model} answers here, until you leave; `talaria model set {name}` keeps it.")
     return Say(f"The model in use is {chat.model}.")
 
 

@@ -1,5 +1,6 @@
 """The screen of the real program, against a scripted model."""
 
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ import pytest
 from tests.scenarios.screen.emulator import Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.replies import Faults, Reply, call
 
 OpenScreen = Callable[..., Terminal]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -97,6 +98,16 @@ def _text(content: object) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part.get("text", "") for part in cast("list[dict[str, str]]", content))
+
+
+def being_written(text: str) -> Reply:
+    """It comes to the end of this text, and then no further."""
+    inside_the_next_piece = Faults(stall_at=len(json.dumps(text)) + 900)
+    return Reply(text + "…" * len(text), chunk_chars=len(text), faults=inside_the_next_piece)
+
+
+def words_of(lines: Sequence[str]) -> list[str]:
+    return re.findall(r"word\d+", " ".join(lines))
 
 
 def between(lines: Sequence[str], first: str, last: str) -> Sequence[str]:

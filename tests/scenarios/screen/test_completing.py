@@ -83,6 +83,39 @@ def test_too_many_files_are_refused_in_a_sentence(open_screen: OpenScreen, serve
     assert server.requests == []
 
 
+def test_model_that_its_endpoint_does_not_list_is_taken_with_a_warning(
+    open_screen: OpenScreen, home: Path, environment: dict[str, str]
+) -> None:
+    with ModelServer(models=("one", "two")) as server:
+        home.mkdir(mode=0o700)
+        (home / "config.yaml").write_text(f"model: {{default: one, base_url: '{server.base_url}'}}")
+        screen = open_screen(columns=120)
+        screen.say("/model two")
+        screen.wait(lambda: screen.status.startswith("custom:two"), "the model")
+        screen.say("/model three")
+        screen.see("custom:three is not in its endpoint's list of models; `/model` alone offers those.")
+        screen.wait(lambda: screen.status.startswith("custom:three"), "the model")
+        server.say("I am here.")
+        screen.say("who are you")
+        screen.see("I am here.")
+        assert server.requests[-1].json["model"] == "three"
+        assert sum("not in its endpoint's list" in line for line in screen.scrollback) == 1
+
+
+def test_model_of_an_endpoint_that_lists_none_is_taken_without_a_word(
+    open_screen: OpenScreen, home: Path, environment: dict[str, str]
+) -> None:
+    with ModelServer(models=()) as server:
+        home.mkdir(mode=0o700)
+        (home / "config.yaml").write_text(f"model: {{default: one, base_url: '{server.base_url}'}}")
+        screen = open_screen()
+        screen.say("/model other")
+        server.say("I am here.")
+        screen.say("who are you")
+        screen.see("I am here.")
+        assert not any("list of models" in line for line in screen.scrollback)
+
+
 @pytest.mark.usefixtures("server")
 def test_models_are_offered_once_they_are_known(open_screen: OpenScreen) -> None:
     screen = open_screen()

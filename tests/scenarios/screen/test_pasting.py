@@ -1,7 +1,7 @@
 """Text that is pasted."""
 
-from tests.scenarios.screen.conftest import OpenScreen, said_to
-from tests.scenarios.screen.emulator import ENTER, INTERRUPT, NEW_LINE, UP
+from tests.scenarios.screen.conftest import OpenScreen, said_to, see_quiet
+from tests.scenarios.screen.emulator import END, ENTER, INTERRUPT, NEW_LINE, SEARCH, UP
 
 from talaria.testing.servers.model_server import ModelServer
 
@@ -40,10 +40,26 @@ def test_long_paste_is_one_word_on_the_line_and_reaches_the_model_whole(
     assert "line 30 of the log" not in shown
     assert "more lines" in shown
     screen.type(UP)
-    screen.see("line 40 of the log")
+    screen.see_typed("what is wrong in [pasted #1: 40 lines] and [pasted #2: 900 characters]?")
     screen.type(ENTER)
     screen.see("Read again.")
     assert said_to(server.requests[1]) == [whole, whole]
+    screen.type(SEARCH)
+    screen.see("── Typed before")
+    screen.type("line 17 of")
+    screen.see("search: line 17 of", "▸ what is wrong in [pasted #1: 40 lines]")
+    screen.type(ENTER)
+    screen.see_gone("Typed before")
+    screen.type(f"{INTERRUPT}{END}")
+    assert screen.end() == 0
+
+    screen = open_screen()
+    screen.type(UP)
+    screen.see("line 40 of the log")  # by then nobody knows any more which part was pasted
+    server.say("And again.")
+    screen.type(ENTER)
+    screen.see("And again.")
+    assert said_to(server.requests[2]) == [whole]
 
 
 def test_what_stands_for_a_paste_is_deleted_like_any_word(open_screen: OpenScreen, server: ModelServer) -> None:
@@ -56,6 +72,21 @@ def test_what_stands_for_a_paste_is_deleted_like_any_word(open_screen: OpenScree
     screen.type(f"{NEW_LINE}is a word{ENTER}")
     screen.see("Good.")
     assert said_to(server.requests[0]) == ["[pasted #7: 40 lines]\nis a word"]
+
+
+def test_paste_is_told_apart_from_typing_also_while_something_is_printed(
+    open_screen: OpenScreen, server: ModelServer
+) -> None:
+    server.say("\n\n".join(f"Paragraph {number}." for number in range(20)))
+    screen = open_screen()
+    screen.say("talk")
+    screen.see("Paragraph 19.")
+    see_quiet(screen)
+    assert screen.takes_pastes
+    assert b"\x1b[?2004l" not in screen.raw, "it was so all the time"
+    screen.type(END)
+    assert screen.end() == 0
+    assert screen.is_restored
 
 
 def test_control_signs_in_a_paste_are_shown_and_not_obeyed(open_screen: OpenScreen, server: ModelServer) -> None:

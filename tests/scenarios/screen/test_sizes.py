@@ -4,9 +4,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import wrap
 
 import pytest
-from tests.scenarios.screen.conftest import READY, RUNNING, OpenScreen, Run, said_to, see_quiet
+from tests.scenarios.screen.conftest import READY, RUNNING, OpenScreen, Run, being_written, said_to, see_quiet, words_of
 from tests.scenarios.screen.emulator import END, ENTER, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer
@@ -34,6 +35,25 @@ def test_forty_columns_are_enough(open_screen: OpenScreen, server: ModelServer) 
     assert "x" * 60 in "".join(line.strip() for line in screen.lines)
     screen.type("and a line that is typed over the edge of it")
     screen.wait(lambda: screen.typed.replace("\n", "") == "and a line that is typed over the edge of it")
+
+
+@pytest.mark.parametrize("typed", ["", "typed"])
+def test_terminal_that_keeps_its_rows_loses_none_of_them(
+    open_screen: OpenScreen, server: ModelServer, typed: str
+) -> None:
+    words = [f"word{number}" for number in range(60)]
+    server.say(being_written("\n\n".join([*words[:10], " ".join(words[10:])])))
+    screen = open_screen(rows=40, **({"XTERM_VERSION": "XTerm(390)"} if typed else {}))
+    screen.say("talk")
+    screen.see("word59", RUNNING)
+    if typed:
+        screen.type(typed)
+        screen.see_typed(typed)
+    screen.resize(50, 40)
+    last = wrap(" ".join(words[10:]), 50)[-2:]
+    screen.wait(lambda: last[1] in screen.lines and last[0] in screen.lines, "what is drawn for that width")
+    screen.see(RUNNING)
+    assert words_of(screen.scrollback) == words
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(50, 24), (110, 30), (80, 12)])

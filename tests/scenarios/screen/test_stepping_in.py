@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.screen.conftest import Held, OpenScreen, Run, said_to, see_quiet
-from tests.scenarios.screen.emulator import END, ENTER, ESCAPE, INTERRUPT, PATIENCE_S, STEER, Terminal
+from tests.scenarios.screen.emulator import DETAILS, END, ENTER, ESCAPE, INTERRUPT, PATIENCE_S, STEER, Terminal
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, call
@@ -74,6 +74,47 @@ def test_steering_reaches_the_model_at_its_next_step(
     server.say("Heard.")
     screen.type(f"nothing runs now{STEER}")  # then it is a message
     screen.see("› nothing runs now", "Heard.")
+
+
+ROWS = [f"row_{number}" for number in range(200)]
+
+
+@pytest.mark.parametrize(
+    "block", [" ".join(ROWS), "```text\n{}\n```".format("\n".join(ROWS))], ids=["a paragraph", "code"]
+)
+def test_steering_is_noted_behind_the_block_that_is_being_written(
+    open_screen: OpenScreen, server: ModelServer, block: str
+) -> None:
+    server.say(Reply(f"{block}\n\nThe end.", faults=Faults(chunk_delay_s=0.003)), "Blue.")
+    screen = open_screen(rows=40)
+    screen.say("go")
+    screen.see("row_40")
+    screen.type(f"in blue{STEER}")
+    screen.see("  ↪ in blue  (told at its next step)")
+    screen.see("The end.", "Blue.")
+    see_quiet(screen)
+    lines = screen.scrollback
+    rows = [place for place, line in enumerate(lines) if "row_" in line]
+    assert rows == list(range(rows[0], rows[-1] + 1)), "nothing stands inside the block"
+    (noted,) = [place for place, line in enumerate(lines) if "↪ in blue" in line]
+    assert noted > rows[-1]
+
+
+@pytest.mark.parametrize("way", [INTERRUPT, f"/stop{ENTER}", END], ids=["Ctrl-C", "/stop", "Ctrl-D"])
+def test_call_that_is_stopped_has_its_line(working: Callable[..., Terminal], way: str) -> None:
+    screen = working(rows=40)
+    screen.type(way)
+    screen.see("stopped", "Go on with it: " if way == END else "Interrupted.")
+    (stopped,) = [line for line in screen.scrollback if " terminal  until [ -e go ]" in line]
+    assert stopped.startswith("  ✗ terminal  until [ -e go ]; do sleep")
+    assert stopped.endswith("  stopped")
+    if way == END:
+        return
+    see_quiet(screen)
+    lines = screen.lines
+    assert lines.index(stopped) < lines.index("Interrupted.")
+    screen.type(DETAILS)
+    screen.see("● terminal", "  ─ stopped")
 
 
 def test_stop_ends_the_turn_and_drops_what_waits(working: Callable[..., Terminal], server: ModelServer) -> None:

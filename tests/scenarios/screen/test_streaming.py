@@ -86,6 +86,17 @@ def test_weight_and_colour_are_those_of_the_words(open_screen: OpenScreen, serve
     assert len({cell.fg for cell in cells["  return 'x'"]}) > 1
 
 
+def test_code_in_a_sentence_has_no_background_of_its_own(open_screen: OpenScreen, server: ModelServer) -> None:
+    server.say("Call `flap()` twice.")
+    screen = open_screen()
+    screen.say("x")
+    screen.see("Call flap() twice.")
+    see_quiet(screen)
+    row = next(row for row in screen.cells if "".join(cell.data for cell in row).startswith("Call"))
+    assert {cell.bg for cell in row} == {"default"}
+    assert {cell.fg for cell in row[5:11]} == {"cyan"}
+
+
 def test_long_answer_is_in_the_scrollback_once(open_screen: OpenScreen, server: ModelServer) -> None:
     paragraphs = [f"Paragraph {number} has some words, {'and more ' * 12}and an end." for number in range(30)]
     code = "\n".join(f"line_{number} = {number}" for number in range(50))

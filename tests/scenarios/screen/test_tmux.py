@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import quote
+from textwrap import wrap
 
 import pytest
-from tests.scenarios.screen.conftest import READY, RUNNING, said_to
+from tests.scenarios.screen.conftest import READY, RUNNING, being_written, said_to, words_of
 from tests.scenarios.screen.emulator import PATIENCE_S, talaria
 
 from talaria.testing.servers.model_server import ModelServer
@@ -48,6 +49,14 @@ class Tmux:
         """What has left the window at the top, and what is in it."""
         return self("capture-pane", "-p", "-J", "-S", "-").rstrip("\n").split("\n")
 
+    def see_rows(self, rows: list[str]) -> None:
+        """As they are broken in the window, one below the other."""
+        wanted = "\n".join(row.rstrip() for row in rows)
+        self.wait(lambda _: wanted in self("capture-pane", "-p"), wanted)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self("resize-window", "-x", str(columns), "-y", str(rows))
+
     def see(self, *texts: str) -> list[str]:
         return self.wait(lambda lines: all(any(text in line for line in lines) for text in texts), texts)
 
@@ -83,7 +92,7 @@ def test_talk_in_tmux_is_typed_pasted_streamed_interrupted_and_resized(tmux: Tmu
     server.say(Reply(words, chunk_chars=30, faults=Faults(chunk_delay_s=0.01)))
     tmux.type("talk", "Enter")
     tmux.see("Paragraph 10 ")
-    tmux("resize-window", "-x", "50", "-y", "15")
+    tmux.resize(50, 15)
     tmux.see("Paragraph 20 ")
     tmux.type("C-c")
     lines = tmux.see("Interrupted.")
@@ -101,3 +110,71 @@ def test_talk_in_tmux_is_typed_pasted_streamed_interrupted_and_resized(tmux: Tmu
     assert said_to(server.requests[-1])[-1] == "and\nmore"
     tmux.type("C-d")
     tmux.wait(lambda lines: lines == [""], "the end of the window")
+
+
+def test_nothing_of_the_area_is_kept_above_on_a_cleared_screen(tmux: Tmux, server: ModelServer) -> None:
+    tmux.start(*talaria())
+    assert prompts(tmux.see(READY, " · sandbox")) == ["›"]
+    tmux.type("C-l")
+    tmux.wait(lambda _: tmux("capture-pane", "-p").startswith("›"), "the line at the top")
+    tmux.type("/stop", "Enter")
+    lines = tmux.see("Nothing runs.", " · sandbox")
+    assert prompts(lines) == ["› /stop", "›"]
+    assert sum(" · sandbox" in line for line in lines) == 1
+
+
+def prompts(lines: list[str]) -> list[str]:
+    return [line.rstrip() for line in lines if line.startswith("›")]
+
+
+@pytest.mark.parametrize("typed", ["", "typed meanwhile"])
+def test_resizing_while_a_paragraph_is_written_loses_and_doubles_nothing(
+    tmux: Tmux, server: ModelServer, typed: str
+) -> None:
+    words = [f"word{number}" for number in range(400)]
+    before, written = " ".join(words[:360]), " ".join(words[360:])
+    server.say(being_written(f"{before}\n\n{written}"))
+    tmux.start(*talaria())
+    tmux.see(READY)
+    tmux.type("talk", "Enter")
+    tmux.see("word399", RUNNING)
+    if typed:
+        tmux.type(typed)
+        tmux.see(f"› {typed}")
+    for columns, rows in ((50, 24), (110, 24), (45, 20), (80, 24)):
+        tmux.resize(columns, rows)
+        tmux.see_rows(wrap(written, columns))
+        lines = tmux.wait(lambda lines: words_of(lines) == words, "every word once")
+        assert prompts(lines) == ["› talk", f"› {typed}".rstrip()]
+        assert sum(RUNNING in line for line in lines) == 1
+
+
+def test_resizing_again_and_again_while_words_stream_in_loses_and_doubles_nothing(
+    tmux: Tmux, server: ModelServer
+) -> None:
+    words = [f"word{number}" for number in range(900)]
+    paragraphs = [" ".join(words[first : first + 30]) for first in range(0, 900, 30)]
+    server.say(Reply("\n\n".join(paragraphs), chunk_chars=12, faults=Faults(chunk_delay_s=0.002)))
+    tmux.start(*talaria())
+    tmux.see(READY)
+    tmux.type("talk", "Enter")
+    tmux.see("word300 ")
+    for columns in (60, 90, 65, 100, 70, 80):
+        tmux.resize(columns, 24)  # also before it was told of the last time
+    tmux.see("word899", " tokens · ")
+    tmux.wait(lambda lines: words_of(lines) == words, "every word once")
+
+
+def test_line_of_several_rows_is_there_once_after_resizing(tmux: Tmux, server: ModelServer) -> None:
+    tmux.start(*talaria())
+    tmux.see(READY)
+    tmux.type("/help", "Enter")
+    tmux.see("Leaving:")
+    line = " ".join(f"word{number}" for number in range(30))
+    tmux.type(line)
+    tmux.see("word29")
+    for columns in (50, 100, 60):
+        tmux.resize(columns, 24)
+        rows = [line[first : first + columns - 2] for first in range(0, len(line), columns - 2)]
+        tmux.see_rows([f"› {rows[0]}", *(f"  {row}" for row in rows[1:])])
+        assert [prompt[:7] for prompt in prompts(tmux.lines())] == ["› /help", "› word0"]

@@ -3,6 +3,7 @@
 import stat
 from pathlib import Path
 
+from prompt_toolkit.history import FileHistory
 from tests.scenarios.screen.conftest import RUNNING, OpenScreen, said_to
 from tests.scenarios.screen.emulator import (
     DETAILS,
@@ -88,6 +89,24 @@ def test_what_was_typed_comes_back_over_restarts(open_screen: OpenScreen, server
     screen.type(ESCAPE)
     screen.see_gone("Typed before")
     screen.see_typed("kept")
+
+
+def test_only_the_last_lines_that_were_typed_are_kept(open_screen: OpenScreen, server: ModelServer, home: Path) -> None:
+    typed = home / "history"
+    lines = [f"line {number}\n# of two" for number in range(2_100)]
+    before = FileHistory(str(typed))
+    for line in lines:
+        before.store_string(line)
+    server.say("Yes.")
+    screen = open_screen()
+    screen.say("the last one")
+    screen.see("Yes.")
+    screen.type(END)
+    assert screen.end() == 0
+    kept = [*lines[-1_999:], "the last one"]
+    assert list(FileHistory(str(typed)).load_history_strings()) == kept[::-1]
+    assert stat.S_IMODE(typed.stat().st_mode) == 0o600
+    assert [file.name for file in home.iterdir() if "history" in file.name] == ["history"]
 
 
 def test_control_c_empties_the_line_and_leaves_only_the_second_time(

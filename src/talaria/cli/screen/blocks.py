@@ -32,7 +32,8 @@ class Blocks:
     def add(self, text: str) -> list[Block]:
         """The blocks that are complete now."""
         *lines, self._begun = (self._begun + text).split("\n")
-        return [block for line in lines for block in self._take(line)]
+        blocks = [block for line in lines for block in self._take(line)]
+        return [*blocks, *self._cut()] if not self._fence and self._is_beginning(self._begun) else blocks
 
     @property
     def rest(self) -> str:

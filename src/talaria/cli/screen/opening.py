@@ -43,6 +43,7 @@ class Opening:
             history=self._typed,
             completer=self._completer,
         )
+        self._typed.unfolded = self._screen.pastes.unfolded
 
     async def run(self) -> int:
         await self._screen.run(self._begin)

@@ -5,6 +5,7 @@ Text from elsewhere is made harmless before it is painted: control signs in it a
 
 import os
 import re
+from functools import cache
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from talaria.cli.screen.blocks import Blocks
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.theme import Theme
 
 _CODE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)\n?(?P=fence)?\s*", re.DOTALL)
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
@@ -95,11 +97,20 @@ def _painted(what: "RenderableType", columns: int) -> str:
     return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""
 
 
+@cache
+def _theme(inline_code: str) -> "Theme":
+    """Without a background of its own: it is read on dark and light terminals."""
+    from rich.theme import Theme  # noqa: PLC0415
+
+    return Theme({"markdown.code": inline_code})
+
+
 def _console(columns: int) -> "Console":
     from rich.console import Console  # noqa: PLC0415
 
     return Console(
         file=StringIO(),
+        theme=_theme("cyan" if has_colour() else "bold"),
         width=max(columns, 10),
         force_terminal=True,
         color_system="standard",

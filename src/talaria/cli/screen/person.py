@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from talaria.cli.safe import visible
 from talaria.cli.screen.menu import Choice, Menu
-from talaria.cli.screen.painting import BOLD, DIM, RED, styled
+from talaria.cli.screen.painting import RED
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.width import cut, width
+from talaria.cli.screen.tool_lines import Call
 from talaria.tools.person import Answer, Question
 
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
@@ -29,16 +28,10 @@ class ScreenPerson:
         menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why)
         answer = _MEANT.get(await self._screen.ask(menu) or "no", "no")
         if answer == "no":
-            self._screen.print(_denied(question, self._screen.columns))
+            denied = Call(question.tool, question.text)
+            self._screen.print(denied.line(self._screen.columns, "✗", RED, "not allowed"))
         return answer
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         offered = [Choice(one, one) for one in choices]
         return await self._screen.ask(Menu("The model asks", offered, body=question, typing="words"))
-
-
-def _denied(question: Question, columns: int) -> str:
-    """A line like that of a call that ran."""
-    tool, end = visible(question.tool), "  not allowed"
-    about = cut(visible(" ".join(question.text.split())), max(0, columns - width(f"  ✗ {tool}  {end}")))
-    return f"  {styled('✗', RED)} {styled(tool, BOLD)}  {styled(about, DIM)}{styled(end, RED)}"

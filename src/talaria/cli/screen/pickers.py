@@ -8,6 +8,7 @@ from talaria.cli.conversation import Conversation
 from talaria.cli.screen.completing import Offer
 from talaria.cli.screen.menu import Choice, Menu
 from talaria.cli.screen.screen import Screen
+from talaria.model.errors import TalariaError
 from talaria.store.base import Session
 
 MOST_SESSIONS = 200
@@ -47,6 +48,18 @@ async def _models(conversation: Conversation) -> Sequence[Choice]:
     names = await usable_models(conversation.app.settings)
     now = conversation.model
     return [Choice(name, f"{name}{'  (in use)' if name == now else ''}") for name in names]
+
+
+async def is_unlisted(model: str, conversation: Conversation) -> bool:
+    """Its endpoint tells its models, and this is none of them."""
+    from talaria.cli.survey import models  # noqa: PLC0415  (as above)
+
+    provider, _, name = model.partition(":")
+    try:
+        told = await models(provider, conversation.app.settings, is_live=True)
+    except TalariaError:
+        return False
+    return told.problem is None and not any(one.name == name and one.is_listed for one in told.models)
 
 
 class Arguments:

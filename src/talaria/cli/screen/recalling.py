@@ -1,11 +1,12 @@
 """What was typed before, to be searched."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from talaria.cli.screen.menu import Choice, Menu
 
 
-def recalling(typed: Sequence[str]) -> Menu:
-    """The latest first."""
+def recalling(typed: Sequence[str], unfolded: Callable[[str], str]) -> Menu:
+    """The latest first. What is folded is found by all that it stands for."""
     latest = dict.fromkeys(reversed(typed))
-    return Menu("Typed before", [Choice(text, text, text if "\n" in text else "") for text in latest], typing="search")
+    choices = [Choice(text, text, text if "\n" in text else "", searched=unfolded(text)) for text in latest]
+    return Menu("Typed before", choices, typing="search")

@@ -17,10 +17,12 @@ from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, VerticalAlign, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.processors import AfterInput
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
+from talaria.cli.screen.area import Area, Line
 from talaria.cli.screen.keys import bind_steering, bindings
 from talaria.cli.screen.menu import Menu
 from talaria.cli.screen.pastes import Pastes
@@ -84,7 +86,7 @@ class Screen:
         self.menu: Menu | None = None
         self._listener = listener
         self._live: Callable[[int], str] = lambda _: ""
-        self._pastes = Pastes()
+        self.pastes = Pastes()
         self._history = history
         self._menus: list[Menu] = []
         self._recalling: asyncio.Task[None] | None = None
@@ -106,6 +108,7 @@ class Screen:
             enable_page_navigation_bindings=False,
             erase_when_done=True,
         )
+        self._app.renderer = self._area = Area(self._app)
         self._app.ttimeoutlen = ESCAPE_S
         self._app.timeoutlen = 3 * ESCAPE_S
 
@@ -188,11 +191,11 @@ class Screen:
 
     def _write_above(self, texts: list[str]) -> None:
         """The terminal stays in its mode: in its usual one it would show keys itself, and Enter would be a new line."""
-        self._app.renderer.erase()
+        self._area.lift()
         self._write(texts)
         with set_app(self._app):
             self._app.render_counter += 1  # what is drawn is kept for as long as this stays
-            self._app.renderer.render(self._app, self._app.layout)
+            self._area.render(self._app, self._app.layout)
 
     def _print_rest(self) -> None:
         self._write([self._printing.get_nowait() for _ in range(self._printing.qsize())])
@@ -216,9 +219,9 @@ class Screen:
             self._listener.steered(text)
 
     def _taken(self) -> str:
-        text = self._pastes.unfolded(self.buffer.text)
+        text = self.pastes.unfolded(self.buffer.text)
         if text.strip():
-            self._history.append_string(text)
+            self._history.append_string(self.buffer.text)
         self.buffer.reset()
         return text
 
@@ -243,10 +246,10 @@ class Screen:
         self._listener.wants_details()
 
     def paste(self, text: str) -> None:
-        self.buffer.insert_text(self._pastes.folded(text))
+        self.buffer.insert_text(self.pastes.folded(text))
 
     def search_history(self) -> None:
-        asked = recalling(self._history.get_strings())
+        asked = recalling(self._history.get_strings(), self.pastes.unfolded)
         self.offer(asked)  # at once: the next keys are for it
         self._recalling = asyncio.get_running_loop().create_task(self._recall(asked))
 
@@ -263,13 +266,14 @@ class Screen:
         asks = Condition(lambda: self.menu is not None)
         shows = Condition(lambda: bool(self._live_text()))
         completes = Condition(lambda: self.buffer.complete_state is not None and bool(self._completions()))
-        line = Window(
-            BufferControl(self.buffer),
+        line = Line(
+            BufferControl(self.buffer, input_processors=[AfterInput(self._drawn_cursor)]),
             get_line_prefix=lambda number, wrap: [("class:prompt", PROMPT if number == wrap == 0 else "  ")],
             height=lambda: Dimension(max=max(1, self.rows - 4)),
             wrap_lines=True,
             dont_extend_height=True,
         )
+        line.may_rest = self._may_rest
         return HSplit(
             [
                 ConditionalContainer(Window(FormattedTextControl(self._drawn_live), dont_extend_height=True), shows),
@@ -284,12 +288,21 @@ class Screen:
         )
 
     def _live_text(self) -> str:
-        rows = max(1, self.rows - _OTHER_ROWS) if self.menu is None else 1
+        """Half of the screen at most: rows that a narrower terminal breaks in two must not leave it at the top."""
+        rows = max(1, min(self.rows - _OTHER_ROWS, self.rows // 2)) if self.menu is None else 1
         lines = self._live(self.columns).split("\n")
         return "\n".join(lines[-rows:])
 
     def _drawn_live(self) -> ANSI:
         return ANSI(self._live_text())
+
+    def _may_rest(self) -> bool:
+        """The terminal's own cursor: something goes on, and nobody types."""
+        is_typed_on = bool(self.buffer.text) and not self._area.is_settling
+        return self.is_working and self.menu is None and not is_typed_on
+
+    def _drawn_cursor(self) -> StyleAndTextTuples:
+        return [("reverse", " ")] if self._may_rest() and not self.buffer.text else []
 
     def _drawn_menu(self) -> StyleAndTextTuples:
         return self.menu.fragments(self.columns, max(4, self.rows - 3)) if self.menu else []

@@ -1,8 +1,7 @@
-"""The talk on the screen: lines are heeded one after the other, turns are shown, and the person can step in."""
+"""The talk on the screen: lines are heeded one after the other, and the person can step in."""
 
 import asyncio
 import shlex
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
@@ -14,49 +13,37 @@ from talaria.cli.screen import pickers
 from talaria.cli.screen.asides import Asides
 from talaria.cli.screen.commands import ScreenCommands
 from talaria.cli.screen.completing import LineCompleter, Offer
-from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, styled, warm_up
-from talaria.cli.screen.person import ScreenPerson
-from talaria.cli.screen.screen import PROMPT, Screen
-from talaria.cli.screen.turn_view import TurnView
+from talaria.cli.screen.front import ScreenFront
+from talaria.cli.screen.painting import warm_up
+from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.typed import Typed
-from talaria.cli.screen.width import cut, paragraphs
 from talaria.model.clock import SystemClock
-from talaria.model.errors import TalariaError
 from talaria.runtime.accounts import cost_phrase, total
 from talaria.runtime.commands import Given, Message
-from talaria.runtime.recorder import Observer
-from talaria.runtime.turn import Report
 from talaria.waiting import in_thread
 
-TICK_S = 0.1
 LEAVING_S = 5.0
 AGAIN_S = 2.0
-MOST_ECHOED_LINES = 12
 URGENT = frozenset(
     {"stop", "steer", "queue", "status", "usage", "help", "tools", "background", "approve", "deny", "details", "quit"}
 )
 """Heeded at once, also while a turn runs."""
 
 
-class Talk:
+class Talk(ScreenFront):
     def __init__(
         self, screen: Screen, completer: LineCompleter, typed: Typed, profile: str | None, options: Options
     ) -> None:
-        self._screen = screen
+        super().__init__(screen, SystemClock())
         self._completer = completer
         self._typed = typed
         self._profile = profile
         self._options = options
-        self._clock = SystemClock()
-        self.person = ScreenPerson(screen)
         self.last_words = ""
         """For when the screen is closed."""
-        self._lines: deque[str] = deque()
         self._news = asyncio.Event()
         self._conversation: Conversation | None = None
         self._asides = Asides(screen, self._refreshed)
-        self._view: TurnView | None = None
-        self._last: TurnView | None = None
         self._stops = 0
         self._stopped_at = -AGAIN_S
         self._is_leaving = False
@@ -76,7 +63,7 @@ class Talk:
             for command in ScreenCommands(self).all():
                 conversation.app.commands.add(command)
             self._teach(conversation)
-            ticking = asyncio.create_task(self._tick(), name="tick")
+            ticking = asyncio.create_task(self.tick(), name="tick")
             try:
                 await conversation.greet()
                 self._screen.print("")
@@ -90,6 +77,7 @@ class Talk:
                 ticking.cancel()
                 self._screen.close()
                 self.last_words = await _last_words(conversation)
+                await in_thread(self._typed.trim)
                 await self._asides.close()
 
     async def _heed_all(self, conversation: Conversation) -> None:
@@ -101,14 +89,22 @@ class Talk:
             line = self._lines.popleft()
             self._refreshed()
             line = await self._with_argument(line)
-            self._echo(line)
+            self.echo(line)
             if line and await self._interruptibly(self._heed(conversation, line)) is None:
                 break
             await self._refresh()
 
     async def _heed(self, conversation: Conversation, line: str) -> int | None:
+        model = conversation.model
         code = await conversation.heed(line)
+        if conversation.model != model:
+            self._begin(self._doubt(conversation.model))
         return code if code is None else await conversation.heed_injected() or code
+
+    async def _doubt(self, model: str) -> None:
+        """It is taken all the same: not every endpoint lists all that it has."""
+        if await pickers.is_unlisted(model, self.conversation):
+            self.say(f"{model} is not in its endpoint's list of models; `/model` alone offers those.")
 
     async def _interruptibly(self, work: Coroutine[Any, Any, int | None]) -> int | None:
         """What a line brings about, until it is done or stopped."""
@@ -118,7 +114,7 @@ class Talk:
             await asyncio.wait([task])
         finally:
             self._working = None
-            self._end_view()
+            self.end_view()
         if task.cancelled():
             self.say(INTERRUPTED)
             return exits.INTERRUPTED
@@ -136,9 +132,7 @@ class Talk:
     def submitted(self, text: str) -> None:
         given = self.conversation.app.commands.parse(text, "terminal")
         if isinstance(given, Given) and given.command.name in URGENT and self._is_busy:
-            task = asyncio.create_task(self._heed_at_once(text), name="command")
-            self._at_once.add(task)
-            task.add_done_callback(self._at_once.discard)
+            self._begin(self._heed_at_once(text))
             return
         if self._busy_mode == "steer" and not text.startswith("/"):
             self.steered(text)
@@ -147,8 +141,14 @@ class Talk:
             self.stop()
         self.enqueue(text)
 
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever else is done."""
+        task = asyncio.create_task(work, name="command")
+        self._at_once.add(task)
+        task.add_done_callback(self._at_once.discard)
+
     async def _heed_at_once(self, text: str) -> None:
-        self._echo(text)
+        self.echo(text)
         if await self.conversation.heed(text) is None:
             self.left()
 
@@ -158,15 +158,10 @@ class Talk:
         self._refreshed()
 
     def steered(self, text: str) -> None:
-        if not self.steer(text):
+        if self.conversation.live.steer(text):
+            self.note(text)
+        else:
             self.enqueue(text)
-
-    def steer(self, text: str) -> bool:
-        """False: no turn runs."""
-        if not self.conversation.live.steer(text):
-            return False
-        self._screen.print(styled(f"  ↪ {visible(text)}", CYAN) + styled("  (told at its next step)", DIM))
-        return True
 
     def interrupted(self) -> None:
         now = self._clock.monotonic()
@@ -218,51 +213,14 @@ class Talk:
         self._news.set()
         if self._is_busy:
             self.stop()
-            if self._view is not None:
-                self._view.leave()
+            self.end_view()
             asyncio.get_running_loop().call_later(LEAVING_S, self._leave_now)
         self._screen.close()
 
     def _leave_now(self) -> None:
         self.conversation.live.abandon()
 
-    def wants_details(self) -> None:
-        shown = self._view or self._last
-        told = shown.details() if shown else ""
-        self._screen.print(told or styled("  No tool was used, and nothing is known of what was thought.", DIM))
-
-    # The front of the conversation
-
-    def say(self, text: str) -> None:
-        self._screen.print(styled(paragraphs(visible(text), self._screen.columns), DIM))
-
-    def failed(self, error: TalariaError) -> None:
-        self._end_view()
-        self._complain(error)
-
-    def _complain(self, error: TalariaError) -> None:
-        self._screen.print(styled(paragraphs(visible(str(error)), self._screen.columns), RED))
-
-    def observer(self) -> Observer:
-        self._view = self._last = TurnView(self._screen, self._clock, self._fill)
-        self._screen.is_working = True
-        self._screen.show(self._live)
-        return self._view.show
-
-    def _end_view(self) -> None:
-        self._view = None
-        self._screen.is_working = False
-        self._screen.show(self._live)
-
-    def ended(self, report: Report) -> None:
-        self._end_view()
-        if report.error is not None:
-            self._complain(report.error)
-        elif report.outcome != "completed":
-            self._screen.print(styled(INTERRUPTED, YELLOW))
-        self._screen.print("")
-
-    # What is shown
+    # What is known
 
     @property
     def conversation(self) -> Conversation:
@@ -275,32 +233,7 @@ class Talk:
 
     @property
     def _is_busy(self) -> bool:
-        return self._working is not None or self._view is not None
-
-    def _live(self, columns: int) -> str:
-        shown = [self._view.live(columns)] if self._view else []
-        shown += [styled(cut(f"  queued: {' '.join(visible(line).split())}", columns), DIM) for line in self._lines]
-        return "\n".join(shown)
-
-    def _echo(self, line: str) -> None:
-        if not line:
-            return
-        first, *others = paragraphs(visible(line), self._screen.columns - len(PROMPT)).split("\n")
-        kept = others[: MOST_ECHOED_LINES - 1]
-        left = len(others) - len(kept)
-        more = [styled(f"  … {left} more lines", DIM)] if left else []
-        self._screen.print(
-            "\n".join([styled(PROMPT, CYAN, BOLD) + styled(first, BOLD), *(f"  {one}" for one in kept), *more])
-        )
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            if self._view is not None:
-                self._screen.redraw()
-
-    def _fill(self, tokens: int, window: int | None) -> None:
-        self._screen.status = self._screen.status._replace(tokens=tokens, window=window)
+        return self._working is not None or self.is_showing
 
     def _refreshed(self) -> None:
         """What is known without asking anybody."""

@@ -23,19 +23,20 @@ class Call(msgspec.Struct, frozen=True):
     result: ToolResult | None = None
     seconds: float = 0.0
 
-    def line(self, columns: int, sign: str, colour: str) -> str:
-        """While it runs, or when it has ended."""
+    def line(self, columns: int, sign: str, colour: str, outcome: str = "") -> str:
+        """While it runs, or when it has ended: with how long it took, or what became of it instead."""
         took = f"  {self.seconds:.1f} s" if self.result else ""
-        name = cut(visible(self.name), max(1, columns - width(f"  {sign} {took}")))
-        about = cut(about_what(self.arguments), max(0, columns - width(f"  {sign} {name}  {took}")))
+        end = f"  {outcome}" if outcome else took
+        name = cut(visible(self.name), max(1, columns - width(f"  {sign} {end}")))
+        about = cut(about_what(self.arguments), max(0, columns - width(f"  {sign} {name}  {end}")))
         told = f"  {styled(about, DIM)}" if about else ""
-        return f"  {styled(sign, colour)} {styled(name, BOLD)}{told}{styled(took, DIM)}"
+        return f"  {styled(sign, colour)} {styled(name, BOLD)}{told}{styled(end, colour if outcome else DIM)}"
 
     def ended(self, columns: int) -> str:
-        """With what went wrong, or what changed in a file."""
+        """With what went wrong, or what changed in a file. Without a result it was stopped."""
         result = self.result
         if result is None:
-            return self.line(columns, "·", DIM)
+            return self.line(columns, "✗", YELLOW, "stopped")
         if result.is_error:
             why = next((line for line in result.text.split("\n") if line.strip()), "")
             return f"{self.line(columns, '✗', RED)}\n{styled(cut(f'    {visible(why)}', columns), YELLOW)}"
@@ -48,6 +49,8 @@ class Call(msgspec.Struct, frozen=True):
         lines = [styled(f"● {visible(self.name)}", BOLD), *_indented(self.arguments)]
         if self.result is not None:
             lines += [styled("  ─", DIM), *_indented(self.result.text)]
+        else:
+            lines += [styled("  ─ stopped", DIM)]
         return "\n".join(lines)
 
 

@@ -47,6 +47,8 @@ class TurnView:
         self._painted = ("", 0, "")
         """The rest of the text, for how many columns, and what it looks like."""
         self._needs_gap = True
+        self._notes: list[str] = []
+        """That wait for the end of a block."""
 
     def show(self, event: Event) -> None:  # noqa: C901  (one case for each event)
         match event:
@@ -73,23 +75,34 @@ class TurnView:
                 self._end_text()
                 self._running[call] = Call(name, arguments)
             case ToolEnded(result, seconds):
-                self._end_tool(self._running.pop(result.call_id, Call(result.name, "")), event, seconds)
+                call = self._running.pop(result.call_id, Call(result.name, ""))
+                self._end_tool(Call(call.name, call.arguments, result, seconds))
             case Notice(text):
                 self._note(text)
             case RouteSwitched(_, model, reason, window):
                 self._window = window
                 self._note(f"{reason} Going on with {model}.")
             case TurnDone():
-                self._end_text()
+                self.end()
 
-    def leave(self) -> None:
-        """The screen is closed before the turn has ended: what was written of it stays."""
+    def end(self) -> None:
+        """Also before the turn has: what was written of it stays, and what runs was stopped."""
         self._end_text()
+        for call in self._running.values():
+            self._end_tool(call)
+        self._running.clear()
+
+    def add_note(self, text: str) -> None:
+        """Of the person's. It stands behind the block that is being written."""
+        self._notes.append(text)
+        if not self._blocks.rest:
+            self._print_notes()
 
     def live(self, columns: int) -> str:
         """What is still changing, and that something goes on."""
         gap = "\n" if self._needs_gap else ""
         parts = [gap + self._rest(columns)] if self._blocks.rest else []
+        parts += self._notes
         parts += [call.line(columns, self._sign, CYAN) for call in self._running.values()]
         return "\n".join([*parts, self._pulse(columns)])
 
@@ -134,17 +147,24 @@ class TurnView:
     def _end_text(self) -> None:
         for block in self._blocks.end():
             self._print(block)
+        self._print_notes()
 
     def _print(self, block: Block) -> None:
         gap = "\n" if self._needs_gap else ""
         self._screen.print(gap + markdown(block.text, self._screen.columns))
         self._needs_gap = not block.goes_on
+        if not block.goes_on:
+            self._print_notes()
 
-    def _end_tool(self, call: Call, event: ToolEnded, seconds: float) -> None:
-        ended = Call(call.name, call.arguments, event.result, seconds)
-        self._ended.append(ended)
+    def _print_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for note in notes:
+            self._screen.print(note)
+
+    def _end_tool(self, call: Call) -> None:
+        self._ended.append(call)
         gap = "\n" if self._needs_gap and len(self._ended) == 1 else ""
-        self._screen.print(gap + ended.ended(self._screen.columns))
+        self._screen.print(gap + call.ended(self._screen.columns))
         self._needs_gap = True
 
     def _note(self, text: str) -> None:

@@ -20,8 +20,8 @@ def test_a_block_is_open_until_the_next_one_begins() -> None:
     blocks = Blocks()
     assert blocks.add("One.\n\n") == []
     assert blocks.rest == "One."
-    assert blocks.add("Tw") == []
-    assert blocks.add("o\n") == [Block("One.")]
+    assert blocks.add("Tw") == [Block("One.")]
+    assert blocks.add("o\n") == []
     assert blocks.rest == "Two"
 
 
