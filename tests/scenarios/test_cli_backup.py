@@ -5,15 +5,14 @@ import hashlib
 import io
 import json
 import os
-import pty
 import resource
 import subprocess
-import sys
 import tarfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tests.scenarios.typescript import Terminal
 
 from talaria.compose import open_store
 from talaria.gateway.claims import claimed, gateway_file
@@ -92,6 +91,7 @@ def test_backup_holds_what_is_the_persons_and_says_what_it_does_not(
         f"Wrote {file.name}: 6 files, 0.0 MB.",
         "Not in it: .env. Keys go in with --with-secrets; keep such a file to yourself.",
         "Not in it, because they are links: memories/link.",
+        "Never in a backup: cache, logs, platforms, profiles, run. Profiles have their own: talaria -p NAME backup",
     ]
     assert file.name.startswith("talaria-20")
     assert file.stat().st_mode & 0o777 == 0o600
@@ -230,28 +230,17 @@ def test_person_is_asked_before_a_home_is_replaced(talaria: Talaria, archive: Pa
 
 def at_terminal(home: Path, typed: str, *arguments: str) -> str:
     """What is on it in the end."""
-    master, slave = pty.openpty()
     environment = {"PATH": os.environ["PATH"], "TALARIA_HOME": str(home), "HOME": str(home.parent), "LANG": "C.UTF-8"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "talaria.cli.main", *arguments], env=environment, stdin=slave, stdout=slave, stderr=slave
-    )
-    os.close(slave)
-    os.write(master, typed.encode())
-    screen = b""
-    while True:
-        try:
-            screen += os.read(master, 4096)
-        except OSError:  # how Linux says that the other side is closed
-            break
-    os.close(master)
-    process.wait(timeout=20)
-    return screen.decode().strip()
+    with Terminal(environment, *arguments) as terminal:
+        terminal.type(typed)
+        terminal.end()
+        return terminal.screen.strip()
 
 
 def test_progress_is_shown_on_a_terminal_and_goes(archive: Path, home: Path, tmp_path: Path) -> None:
     seen = at_terminal(home, "", "backup", str(tmp_path / "again.tar.gz"))
     assert "\rWriting the backup" in seen
-    assert seen.splitlines()[-2].rpartition("\r")[2].startswith("Wrote ")
+    assert seen.splitlines()[-3].rpartition("\r")[2].startswith("Wrote ")
 
 
 def members(archive: Path) -> list[tuple[tarfile.TarInfo, bytes]]:

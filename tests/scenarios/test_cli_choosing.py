@@ -3,27 +3,24 @@
 import asyncio
 import os
 import pty
-import select
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
+from tests.scenarios.typescript import Terminal
 
-from talaria.cli.choosing import choose
+from talaria.cli.ask_person import TerminalPerson
 
 NUMBER = "A number, or your own words (Enter: no answer): "
 WORDS = "Your answer (Enter: no answer): "
 SCRIPT = """
-import asyncio, fcntl, termios
-from talaria.cli.choosing import choose
+import asyncio
+from talaria.cli.ask_person import TerminalPerson
 from talaria.cli.foreground import interruptible
 
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # only who has the terminal hears its keys
 with asyncio.Runner() as runner:
     try:
-        runner.run(interruptible(choose("Why?", ()), lambda: False))
+        runner.run(interruptible(TerminalPerson().choose("Why?", ()), lambda: False))
     except asyncio.CancelledError:
         print("interrupted", flush=True)
     print(input("then? ").upper())
@@ -42,7 +39,7 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 async def answered(keyboard: int, keys: str, question: str = "Which?", choices: tuple[str, ...] = ()) -> str | None:
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(choose(question, choices))
+        asking = tasks.create_task(TerminalPerson().choose(question, choices))
         await asyncio.sleep(0)  # now it has asked
         os.write(keyboard, keys.encode())
     assert not asyncio.get_running_loop().remove_reader(sys.stdin.fileno())  # nobody reads any more
@@ -113,7 +110,7 @@ async def test_screen_goes_on_with_a_new_line_after_an_answer_without_one(
 async def test_question_that_is_cancelled_leaves_the_terminal_to_the_next(
     keyboard: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asking = asyncio.create_task(choose("Which?", ()))
+    asking = asyncio.create_task(TerminalPerson().choose("Which?", ()))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -124,34 +121,9 @@ async def test_question_that_is_cancelled_leaves_the_terminal_to_the_next(
 
 
 def test_interrupt_key_ends_the_question_and_the_terminal_works_on(environment: dict[str, str]) -> None:
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
-        env=environment,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-    )
-    os.close(slave)
-    try:
-        seen(master, WORDS)
-        os.write(master, b"half an answer\x03")
-        assert "^C\r\ninterrupted\r\n" in seen(master, "then? ")
-        os.write(master, b"more\n")
-        seen(master, "MORE")
-        assert process.wait(timeout=20) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
-
-
-def seen(master: int, text: str) -> str:
-    """The screen, once `text` is on it."""
-    screen, deadline = "", time.monotonic() + 20
-    while text not in screen:
-        ready, _, _ = select.select([master], [], [], max(0, deadline - time.monotonic()))
-        assert ready, f"{text!r} did not appear in {screen!r}"
-        screen += os.read(master, 1024).decode()
-    return screen
+    with Terminal(environment, program=[sys.executable, "-c", SCRIPT]) as terminal:
+        terminal.answer(WORDS, "half an answer\x03")
+        assert "^C\r\ninterrupted\r\n" in terminal.see("then? ")
+        terminal.type("more\n")
+        terminal.see("MORE")
+        assert terminal.end() == 0

@@ -186,6 +186,7 @@ def test_search_index_is_made_anew(talaria: Talaria, home: Path, server: ModelSe
     told = talaria("doctor", "--fix")
     assert (told.returncode, told.stderr) == (0, "")
     assert "  ok  search: fixed: made the index anew, of 2 entries\n" in told.stdout
+    assert told.stdout.endswith("\nPut right: search.\n")
     assert "zebra" in talaria("sessions", "search", "zebra").stdout
 
 

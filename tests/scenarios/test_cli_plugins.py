@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import click
 import pytest
 import yaml
-from tests.scenarios.test_cli_terminal import Terminal
+from tests.scenarios.typescript import Terminal
 
 from talaria.cli import commands
 from talaria.model.errors import OperatorError
@@ -94,15 +95,8 @@ def enabled(talaria: Talaria, home: Path, server: ModelServer) -> Callable[..., 
 
 @pytest.fixture
 def open_terminal(environment: dict[str, str]) -> Iterator[Callable[..., Terminal]]:
-    opened: list[Terminal] = []
-
-    def start(*arguments: str) -> Terminal:
-        opened.append(Terminal(environment, *arguments))
-        return opened[-1]
-
-    yield start
-    for terminal in opened:
-        terminal.close()
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(Terminal(environment, *arguments))
 
 
 def test_a_plugin_from_a_folder_is_installed_enabled_and_used(

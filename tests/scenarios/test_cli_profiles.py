@@ -3,12 +3,15 @@
 import json
 import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from talaria.gateway.claims import claimed, gateway_file
+from talaria.model.ids import new_owner_id
+from talaria.store.sqlite.presence import Presence
 from talaria.testing.servers.model_server import ModelServer
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
@@ -74,11 +77,20 @@ def test_what_cannot_be_done_is_told(talaria: Talaria, home: Path, arguments: li
     assert (home / "profiles" / "work").is_dir()
 
 
-def test_a_profile_in_use_is_not_deleted(talaria: Talaria, home: Path) -> None:
+@pytest.mark.parametrize("who", ["a gateway", "a chat"])
+def test_a_profile_in_use_is_not_deleted(talaria: Talaria, home: Path, who: str) -> None:
     talaria("profiles", "create", "work")
     work = home / "profiles" / "work"
-    with claimed(gateway_file(work), "taken"):
+    with claimed(gateway_file(work), "taken") if who == "a gateway" else sitting_in(work):
         ended = talaria("profiles", "delete", "work", "--yes")
     assert (ended.returncode, "is in use" in ended.stderr, work.is_dir()) == (2, True, True)
     assert talaria("profiles", "delete", "work", "--yes").returncode == 0
     assert not work.exists()
+
+
+@contextmanager
+def sitting_in(home: Path) -> Generator[None]:
+    presence = Presence(home / "run")
+    presence.enter(new_owner_id())
+    yield
+    presence.leave_all()

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -66,6 +67,13 @@ def test_search_finds_messages_with_all_words(talaria: Talaria, id: str) -> None
     assert {hit["session"] for hit in hits} == {id}
     nothing = talaria("sessions", "search", "haystack")
     assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "Nothing found.\n")
+
+
+def test_search_says_in_which_conversation_and_when_and_shows_the_words_below(talaria: Talaria, id: str) -> None:
+    talaria("sessions", "rename", id, "Hay\u202estack")
+    head, hit = talaria("sessions", "search", "needle", "echo").stdout.splitlines()
+    assert re.fullmatch(rf"{id}  \d{{4}}-\d\d-\d\d \d\d:\d\d  Haystack", head)
+    assert hit == "    user: run echo needle-$((40+2))"
 
 
 def test_export_writes_every_entry_as_a_line(talaria: Talaria, id: str, tmp_path: Path) -> None:

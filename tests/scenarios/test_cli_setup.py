@@ -1,94 +1,36 @@
 """`talaria setup` at a real terminal, and without one."""
 
 import json
-import os
-import pty
-import select
 import stat
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.scenarios.typescript import Terminal
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Faults, Reply
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
-MAIN = """
-import fcntl, sys, termios
-from talaria.cli.main import main
-
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # only who has the terminal hears its keys
-sys.exit(main())
-"""
 KEY = "sk-hush-0123456789-abcdef"
 NO_WAY_OUT = {"HTTPS_PROXY": "http://127.0.0.1:9"}
 
 
-class Terminal:
-    """The command with a terminal of its own, whose Ctrl-C it hears."""
-
-    def __init__(self, environment: dict[str, str], *arguments: str) -> None:
-        self._master, slave = pty.openpty()
-        self.screen = ""
-        self._shown = 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *arguments],
-            env=environment,
-            cwd=environment["PWD"],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
-
-    def see(self, text: str) -> None:
-        """Wait for `text` behind what was seen before."""
-        deadline = time.monotonic() + 20
-        while text not in self.screen[self._shown :]:
-            ready, _, _ = select.select([self._master], [], [], max(0, deadline - time.monotonic()))
-            assert ready, f"{text!r} did not appear in {self.screen!r}"
-            self.screen += os.read(self._master, 4096).decode()
-        self._shown = self.screen.index(text, self._shown) + len(text)
-
-    def answer(self, question: str, keys: str) -> None:
-        self.see(question)
-        os.write(self._master, keys.encode())
-
-    def end(self) -> int:
-        """The exit code, once everything is on the screen."""
-        while True:
-            try:
-                self.screen += os.read(self._master, 4096).decode()
-            except OSError:  # how Linux says that the other side is closed
-                return self._process.wait(timeout=20)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self._master)
+Setup = Callable[..., Terminal]
 
 
 @pytest.fixture
-def setup(environment: dict[str, str]) -> Iterator[Callable[..., Terminal]]:
+def setup(environment: dict[str, str]) -> Iterator[Setup]:
     """`setup("--provider", "groq", env={"X": "y"})`"""
-    opened: list[Terminal] = []
+    with ExitStack() as stack:
 
-    def start(*arguments: str, env: dict[str, str] | None = None) -> Terminal:
-        opened.append(Terminal({**environment, **(env or {})}, "setup", *arguments))
-        return opened[-1]
+        def start(*arguments: str, env: dict[str, str] | None = None) -> Terminal:
+            return stack.enter_context(Terminal({**environment, **(env or {})}, "setup", *arguments))
 
-    yield start
-    for terminal in opened:
-        terminal.close()
-
-
-Setup = Callable[..., Terminal]
+        yield start
 
 
 @pytest.fixture

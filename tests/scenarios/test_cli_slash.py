@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -13,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.scenarios.typescript import Terminal
 
 from talaria.compose import open_store
 from talaria.model.ids import SessionId
@@ -232,11 +230,7 @@ def test_what_was_allowed_for_all_is_asked_again_in_another_conversation(
     kept(talaria, "first", "my talk")
     for number in range(2):
         server.say(Reply(calls=(call("terminal", id=f"c{number}", command="true"),)), f"Told {number}.")
-    screen, slave = pty.openpty()
-    command = [sys.executable, "-m", "talaria.cli.main"]
-    process = subprocess.Popen(command, env=environment, stdin=slave, stdout=slave, stderr=slave)
-    os.close(slave)
-    try:
+    with Terminal(environment) as terminal:
         for awaited, typed in [
             ("› ", "go"),
             ("Run this command?", "a"),
@@ -245,21 +239,8 @@ def test_what_was_allowed_for_all_is_asked_again_in_another_conversation(
             ("Run this command?", "n"),
             ("Told 1.", "/quit"),
         ]:
-            wait_for(awaited, screen)
-            os.write(screen, f"{typed}\n".encode())
-        assert process.wait(timeout=20) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(screen)
-
-
-def wait_for(text: str, screen: int) -> None:
-    """The rest of the screen stays unread."""
-    seen = b""
-    while text.encode() not in seen:
-        assert select.select([screen], [], [], 20)[0], seen
-        seen += os.read(screen, 1)
+            terminal.answer(awaited, f"{typed}\n")
+        assert terminal.end() == 0
 
 
 def test_an_image_goes_with_the_next_message_only(

@@ -9,6 +9,13 @@ from talaria.model.errors import BadInput
 _ABOUT_ALL = ("-h", "--help", "-V", "--version")
 
 
+class ListingGroup(click.Group):
+    """Without a command it lists what there is."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["list"])
+
+
 def with_default(arguments: Sequence[str], commands: Container[str]) -> list[str]:
     """`talaria -c` means `talaria chat -c`; the profile may stand before the command, and options of `chat`, too."""
     start = profile_length(arguments)

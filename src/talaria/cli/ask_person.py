@@ -1,9 +1,11 @@
 """The person at the terminal: is asked before a call that needs it, and when the model has a question."""
 
 import asyncio
+import os
+import sys
+import termios
 from collections.abc import Sequence
 
-from talaria.cli.choosing import choose, typed
 from talaria.cli.safe import visible
 from talaria.tools.person import Answer, Question
 
@@ -13,6 +15,8 @@ ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("s", "session", "a", "all"), "session"),
     **dict.fromkeys(("always",), "always"),
 }
+MAX_LINE_BYTES = 4096
+"""A terminal hands over no longer line."""
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
 _OFFERS: dict[Answer, str] = {
     "once": "[y]es, [N]o",
@@ -37,11 +41,44 @@ class TerminalPerson:
         offer = _OFFERS[question.longest].format(covered=question.in_session)
         reason = f"\n  (asked because {visible(question.reason)})" if question.reason else ""
         async with self._asking:
-            answer = await typed(f"\n{visible(question.text)}{reason}\n  {offer}: ")
+            answer = await _typed(f"\n{visible(question.text)}{reason}\n  {offer}: ")
             while (meant := _meant(answer, question)) is None:
-                answer = await typed(f"  That is no answer. {offer}: ")
+                answer = await _typed(f"  That is no answer. {offer}: ")
         return meant
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        """One of `choices`, by its number, or words of their own; None: no answer."""
+        listed = (f"{number}  {' '.join(one.split())}" for number, one in enumerate(choices, 1))
+        lines = (*question.split("\n"), *listed)
+        told = "".join(f"  {visible(line)}\n" for line in lines)  # every line of it set in: none can pass for ours
+        hint = "A number, or your own words" if choices else "Your answer"
         async with self._asking:
-            return await choose(question, choices)
+            answer = await _typed(f"\nThe model asks:\n{told}{hint} (Enter: no answer): ")
+        if answer.isdecimal() and 1 <= int(answer) <= len(choices):
+            return choices[int(answer) - 1]
+        return answer or None
+
+
+async def _typed(prompt: str) -> str:
+    """A line from the terminal; can be interrupted, unlike `input`."""
+    descriptor = sys.stdin.fileno()
+    termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question does not answer it
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[str] = loop.create_future()
+
+    def take() -> None:
+        if not arrived.done():
+            arrived.set_result(os.read(descriptor, MAX_LINE_BYTES).decode("utf-8", "replace"))
+
+    loop.add_reader(descriptor, take)
+    line = ""
+    try:
+        line = await arrived
+    finally:
+        loop.remove_reader(descriptor)
+        if not line.endswith("\n"):  # Ctrl-C or Ctrl-D: what comes next begins a line of its own
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+    return line.strip()

@@ -32,11 +32,8 @@ def _question(query: str | None, images: tuple[Path, ...]) -> User | None:
         piped.refuse_binary_lines()
         return None
     query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are no text
-    text = piped.read_all() if query == "-" else "\n\n".join(filter(None, [query, _piped()]))
+    behind = piped.read_all() if query == "-" or piped.is_piped() else ""
+    text = behind if query == "-" else "\n\n".join(filter(None, [query, behind]))
     if not text.strip():
         raise BadInput("The question is empty.")
     return with_references(User((*(read_image(image) for image in images), Text(text))), Path.cwd())
-
-
-def _piped() -> str:
-    return piped.read_all() if piped.is_piped() else ""

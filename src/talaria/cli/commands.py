@@ -12,52 +12,31 @@ from talaria.cli.arguments import with_default
 from talaria.cli.border import guarded
 from talaria.model.errors import BadConfig, BadInput
 
-_MODULES = {
-    "chat": "talaria.cli.chat",
-    "setup": "talaria.cli.first_run.setup",
-    "model": "talaria.cli.model",
-    "sessions": "talaria.cli.sessions.commands",
-    "rollback": "talaria.cli.rollback",
-    "usage": "talaria.cli.usage",
-    "config": "talaria.cli.config",
-    "profiles": "talaria.cli.profiles",
-    "import": "talaria.cli.importing",
-    "backup": "talaria.cli.keeping.backup",
-    "restore": "talaria.cli.keeping.restore",
-    "forget": "talaria.cli.keeping.forgetting",
-    "tools": "talaria.cli.tools",
-    "approvals": "talaria.cli.approvals",
-    "plugins": "talaria.cli.plugins",
-    "mcp": "talaria.cli.mcp",
-    "gateway": "talaria.cli.gateway.commands",
-    "pairing": "talaria.cli.gateway.pairing",
-    "send": "talaria.cli.gateway.send",
-    "doctor": "talaria.cli.health.doctor",
-    "completion": "talaria.cli.completion.command",
+_COMMANDS = {
+    "chat": ("chat", "Talk to the model (the default)."),
+    "setup": ("first_run.setup", "Find or choose a model, try it, and make it the default."),
+    "model": ("model", "List and try models, and choose the default."),
+    "sessions": ("sessions.commands", "List, show, search, export and change conversations."),
+    "rollback": ("rollback", "Put files back as they were before a turn changed them."),
+    "usage": ("usage", "What model calls have used and cost."),
+    "config": ("config", "Read and change settings."),
+    "profiles": ("profiles", "List, make and delete profiles: each a home of its own."),
+    "import": ("importing", "Bring along what another program keeps."),
+    "backup": ("keeping.backup", "Write all that is yours into one file."),
+    "restore": ("keeping.restore", "Make a backup the home again."),
+    "forget": ("keeping.forgetting", "Delete what is kept about somebody."),
+    "tools": ("tools", "List tools, and choose which of them the model may use."),
+    "approvals": ("approvals", "List what was allowed beforehand, and take it back."),
+    "plugins": ("plugins", "List, install, enable and choose plugins."),
+    "mcp": ("mcp", "List, add and try MCP servers."),
+    "gateway": ("gateway.commands", "Talk to the agent in chats: start, stop and look at it."),
+    "pairing": ("gateway.pairing", "Let people in who wrote to the agent."),
+    "send": ("gateway.send", "Send a message to a chat."),
+    "doctor": ("health.doctor", "Check that everything is in order."),
+    "completion": ("completion.command", "Print what completes this command in your shell."),
 }
-_SUMMARIES = {
-    "chat": "Talk to the model (the default).",
-    "setup": "Find or choose a model, try it, and make it the default.",
-    "model": "List and try models, and choose the default.",
-    "sessions": "List, show, search, export and change conversations.",
-    "rollback": "Put files back as they were before a turn changed them.",
-    "usage": "What model calls have used and cost.",
-    "config": "Read and change settings.",
-    "profiles": "List, make and delete profiles: each a home of its own.",
-    "import": "Bring along what another program keeps.",
-    "backup": "Write all that is yours into one file.",
-    "restore": "Make a backup the home again.",
-    "forget": "Delete what is kept about somebody.",
-    "tools": "List tools, and choose which of them the model may use.",
-    "approvals": "List what was allowed beforehand, and take it back.",
-    "plugins": "List, install, enable and choose plugins.",
-    "mcp": "List, add and try MCP servers.",
-    "gateway": "Talk to the agent in chats: start, stop and look at it.",
-    "pairing": "Let people in who wrote to the agent.",
-    "send": "Send a message to a chat.",
-    "doctor": "Check that everything is in order.",
-    "completion": "Print what completes this command in your shell.",
-}
+"""Where each is in this package, and its help."""
+_SUMMARIES = {name: summary for name, (_, summary) in _COMMANDS.items()}
 _ALIASES = {"message": "send", "onboard": "setup", "profile": "profiles"}
 """As they are called elsewhere."""
 
@@ -67,9 +46,9 @@ class LazyGroup(click.Group):
         return list(self.summaries(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _MODULES.get(_ALIASES.get(cmd_name, cmd_name))
-        if module is not None:
-            return importlib.import_module(module).command
+        if self.is_ours(cmd_name):
+            module, _ = _COMMANDS[_ALIASES.get(cmd_name, cmd_name)]
+            return importlib.import_module(f"talaria.cli.{module}").command
         named = _of_plugins(ctx)
         if cmd_name not in named:
             return None
@@ -87,8 +66,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_SUMMARIES.items()))
-        named = _of_plugins(ctx)
-        if named:
+        if named := _of_plugins(ctx):
             with formatter.section("Commands of plugins"):
                 formatter.write_dl(list(named.items()))
 
@@ -98,7 +76,7 @@ class LazyGroup(click.Group):
 
     def is_ours(self, name: str) -> bool:
         """No code of others is loaded for it."""
-        return _ALIASES.get(name, name) in _MODULES
+        return _ALIASES.get(name, name) in _COMMANDS
 
 
 def _unknown(words: Sequence[str], known: Iterable[str]) -> str:
@@ -125,7 +103,7 @@ def _of_plugins(ctx: click.Context) -> dict[str, str]:
     except BadConfig:  # told by whoever needs it; help is still help
         return {}
     return {
-        name: printable(told) for one in agreed for name, told in one.cli.items() if name not in _MODULES | _ALIASES
+        name: printable(told) for one in agreed for name, told in one.cli.items() if name not in (*_COMMANDS, *_ALIASES)
     }
 
 
@@ -146,7 +124,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what the terminal's encoding cannot hold must not end a turn
             stream.reconfigure(errors="replace")
-    return guarded(lambda: _invoke(with_default(arguments, _MODULES)))
+    return guarded(lambda: _invoke(with_default(arguments, _COMMANDS)))
 
 
 def _invoke(arguments: list[str]) -> object:

@@ -18,10 +18,7 @@ from talaria.gateway.claims import gateway_file, holder
 from talaria.model.errors import BadInput
 from talaria.model.secret import Secret
 
-
-@click.group("config", help="Read and change settings.")
-def command() -> None:
-    pass
+command = click.Group("config", help="Read and change settings.")
 
 
 @command.command("path", help="Where config.yaml is.")

@@ -7,6 +7,8 @@ import click
 from talaria.cli.safe import printable
 from talaria.model.errors import BadInput
 
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
 
 def confirmed(question: str, what: str, *, as_json: bool = False) -> bool:
     """Raises `BadInput` where nobody can be asked; `what` completes "There is nobody to ask whether"."""

@@ -9,10 +9,9 @@ from pathlib import Path
 import click
 
 from talaria.cli import exits, surroundings
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import say
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
 from talaria.cli.progress import Progress
-from talaria.cli.safe import printable
 from talaria.compat.hermes_home.conversations import move
 from talaria.compat.hermes_home.home import locate
 from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
@@ -34,9 +33,7 @@ _HEADS: dict[Verdict, tuple[str, str]] = {
 """In the past, and of a dry run."""
 
 
-@click.group("import", help="Bring along what another program keeps.")
-def command() -> None:
-    pass
+command = click.Group("import", help="Bring along what another program keeps.")
 
 
 @command.command(
@@ -45,16 +42,15 @@ def command() -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would happen, and change nothing.")
 @click.option("--keys", "with_keys", is_flag=True, help="Take API keys and other secrets, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: bool, as_json: bool) -> int:
     home = surroundings.home(ctx)
-    with told(as_json=as_json):
-        root = locate(path, os.environ, home)
-        ours = Ours.read(home, read_settings(home).environment)
-        items = take_files(root, ours, with_keys=with_keys, is_dry_run=is_dry_run)
-        if (root / "state.db").exists():
-            items += _conversations(root / "state.db", home, is_dry_run=is_dry_run)
+    root = locate(path, os.environ, home)
+    ours = Ours.read(home, read_settings(home).environment)
+    items = take_files(root, ours, with_keys=with_keys, is_dry_run=is_dry_run)
+    if (root / "state.db").exists():
+        items += _conversations(root / "state.db", home, is_dry_run=is_dry_run)
     _show(items, root, home, is_dry_run=is_dry_run, as_json=as_json)
     failure = next((item.failure for item in items if item.failure), None)
     return exits.code_for(failure) if failure else exits.DONE
@@ -69,12 +65,12 @@ def _conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
 
 
 async def _moved(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
-    with Progress("Importing conversations") as show:
+    with Progress("Importing conversations") as progress:
         if is_dry_run:
-            return await move(file, NoReceiver(paths.database_file(home)), show)
+            return await move(file, NoReceiver(paths.database_file(home)), progress)
         async with open_store(home) as store:
             toolbox = Toolbox(builtin_tools(store, read_settings(home), SystemClock()))
-            return await move(file, StoreReceiver(store.sessions, toolbox, home), show)
+            return await move(file, StoreReceiver(store.sessions, toolbox, home), progress)
 
 
 def _show(items: Sequence[Item], root: Path, home: Path, *, is_dry_run: bool, as_json: bool) -> None:
@@ -82,11 +78,8 @@ def _show(items: Sequence[Item], root: Path, home: Path, *, is_dry_run: bool, as
         print_json(_document(items, root, home, is_dry_run=is_dry_run))
         return
     for verdict, heads in _HEADS.items():
-        lines = list(_lines([item for item in items if item.verdict == verdict]))
-        if lines:
-            click.echo(heads[is_dry_run])
-        for line in lines:
-            click.echo(printable(line))
+        if lines := list(_lines([item for item in items if item.verdict == verdict])):
+            show(heads[is_dry_run], *lines)
     if is_dry_run:
         say("Nothing was changed.")
 

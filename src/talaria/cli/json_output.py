@@ -1,9 +1,12 @@
 """What programs read: a turn as one document or as a line per event, and what a command answers with `--json`."""
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
+import click
 import msgspec
 
 from talaria.cli import exits
@@ -11,6 +14,9 @@ from talaria.cli.notices import say
 from talaria.model.errors import TalariaError
 from talaria.model.events import Event, Notice, RouteSwitched, TurnBegan
 from talaria.runtime.turn import Report
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SCHEMA = 1
 """Grows when a line or a field is taken away or means something else; more of them may come without that."""
@@ -59,6 +65,17 @@ def print_failure(error: TalariaError, *, is_line: bool = False) -> None:
     """Of a command that has nothing else to print; in a stream every line has a type."""
     kind = {"type": "error"} if is_line else {}
     print_json({**kind, "ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
+
+
+def json_option(work: Callable[P, T]) -> Callable[P, T]:
+    """`--json`, which `work` gets as `as_json`; a failure of it is then told as JSON, too."""
+
+    @wraps(work)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with told(as_json=bool(kwargs["as_json"])):
+            return work(*args, **kwargs)
+
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)
 
 
 @contextmanager

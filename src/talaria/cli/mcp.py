@@ -4,7 +4,7 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import click
 import msgspec
 
 from talaria.cli import surroundings
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import say
-from talaria.cli.safe import printable, visible
+from talaria.cli.arguments import ListingGroup
+from talaria.cli.confirming import yes_option
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
+from talaria.cli.safe import brief, visible
 from talaria.compose import Settings
 from talaria.config import edit
 from talaria.model.clock import SystemClock
@@ -36,50 +38,44 @@ class Row(msgspec.Struct, frozen=True):
     tools: int | None
 
 
-@click.group("mcp", help="List, add and try MCP servers: programs that bring tools.", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_servers)
+command = ListingGroup("mcp", help="List, add and try MCP servers: programs that bring tools.")
 
 
 @command.command("list", help="Every server that is named, and how many tools it had last.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
-def list_servers(ctx: click.Context, as_json: bool = False) -> None:
-    with told(as_json=as_json):
-        settings = surroundings.settings(ctx)
-        rows = list(_rows(settings))
-        notices = _chosen(settings).notices
+def list_servers(ctx: click.Context, as_json: bool) -> None:
+    settings = surroundings.settings(ctx)
+    chosen = _chosen(settings)
+    rows = list(_rows(settings, chosen.entries))
     if as_json:
-        print_json({"servers": rows, "notices": notices})
+        print_json({"servers": rows, "notices": chosen.notices})
         return
     for row in rows:
         tools = "tools unknown" if row.tools is None else f"{row.tools} tools"
-        click.echo(printable(f"{row.status:<9} {row.name}  {row.place}  ({row.source}, {tools})"))
+        show(f"{row.status:<9} {row.name}  {row.place}  ({row.source}, {tools})")
     if not rows:
         say("No MCP servers yet; `talaria mcp add NAME -- COMMAND …` or `talaria mcp add NAME --url URL` adds one.")
-    for notice in notices:
+    for notice in chosen.notices:
         say(f"! {notice}")
 
 
 @command.command("test", help="Connect to a server and list its tools.")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def test(ctx: click.Context, name: str, as_json: bool) -> None:
-    with told(as_json=as_json):
-        settings = surroundings.settings(ctx)
-        entry = _named(settings, name)
-        began = time.monotonic()
-        tools, notices = asyncio.run(tried(settings, name, entry))
-        seconds = time.monotonic() - began
+    settings = surroundings.settings(ctx)
+    entry = _named(settings, name)
+    began = time.monotonic()
+    tools, notices = asyncio.run(tried(settings, name, entry))
+    seconds = time.monotonic() - began
     if as_json:
         print_json({"ok": True, "server": name, "seconds": round(seconds, 3), "tools": tools, "notices": notices})
         return
-    click.echo(printable(f"{name} answers; {len(tools)} tools, {seconds:.1f} s."))
+    show(f"{name} answers; {len(tools)} tools, {seconds:.1f} s.")
     for tool, about in tools.items():
-        click.echo(printable(f"  {tool}  {_short(about)}"))
+        show(f"  {tool}  {brief(about, ABOUT_CHARS)}")
     for notice in notices:
         say(f"! {notice}")
 
@@ -96,29 +92,27 @@ async def tried(settings: Settings, name: str, entry: ServerEntry) -> tuple[dict
 
 
 @command.command("trust", help="Agree to the `.mcp.json` of this folder, as it is now.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_context
 def trust(ctx: click.Context, yes: bool) -> None:
-    home = surroundings.home(ctx)
     settings = surroundings.settings(ctx)
     found = project.find(Path.cwd())
     if found is None:
         raise BadInput(f"There is no {project.FILE} in {Path.cwd()}.")
-    if project.is_trusted(found, home):
-        click.echo(f"You have already agreed to {found.file}.")
+    if project.is_trusted(found, settings.home):
+        show(f"You have already agreed to {found.file}.")
         return
-    click.echo(f"{found.file} starts or reaches:")
+    show(f"{found.file} starts or reaches:")
     for name, entry in project.entries(found, settings.environment).items():
-        click.echo(visible(f"  {name}: {entry.place}"))
-        handed = [*entry.env, *entry.headers]
-        if handed:
-            click.echo(visible(f"    and is handed: {', '.join(handed)}"))
+        show(visible(f"  {name}: {entry.place}"))
+        if handed := [*entry.env, *entry.headers]:
+            show(visible(f"    and is handed: {', '.join(handed)}"))
     if not yes:
         if not sys.stdin.isatty():
             raise BadInput("Nobody is here to agree; look at the file, then: talaria mcp trust --yes")
         click.confirm("Agree?", abort=True)
-    project.trust(found, home)
-    click.echo("Agreed. If the file changes, you are asked again.")
+    project.trust(found, settings.home)
+    show("Agreed. If the file changes, you are asked again.")
 
 
 @command.command("add", help="Name a server in config.yaml: a COMMAND with its arguments, or --url.")
@@ -143,20 +137,14 @@ def add(
         raise BadInput(f"There is already a server {name}; change it in config.yaml.")
     if bool(command_line) == bool(url):
         raise BadInput("Say either a command (behind --) or --url.")
-    entry: dict[str, Any] = (
-        {"url": url}
-        if url
-        else {
-            "command": command_line[0],
-            "args": list(command_line[1:]),
-            "cwd": str(Path.cwd()),  # where its words meant something
-        }
-    )
+    entry: dict[str, Any] = {"url": url}
+    if not url:  # the folder is the one where its words meant something
+        entry = {"command": command_line[0], "args": list(command_line[1:]), "cwd": str(Path.cwd())}
     for key, given in (("env", env), ("headers", headers)):
         if given:
             entry[key] = dict(_kept(settings.home, name, item) for item in given)
     edit.set_value(settings.home, f"mcp_servers.{name}", msgspec.json.encode(entry).decode())
-    click.echo(f"Added {name}. Try it: talaria mcp test {name}")
+    show(f"Added {name}. Try it: talaria mcp test {name}")
 
 
 def _kept(home: Path, server: str, item: str) -> tuple[str, str]:
@@ -184,15 +172,10 @@ def _named(settings: Settings, name: str) -> ServerEntry:
     return entry
 
 
-def _rows(settings: Settings) -> Iterator[Row]:
+def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[Row]:
     configured = settings.config.all_mcp_servers
-    for name, entry in _chosen(settings).entries.items():
+    for name, entry in entries.items():
         listing = cache.read(cache.file_for(settings.home, name, entry))
         known = len(listing.offers) if listing is not None and listing.is_known else None
         source = "config.yaml" if name in configured else project.FILE
         yield Row(name, entry.place, source, "enabled" if entry.enabled else "disabled", known)
-
-
-def _short(about: str) -> str:
-    line = " ".join(about.split())
-    return line if len(line) <= ABOUT_CHARS else line[:ABOUT_CHARS] + " …"

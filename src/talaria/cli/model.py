@@ -7,9 +7,9 @@ import click
 import msgspec
 
 from talaria.cli import surroundings, survey, trial
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import say
-from talaria.cli.safe import printable
+from talaria.cli.arguments import ListingGroup
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
 from talaria.cli.survey import Default, KnownModel, Models, ProviderState
 from talaria.cli.trial import Trial
 from talaria.compose import Settings
@@ -20,14 +20,8 @@ from talaria.model.errors import MissingCredential, ProviderFailure
 from talaria.runtime.accounts import dollars
 
 _GAP = "  "
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-
-@click.group("model", help="List and try models, and choose the default.", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_models)
+command = ListingGroup("model", help="List and try models, and choose the default.")
 
 
 @command.command("list", help="The providers, or the models of one.")
@@ -36,12 +30,11 @@ def command(ctx: click.Context) -> None:
 @click.option("--live/--no-live", "is_live", default=True, help="Whether to look at ports and ask for lists.")
 @click.pass_context
 def list_models(ctx: click.Context, provider: str | None, as_json: bool, is_live: bool) -> None:
-    with told(as_json=as_json):
-        settings = surroundings.settings(ctx)
-        if provider is None:
-            asyncio.run(_list_providers(settings, as_json=as_json, is_live=is_live))
-        else:
-            asyncio.run(_list_models(provider, settings, as_json=as_json, is_live=is_live))
+    settings = surroundings.settings(ctx)
+    if provider is None:
+        asyncio.run(_list_providers(settings, as_json=as_json, is_live=is_live))
+    else:
+        asyncio.run(_list_models(provider, settings, as_json=as_json, is_live=is_live))
 
 
 @command.command("try", help="Ask a model for one word, to see whether it answers. NAME is a model or provider:model.")
@@ -49,12 +42,11 @@ def list_models(ctx: click.Context, provider: str | None, as_json: bool, is_live
 @json_option
 @click.pass_context
 def try_(ctx: click.Context, name: str | None, as_json: bool) -> None:
-    with told(as_json=as_json):
-        tried = asyncio.run(_tried(surroundings.settings(ctx), name))
+    tried = asyncio.run(trial.run(surroundings.settings(ctx), name))
     if as_json:
         print_json({"ok": True, **msgspec.structs.asdict(tried)})
     else:
-        click.echo(_as_text(tried))
+        show(_as_text(tried))
 
 
 @command.command("set", help="Make a model the default, once it answers. NAME is a model or provider:model.")
@@ -63,7 +55,7 @@ def try_(ctx: click.Context, name: str | None, as_json: bool) -> None:
 @click.pass_context
 def set_(ctx: click.Context, name: str, is_sure: bool) -> None:
     settings = surroundings.settings(ctx)
-    choice = _named(settings, name) if is_sure else asyncio.run(_proven(settings, name))
+    choice = _named(settings, name) if is_sure else _proven(settings, name)
     written = as_default(choice, settings.config)
     for key, value in written.items():
         set_value(settings.home, key, value)
@@ -71,20 +63,17 @@ def set_(ctx: click.Context, name: str, is_sure: bool) -> None:
     say(f"The default is now {written['model.default']} ({' and '.join(written)} in {file}).")
 
 
-async def _tried(settings: Settings, name: str | None) -> Trial:
-    return await trial.run(await trial.find(settings, name), settings)
-
-
-async def _proven(settings: Settings, name: str) -> Choice:
+def _proven(settings: Settings, name: str) -> Choice:
     """The model that NAME means, after it has answered."""
     try:
-        found = await trial.find(settings, name)
-        say(_as_text(await trial.run(found, settings)))
+        tried = asyncio.run(trial.run(settings, name))
     except (ProviderFailure, MissingCredential) as failure:
         insist = f"`talaria model set {name} --no-try` sets it all the same."
         failure.args = (f"{failure} Nothing was changed; {insist}",)
         raise
-    return Choice(found.provider, found.model)
+    say(_as_text(tried))
+    provider, _, model = tried.model.partition(":")
+    return Choice(provider, model)
 
 
 def _named(settings: Settings, name: str) -> Choice:
@@ -103,20 +92,17 @@ def _as_text(tried: Trial) -> str:
     usage, cost = tried.usage, tried.cost_usd
     tokens = "tokens not told" if usage is None else f"{usage.prompt:,} tokens in, {usage.output:,} out"
     price = "cost unknown" if cost is None else dollars(cost)
-    return printable(f"{tried.model} answered in {tried.seconds:.2f} s · {tokens} · {price}")
+    return f"{tried.model} answered in {tried.seconds:.2f} s · {tokens} · {price}"
 
 
 async def _list_providers(settings: Settings, *, as_json: bool, is_live: bool) -> None:
-    found, default = await asyncio.gather(
-        survey.providers(settings, is_live=is_live), survey.default(settings, is_live=is_live)
-    )
+    found, default = await survey.overview(settings, is_live=is_live)
     if as_json:
         rows = [{**msgspec.structs.asdict(row), "is_default": row.name == default.provider} for row in found]
         print_json({"default": default, "providers": rows})
         return
     cells = [(_marked(row.name, default.provider), row.state, _model_of(row, default)) for row in found]
-    for line in (*_aligned(cells), "", *_about(default)):
-        click.echo(printable(line))
+    show(*_aligned(cells), "", *_about(default))
 
 
 def _marked(name: str, default: str | None) -> str:
@@ -149,9 +135,7 @@ async def _list_models(name: str, settings: Settings, *, as_json: bool, is_live:
     if as_json:
         print_json(found)
         return
-    click.echo(printable(f"{name}: {found.provider.state}"))
-    for line in _aligned(_model_cells(found, default)):
-        click.echo(printable(line))
+    show(f"{name}: {found.provider.state}", *_aligned(_model_cells(found, default)))
     if found.problem is not None:
         say(found.problem)
 
@@ -160,13 +144,13 @@ def _model_cells(found: Models, default: Default) -> Sequence[Sequence[str]]:
     if not found.models:
         return ()
     usual = _model_of(found.provider, default)
-    rows = [(_marked(model.name, usual), *_facts(model)) for model in found.models]
+    rows = [(_marked(model.name, usual), _window(model), _prices(model)) for model in found.models]
     has_facts = any(any(row[1:]) for row in rows)
     return [("  model", "window", "$ per million tokens"), *rows] if has_facts else [row[:1] for row in rows]
 
 
-def _facts(model: KnownModel) -> tuple[str, str]:
-    return "" if model.window is None else f"{model.window:,}", _prices(model)
+def _window(model: KnownModel) -> str:
+    return "" if model.window is None else f"{model.window:,}"
 
 
 def _prices(model: KnownModel) -> str:

@@ -1,8 +1,14 @@
-"""What is said beside the answers: stderr, so that stdout carries only these."""
+"""What is said to a person: answers on stdout, and all that is said beside them on stderr."""
 
 import sys
 
 from talaria.cli.safe import printable
+
+
+def show(*lines: str) -> None:
+    """On stdout."""
+    sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
+    sys.stdout.flush()
 
 
 def say(text: str) -> None:

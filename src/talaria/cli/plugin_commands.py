@@ -3,21 +3,18 @@
 import argparse
 import asyncio
 import logging
-from pathlib import Path
 
 import click
 
 from talaria.cli import exits, surroundings
 from talaria.cli.notices import complain
-from talaria.compose import Settings, builtin_names
-from talaria.extensions import Extensions, open_extensions
+from talaria.cli.plugin_view import opened
+from talaria.compose import Settings
+from talaria.extensions import Extensions
 from talaria.foreign import Background, Broke, as_text, contained, returned
-from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import PluginCli
-from talaria.runtime.builtin_commands import BUILTIN
-from talaria.runtime.commands import Commands
 from talaria.waiting import in_thread
 
 log = logging.getLogger(__name__)
@@ -39,10 +36,7 @@ def command(name: str, help: str) -> click.Command:  # noqa: A002
 
 
 async def _run(name: str, arguments: tuple[str, ...], settings: Settings) -> int:
-    async with open_extensions(
-        settings.home, settings.config, settings.environment, Path.cwd(), SystemClock(), Commands(BUILTIN)
-    ) as extensions:
-        extensions.settle(builtin_names())
+    async with opened(settings) as extensions:
         plugin, found = _found(name, extensions)
         try:
             return await in_thread(lambda: contained(lambda: _ended(found, arguments, plugin.background)))

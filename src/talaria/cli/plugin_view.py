@@ -2,7 +2,8 @@
 and told in lines."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -34,15 +35,18 @@ class Row(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-def looked(settings: Settings, look: Callable[[Extensions], T]) -> T:
-    """At the plugins, loaded as a conversation would load them."""
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncGenerator[Extensions]:
+    """Loaded as a conversation would load them."""
+    config, environment, clock = settings.config, settings.environment, SystemClock()
+    async with open_extensions(settings.home, config, environment, Path.cwd(), clock, Commands(BUILTIN)) as extensions:
+        extensions.settle(builtin_names())
+        yield extensions
 
+
+def looked(settings: Settings, look: Callable[[Extensions], T]) -> T:
     async def run() -> T:
-        commands = Commands(BUILTIN)
-        async with open_extensions(
-            settings.home, settings.config, settings.environment, Path.cwd(), SystemClock(), commands
-        ) as extensions:
-            extensions.settle(builtin_names())
+        async with opened(settings) as extensions:
             return look(extensions)
 
     return asyncio.run(run())

@@ -5,13 +5,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable
-from textwrap import shorten
 
 import click
 
-from talaria.cli import exits, surroundings
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import say
+from talaria.cli import surroundings
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
 from talaria.cli.plugin_view import (
     Kind,
     about,
@@ -26,7 +25,7 @@ from talaria.cli.plugin_view import (
     rows,
 )
 from talaria.cli.progress import Progress
-from talaria.cli.safe import printable
+from talaria.cli.safe import brief
 from talaria.compose import Settings
 from talaria.config import edit, paths
 from talaria.config.schema import BUILTIN_ENGINE
@@ -56,27 +55,24 @@ def command(ctx: click.Context) -> None:
 
 
 @command.command("list", help="Every plugin that is there, and what became of it.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
-def list_plugins(ctx: click.Context, as_json: bool = False) -> None:
-    with told(as_json=as_json):
-        settings = surroundings.settings(ctx)
-        listed, offered = looked(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
+def list_plugins(ctx: click.Context, as_json: bool) -> None:
+    settings = surroundings.settings(ctx)
+    listed, offered = looked(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
     if as_json:
         print_json({"plugins": listed, "choices": offered})
         return
     if not listed:
         say(f"No plugins yet; `talaria plugins install PATH|GIT-URL` puts one into {settings.home / 'plugins'}.")
     for row in listed:
-        description = shorten(row.description, ABOUT_CHARS, placeholder=" …")
-        click.echo(printable(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {description}"))
-        for problem in row.problems:
-            click.echo(printable(f"            ! {problem}"))
+        show(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {brief(row.description, ABOUT_CHARS)}")
+        show(*(f"            ! {problem}" for problem in row.problems))
     for kind, known in offered.items():
         chosen = _chosen(settings, kind)
         marks = ", ".join(f"{name}{' (chosen)' if name == chosen else ''}" for name, _ in known)
         if marks:
-            click.echo(printable(f"{_TITLE[kind]}: {marks}"))
+            show(f"{_TITLE[kind]}: {marks}")
 
 
 @command.command("info", help="What a plugin says of itself, and what it brings.")
@@ -84,8 +80,7 @@ def list_plugins(ctx: click.Context, as_json: bool = False) -> None:
 @click.pass_context
 def info(ctx: click.Context, name: str) -> None:
     settings = surroundings.settings(ctx)
-    for line in looked(settings, lambda extensions: list(about(named(extensions, name)))):
-        click.echo(printable(line))
+    show(*looked(settings, lambda extensions: list(about(named(extensions, name)))))
 
 
 @command.command(
@@ -100,25 +95,25 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
     say(f"Fetching {source} …")
     with Progress(f"Installing {source}"):
         folder, manifest = installed(source, home / "plugins", replace=force)
-    click.echo(printable(f"Installed {manifest.name} {manifest.version} into {folder}."))
+    show(f"Installed {manifest.name} {manifest.version} into {folder}.")
     after = read_text(folder / AFTER, SHOWN_CHARS)
     if after:
-        click.echo(printable(after.strip()))
+        show(after.strip())
     if manifest.packages:
-        click.echo(printable(f"It needs: {sys.executable} -m pip install {shlex.join(manifest.packages)}"))
+        show(f"It needs: {sys.executable} -m pip install {shlex.join(manifest.packages)}")
     for need in manifest.requires_env:
-        click.echo(printable(f"It needs {need.name} ({need.description or need.url or 'see its README'}):"))
-        click.echo(printable(f"  talaria config set {shlex.quote(need.name)} …"))
+        show(f"It needs {need.name} ({need.description or need.url or 'see its README'}):")
+        show(f"  talaria config set {shlex.quote(need.name)} …")
     if is_enabling:
         ctx.invoke(enable, name=manifest.name)
     else:
-        click.echo(printable(f"Look at it, then: talaria plugins enable {shlex.quote(manifest.name)}"))
+        show(f"Look at it, then: talaria plugins enable {shlex.quote(manifest.name)}")
 
 
 @command.command("enable", help="Agree to a plugin as it is now: from now on its code is loaded.")
 @click.argument("name")
 @click.pass_context
-def enable(ctx: click.Context, name: str) -> int:
+def enable(ctx: click.Context, name: str) -> None:
     settings = surroundings.settings(ctx)
     found = _found(settings, name)
     _check_enabling(settings, found)
@@ -132,10 +127,8 @@ def enable(ctx: click.Context, name: str) -> int:
         consent.write(file, before)
         edit.set_value(settings.home, "plugins.enabled", _flow(enabled))
         raise BadInput(f"Plugin {found.key} is not enabled: it {plugin.problems[0]}.")
-    click.echo(printable(f"Enabled {found.key}."))
-    for line in next_steps(plugin):
-        click.echo(printable(line))
-    return exits.DONE
+    show(f"Enabled {found.key}.")
+    show(*next_steps(plugin))
 
 
 def _check_enabling(settings: Settings, found: Found) -> None:
@@ -170,7 +163,7 @@ def disable(ctx: click.Context, name: str) -> None:
     agreed = consent.read(file)
     known = agreed.pop(key, Consent(""))
     consent.write(file, agreed)
-    click.echo(printable(f"Disabled {name}."))
+    show(f"Disabled {name}.")
     _let_go(settings, names, known)
 
 
@@ -190,7 +183,7 @@ def remove(ctx: click.Context, name: str) -> None:
         found.folder.unlink()
     else:
         shutil.rmtree(found.folder)
-    click.echo(printable(f"Removed {found.folder}."))
+    show(f"Removed {found.folder}.")
 
 
 @command.command("choose", help="Choose the context engine or the memory provider.")
@@ -211,7 +204,7 @@ def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
     if missing:
         _choose(settings, kind, before)
         raise BadInput(f"{_TITLE[kind]} {picked} cannot be used: {missing}")
-    click.echo(printable(f"{_TITLE[kind]}: {picked}."))
+    show(f"{_TITLE[kind]}: {picked}.")
 
 
 def _picked(kind: Kind, offered: list[Choice], chosen: str) -> str | None:
@@ -221,9 +214,9 @@ def _picked(kind: Kind, offered: list[Choice], chosen: str) -> str | None:
     if not sys.stdin.isatty():
         say(f"Say which: {', '.join(name for name, _ in offered)}.")
         return None
-    click.echo(f"{_TITLE[kind]}:")
+    show(f"{_TITLE[kind]}:")
     for number, (name, description) in enumerate(offered, 1):
-        click.echo(printable(f"  {number}  {name}{' (chosen)' if name == chosen else ''}  {description}"))
+        show(f"  {number}  {name}{' (chosen)' if name == chosen else ''}  {description}")
     answer = click.prompt("Number (Enter keeps it)", default="", show_default=False)
     if not answer:
         return None
@@ -251,10 +244,10 @@ def _let_go(settings: Settings, names: set[str], known: Consent) -> None:
     """Of a choice that is gone with its plugin."""
     if settings.config.context.engine in names | {known.engine}:
         _choose(settings, "engine", BUILTIN_ENGINE)
-        click.echo("The context engine is the built-in one again.")
+        show("The context engine is the built-in one again.")
     if _chosen(settings, "memory") in names | {known.memory} - {""}:
         _choose(settings, "memory", "")
-        click.echo("No memory provider is chosen any more.")
+        show("No memory provider is chosen any more.")
 
 
 def _flow(names: Iterable[str]) -> str:

@@ -1,42 +1,35 @@
 """`talaria profiles`: homes beside the usual one, each with settings, keys and conversations of its own."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import click
 
 from talaria.cli import surroundings
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import say
+from talaria.cli.confirming import confirmed, yes_option
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
 from talaria.config import paths
 from talaria.files import replace_file
+from talaria.gateway.claims import gateway_file, holder
 from talaria.model.errors import BadInput, OperatorError
-from talaria.model.ids import OwnerId
 from talaria.store.sqlite.presence import Presence
 
 _CLONED = ("config.yaml", ".env", "SOUL.md")
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-@click.group("profiles", help="List, make and delete profiles; `talaria -p NAME` uses one.")
-def command() -> None:
-    pass
+command = click.Group("profiles", help="List, make and delete profiles; `talaria -p NAME` uses one.")
 
 
 @command.command("list", help="The usual home, called default, and those that were made.")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    with told(as_json=as_json):
-        used = surroundings.home(ctx)
+    used = surroundings.home(ctx)
     homes = {name: paths.home(name) for name in ("default", *surroundings.profiles())}
     if as_json:
         print_json([{"name": name, "home": str(home), "is_used": home == used} for name, home in homes.items()])
         return
-    for name, home in homes.items():
-        click.echo(f"{'*' if home == used else ' '} {name:<16} {home}")
+    show(*(f"{'*' if home == used else ' '} {name:<16} {home}" for name, home in homes.items()))
 
 
 @command.command("create", help="Make a profile.")
@@ -64,14 +57,14 @@ def _copy(file: Path, to: Path) -> None:
 
 @command.command("delete", help="Delete a profile for good, with its conversations.")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def delete(name: str, yes: bool) -> None:
     home = surroundings.home_of(name)
     if home == paths.home():
         raise BadInput(f"The usual home is no profile; it is at {home}.")
-    if _is_in_use(home):
+    if Presence(home / "run").living() or holder(gateway_file(home)):
         raise BadInput(f"The profile {name!r} is in use: end its gateway and its chats first.")
-    if not yes and not _may_delete(name, home):
+    if not yes and not confirmed(f"Delete the profile {name} ({home}) for good?", f"{name} may be deleted"):
         say("Nothing was deleted.")
         return
     try:
@@ -79,15 +72,3 @@ def delete(name: str, yes: bool) -> None:
     except OSError as fault:
         raise OperatorError(f"Cannot delete {home}: {fault.strerror or fault}.") from fault
     say(f"Deleted {home}.")
-
-
-def _is_in_use(home: Path) -> bool:
-    folder = home / "run"
-    presence = Presence(folder)
-    return any(presence.is_alive(OwnerId(lock.stem)) for lock in folder.glob("*.lock"))
-
-
-def _may_delete(name: str, home: Path) -> bool:
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise BadInput(f"There is nobody to ask whether {name} may be deleted: add --yes.")
-    return click.confirm(f"Delete the profile {name} ({home}) for good?", err=True)

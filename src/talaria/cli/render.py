@@ -6,7 +6,7 @@ from typing import Protocol
 from talaria.cli.json_output import JsonView, StreamJsonView, in_words
 from talaria.cli.notices import say
 from talaria.cli.options import Format
-from talaria.cli.safe import printable
+from talaria.cli.safe import brief, printable
 from talaria.model.events import (
     AnswerRestarted,
     Event,
@@ -50,7 +50,7 @@ class TextView:
                 self._has_shown_words = False
                 self._end_line()
             case ToolBegan(_, name, arguments):
-                say(f"● {name} {_short(arguments)}")
+                say(f"● {name} {brief(arguments, MAX_ARGUMENT_CHARS)}")
             case ToolEnded(result, seconds):
                 say(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
             case Notice() | RouteSwitched():
@@ -83,8 +83,3 @@ def view_for(format: Format) -> View:
             return JsonView()
         case "stream-json":
             return StreamJsonView()
-
-
-def _short(arguments: str) -> str:
-    flat = " ".join(arguments.split())
-    return flat if len(flat) <= MAX_ARGUMENT_CHARS else flat[:MAX_ARGUMENT_CHARS] + "…"

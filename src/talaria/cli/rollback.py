@@ -1,20 +1,18 @@
 """`talaria rollback`: files as they were before a turn changed them."""
 
-import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
+import msgspec
 
 from talaria.cli import exits, surroundings
-from talaria.cli.json_output import print_json, told
-from talaria.cli.safe import printable
-from talaria.compose import open_store
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import show
 from talaria.model.errors import BadInput, UnknownSession
 from talaria.model.ids import SessionId
-from talaria.runtime.rollback import listing, on_disk
-from talaria.runtime.rollback import told as told_of
-from talaria.tools.checkpoints import Checkpoints, Outcome, Restored, checkpoint_folder
+from talaria.runtime.rollback import listing, on_disk, told
+from talaria.store.base import Store
+from talaria.tools.checkpoints import Checkpoints, Restored, checkpoint_folder
 from talaria.tools.diffs import visible
 from talaria.tools.shelf import Checkpoint
 
@@ -26,7 +24,7 @@ _MAX_DIGITS = 9
 @click.argument("number", required=False)
 @click.option("--list", "is_listing", is_flag=True, help="Only list the checkpoints; so does leaving out the number.")
 @click.option("--diff", "is_comparing", is_flag=True, help="Only show what would change.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def command(
     ctx: click.Context, session: str | None, number: str | None, is_listing: bool, is_comparing: bool, as_json: bool
@@ -36,17 +34,16 @@ def command(
     Without SESSION it is the latest one at the terminal. What is replaced is kept as a checkpoint, too. What commands
     in the terminal tool did to files is in no checkpoint.
     """
-    with told(as_json=as_json):
-        name, wanted = _meant(session, number)
-        home = surroundings.home(ctx)
-        id = asyncio.run(_session(home, name))
-        kept = Checkpoints(checkpoint_folder(home, id))
-        if is_listing or wanted is None:
-            _print_list(id, on_disk(kept.list), as_json=as_json)
-        elif is_comparing:
-            _print_diff(id, on_disk(lambda: kept.diff(wanted)), as_json=as_json)
-        else:
-            return _print_restored(id, on_disk(lambda: kept.restore(wanted)), as_json=as_json)
+    name, wanted = _meant(session, number)
+    home = surroundings.home(ctx)
+    id = surroundings.with_store(home, lambda store: _session(store, name))
+    kept = Checkpoints(checkpoint_folder(home, id))
+    if is_listing or wanted is None:
+        _print_list(id, on_disk(kept.list), as_json=as_json)
+    elif is_comparing:
+        _print_diff(id, on_disk(lambda: kept.diff(wanted)), as_json=as_json)
+    else:
+        return _print_restored(id, on_disk(lambda: kept.restore(wanted)), as_json=as_json)
     return exits.DONE
 
 
@@ -63,9 +60,8 @@ def _is_number(word: str) -> bool:
     return word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS
 
 
-async def _session(home: Path, name: str | None) -> SessionId:
-    async with open_store(home) as store:
-        row = await (store.sessions.latest("terminal") if name is None else store.sessions.find(name))
+async def _session(store: Store, name: str | None) -> SessionId:
+    row = await (store.sessions.latest("terminal") if name is None else store.sessions.find(name))
     if row is None:
         raise UnknownSession("There is no conversation yet.")
     return row.id
@@ -74,31 +70,26 @@ async def _session(home: Path, name: str | None) -> SessionId:
 def _print_list(session: SessionId, found: Sequence[Checkpoint], *, as_json: bool) -> None:
     if as_json:
         print_json({"session": session, "checkpoints": [_document(one) for one in found]})
-        return
-    lines = [*listing(found)] or [f"No file was changed in {session}."]
-    click.echo(printable("\n".join(lines)))
+    else:
+        show(*list(listing(found)) or [f"No file was changed in {session}."])
 
 
 def _print_diff(session: SessionId, difference: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"session": session, "diff": visible(difference)})
     else:
-        click.echo(printable(difference or "Nothing would change."))
+        show(difference or "Nothing would change.")
 
 
 def _print_restored(session: SessionId, restored: Restored, *, as_json: bool) -> int:
     """The exit code."""
     if as_json:
-        files = [{**_fields(one), "path": visible(str(one.path))} for one in restored.outcomes]
+        files = [{**msgspec.structs.asdict(one), "path": visible(str(one.path))} for one in restored.outcomes]
         print_json({"session": session, "number": restored.number, "kept_as": restored.kept_as, "files": files})
     else:
-        click.echo(printable("\n".join(told_of(restored, f"talaria rollback {session}"))))
+        show(*told(restored, f"talaria rollback {session}"))
     has_failed = any(one.what == "failed" for one in restored.outcomes)
     return exits.STORE_FAILED if has_failed else exits.DONE
-
-
-def _fields(one: Outcome) -> dict[str, object]:
-    return {"what": one.what, "was_changed": one.was_changed, "reason": one.reason}
 
 
 def _document(one: Checkpoint) -> dict[str, object]:

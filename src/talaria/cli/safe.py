@@ -16,3 +16,9 @@ def printable(text: str) -> str:
 def visible(text: str) -> str:
     """For a person who must decide about it: what `printable` drops is shown as its escape."""
     return "".join(sign.encode("unicode_escape").decode() if ord(sign) in _DROPPED else sign for sign in text)
+
+
+def brief(text: str, chars: int) -> str:
+    """On one line, of which so much is left."""
+    line = " ".join(text.split())
+    return line if len(line) <= chars else f"{line[:chars]}…"

@@ -1,17 +1,23 @@
-"""What every command needs first: the home of the chosen profile and a log that is written only when needed."""
+"""What every command needs first: the home of the chosen profile, with its settings and its store, and a log that is
+written only when needed."""
 
+import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
-from talaria.compose import Settings, read_settings
+from talaria.compose import Settings, open_store, read_settings
 from talaria.config import paths
 from talaria.model.errors import BadInput
 from talaria.model.redaction import Redactor
+from talaria.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
 
 
 def home(ctx: click.Context) -> Path:
@@ -53,6 +59,14 @@ def settings_of(profile: str | None) -> Settings:
     found = read_settings(_entered(profile))
     _keep_from_log(found.redactor)
     return found
+
+
+def with_store(home: Path, work: Callable[[SqliteStore], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with open_store(home) as store:
+            return await work(store)
+
+    return asyncio.run(run())
 
 
 def _log_to_file(home: Path) -> None:

@@ -63,7 +63,7 @@ class Models(msgspec.Struct, frozen=True):
 
 async def providers(settings: Settings, *, is_live: bool) -> list[ProviderState]:
     """Those of the catalog and of config.yaml; usable ones first."""
-    states = await _states(_names(settings.config), settings, is_live=is_live)
+    states = await _states(names(settings.config), settings, is_live=is_live)
     return sorted(states, key=lambda state: not state.is_usable)
 
 
@@ -87,12 +87,16 @@ async def default(settings: Settings, *, is_live: bool) -> Default:
     return Default(choice.provider, primary.label, fallbacks=fallbacks, left_out=planned.left_out)
 
 
+async def overview(settings: Settings, *, is_live: bool) -> tuple[list[ProviderState], Default]:
+    return await asyncio.gather(providers(settings, is_live=is_live), default(settings, is_live=is_live))
+
+
 async def models(name: str, settings: Settings, *, is_live: bool) -> Models:
     """Of one provider. Raises `BadConfig` when there is none of that name."""
-    if name not in _names(settings.config):
+    if name not in names(settings.config):
         _reach(name, settings)  # raises, with the nearest name
     state = (await _states([name], settings, is_live=is_live))[0]
-    known = _known(name, settings.config)
+    known = known_models(name, settings.config)
     if not is_live:
         return Models(state, known)
     if not state.is_usable:
@@ -123,7 +127,7 @@ def default_model(name: str, config: Config) -> str | None:
     return config.providers.get(name, ProviderConfig()).default_model or _facts(name).default_model
 
 
-def _names(config: Config) -> list[str]:
+def names(config: Config) -> list[str]:
     return list(dict.fromkeys((*catalog(), *config.providers, DEMO)))
 
 
@@ -198,7 +202,7 @@ def _problem(name: str, state: ProviderState, settings: Settings) -> str:
     return str(reached) if isinstance(reached, OperatorError) else f"{name} was not asked: {state.state}."
 
 
-def _known(name: str, config: Config) -> list[KnownModel]:
+def known_models(name: str, config: Config) -> list[KnownModel]:
     """What config.yaml says goes before the catalog."""
     catalogued, own = _facts(name).models, config.providers.get(name, ProviderConfig()).models
     found: list[KnownModel] = []

@@ -13,8 +13,6 @@ import msgspec
 
 from talaria.compose import Settings, builtin_tools
 from talaria.model.clock import Clock, SystemClock
-from talaria.runtime.builtin_commands import BUILTIN as COMMANDS
-from talaria.runtime.commands import Commands
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Tool
 from talaria.tools.mcp import project
@@ -53,7 +51,7 @@ def looked(settings: Settings) -> View:
 
 async def _look(settings: Settings, clock: Clock) -> View:
     ours = Toolbox(builtin_tools(MemoryStore(clock), settings, clock))
-    offered, overrides, unusable = await _of_plugins(settings, ours, clock)
+    offered, overrides, unusable = await _of_plugins(settings, clock)
     served, unknown = await _of_servers(settings, clock)
     toolbox = ours.without(overrides).joined(served).joined(offered)
     tools = [toolbox.find(name) for name in toolbox.names]
@@ -73,17 +71,15 @@ def _missing_extras() -> Iterator[tuple[str, str]]:
             yield toolset, f"needs a package that is not installed; run: {install}"
 
 
-async def _of_plugins(settings: Settings, ours: Toolbox, clock: Clock) -> tuple[list[Tool], set[str], dict[str, str]]:
+async def _of_plugins(settings: Settings, clock: Clock) -> tuple[list[Tool], set[str], dict[str, str]]:
     """Their tools, those of ours that give way to them, and why some cannot be used now."""
     if not settings.config.wants_plugins:
         return [], set(), {}
-    from talaria.extensions import open_extensions  # noqa: PLC0415  (who has no plugins does not pay for them)
+    from talaria.cli.plugin_view import opened  # noqa: PLC0415  (who has no plugins does not pay for them)
     from talaria.plugins.contributions import usable  # noqa: PLC0415
     from talaria.plugins.skills import skill_tool  # noqa: PLC0415
 
-    config, environment = settings.config, settings.environment
-    async with open_extensions(settings.home, config, environment, Path.cwd(), clock, Commands(COMMANDS)) as extensions:
-        extensions.settle(frozenset(ours.names))
+    async with opened(settings) as extensions:
         brought = extensions.brought
         there = {tool.spec.name for tool in await usable(brought.tools, clock)}
         unusable = {

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from textwrap import shorten
 
 import click
 
 from talaria.cli import surroundings
-from talaria.cli.json_output import print_json, told
-from talaria.cli.safe import printable
+from talaria.cli.arguments import ListingGroup
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
+from talaria.cli.safe import brief
 from talaria.cli.tool_view import Group, looked
 from talaria.config import edit
 from talaria.model.errors import BadInput
@@ -18,31 +19,29 @@ from talaria.tools.toolsets import ALL, Switches, builtin_toolset
 ABOUT_CHARS = 100
 
 
-@click.group("tools", help="List tools, and choose which of them the model may use.", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_tools)
+command = ListingGroup("tools", help="List tools, and choose which of them the model may use.")
 
 
 @command.command("list", help="Every tool by toolset, and whether it is on.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
-def list_tools(ctx: click.Context, as_json: bool = False) -> None:
-    with told(as_json=as_json):
-        view = looked(surroundings.settings(ctx))
+def list_tools(ctx: click.Context, as_json: bool) -> None:
+    view = looked(surroundings.settings(ctx))
     shown = [group for group in view.groups.values() if group.tools or group.problem]
     if as_json:
         print_json({"toolsets": shown, "notices": view.notices})
         return
     for group in shown:
-        click.echo(printable(f"{group.name}{f'  ! {group.problem}' if group.problem else ''}"))
+        show(f"{group.name}{_told(group.problem)}")
         for tool in group.tools:
-            about = shorten(tool.description.partition("\n\n")[0], ABOUT_CHARS, placeholder=" …")
-            problem = f"  ! {tool.problem}" if tool.problem else ""
-            click.echo(printable(f"  {'on' if tool.is_on else 'off':<3}  {tool.name}  {about}{problem}"))
+            about = brief(tool.description.partition("\n\n")[0], ABOUT_CHARS)
+            show(f"  {'on' if tool.is_on else 'off':<3}  {tool.name}  {about}{_told(tool.problem)}")
     for notice in view.notices:
-        click.echo(printable(f"! {notice}"), err=True)
+        say(f"! {notice}")
+
+
+def _told(problem: str) -> str:
+    return f"  ! {problem}" if problem else ""
 
 
 @command.command("enable", help="Let the model use tools, or whole toolsets; `all` is everything.")
@@ -70,7 +69,7 @@ def _turn(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
             edit.set_value(settings.home, f"tools.{setting}", json.dumps(given, ensure_ascii=False))
     for name in names:
         problem = groups[name].problem if on and name in groups else ""
-        click.echo(printable(f"{'Enabled' if on else 'Disabled'} {name}.{f' ! {problem}' if problem else ''}"))
+        show(f"{'Enabled' if on else 'Disabled'} {name}.{_told(problem)}")
 
 
 def _turned(switches: Switches, name: str, groups: Mapping[str, Group], *, on: bool) -> Switches:

@@ -29,21 +29,25 @@ A_FEW_TOKENS = 16
 
 class Trial(msgspec.Struct, frozen=True):
     model: str
+    """`provider:model`."""
     seconds: float
     usage: Usage | None
     """None: the endpoint did not tell."""
     cost_usd: float | None
 
 
-async def find(settings: Settings, name: str | None) -> Endpoint:
-    """As `-m NAME` would; None: the default. Raises `BadConfig`, `MissingCredential`."""
+async def run(settings: Settings, name: str | None) -> Trial:
+    """Of what `-m NAME` means; None: the default. Raises `BadConfig`, `MissingCredential`, `ProviderFailure`."""
+    return await _run(await _endpoint(settings, name), settings)
+
+
+async def _endpoint(settings: Settings, name: str | None) -> Endpoint:
     config, environment = settings.config, settings.environment
     choice = choose(config, environment, name) or await local_choice(config, environment, SystemClock()) or Choice(DEMO)
     return DEMO_ENDPOINT if choice.provider == DEMO else endpoint(choice, config, environment)
 
 
-async def run(endpoint: Endpoint, settings: Settings) -> Trial:
-    """Raises `ProviderFailure`."""
+async def _run(endpoint: Endpoint, settings: Settings) -> Trial:
     clock = SystemClock()
     async with open_store(settings.home, clock) as store, Connections(settings.home, clock) as connections:
         upstream = Upstream(connections.provider, clock)

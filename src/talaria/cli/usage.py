@@ -1,23 +1,19 @@
 """`talaria usage`: what model calls have used and cost."""
 
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from textwrap import shorten
 
 import click
 import msgspec
 
-from talaria.cli import surroundings
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import say
-from talaria.cli.safe import printable
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
+from talaria.cli.safe import brief, printable
+from talaria.cli.surroundings import home, with_store
 from talaria.cli.trial import TRIALS
-from talaria.compose import open_store
 from talaria.model.ids import SessionId
 from talaria.runtime.accounts import cache_share, calls, dollars, midnight, total
-from talaria.store.base import Sessions, UsageKey, UsageRow
+from talaria.store.base import Sessions, Store, UsageKey, UsageRow
 
 SCREEN_COLUMNS = 80
 _GAP = "  "
@@ -38,27 +34,25 @@ _PRICES = "providers.NAME.models.MODEL.prices"
     metavar="N",
     help="The last N days; today is one of them.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def command(ctx: click.Context, by: UsageKey, days: int, as_json: bool) -> None:
-    with told(as_json=as_json):
-        rows, titles = asyncio.run(_read(surroundings.home(ctx), by, midnight(time.time(), days - 1)))
+    since = midnight(time.time(), days - 1)
+    rows, titles = with_store(home(ctx), lambda store: _read(store, by, since))
     if as_json:
         documents = [{**_document(row), **({"title": titles[row.key]} if by == "session" else {})} for row in rows]
         print_json({"by": by, "days": days, "rows": documents, "total": _document(total(rows))})
     elif rows:
-        for line in _table(by, rows, titles):
-            click.echo(line)
+        show(*_table(by, rows, titles))
     else:
         say(f"No model was called {'today' if days == 1 else f'in the last {days} days'}.")
 
 
-async def _read(home: Path, by: UsageKey, since: float) -> tuple[Sequence[UsageRow], dict[str, str | None]]:
+async def _read(store: Store, by: UsageKey, since: float) -> tuple[Sequence[UsageRow], dict[str, str | None]]:
     """The rows and, if they are conversations, what these are called: None if they are deleted."""
-    async with open_store(home) as store:
-        rows = await store.spending.usage(by, since)
-        sessions = rows if by == "session" else ()
-        return rows, {row.key: await _title(SessionId(row.key), store.sessions) for row in sessions}
+    rows = await store.spending.usage(by, since)
+    sessions = rows if by == "session" else ()
+    return rows, {row.key: await _title(SessionId(row.key), store.sessions) for row in sessions}
 
 
 async def _title(session: SessionId, sessions: Sessions) -> str | None:
@@ -105,8 +99,8 @@ def _name(row: UsageRow, titles: dict[str, str | None]) -> str:
     """Of a conversation, its id and what it is called."""
     if row.key not in titles:
         return printable(row.key)
-    room = SCREEN_COLUMNS - len(row.key) - len(_GAP)
-    return f"{row.key}{_GAP}{shorten(printable(titles[row.key] or '(deleted)'), room, placeholder=' …')}"
+    room = SCREEN_COLUMNS - len(row.key) - len(_GAP) - 1
+    return f"{row.key}{_GAP}{brief(printable(titles[row.key] or '(deleted)'), room)}"
 
 
 def _cells(row: UsageRow) -> Sequence[str]:

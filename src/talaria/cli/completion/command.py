@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
 from talaria.cli.arguments import profile_length, with_default
-from talaria.cli.safe import printable
+from talaria.cli.safe import brief, printable
 from talaria.model.errors import TalariaError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _answer(item: Item, shell: Shell, line: str, word: str, breaks: str) -> str:
     option, is_joined, _ = word.partition("=")
     value = f"{option}={item.value}" if is_joined and word.startswith("--") else item.value
     if shell != "bash":
-        told = " ".join(printable(item.help or "").split())[:MAX_TOLD_CHARS]
+        told = brief(printable(item.help or ""), MAX_TOLD_CHARS)
         return f"{value}\t{told}" if told else value
     if _is_quoted(line):  # there nothing begins a word
         return "" if _SPECIAL_IN_QUOTES.search(value) else value

@@ -1,6 +1,5 @@
 """What a parameter may be, for the tab key: looked up in the home, without a network and without code of others."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -9,15 +8,14 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from talaria.cli import surroundings
+from talaria.cli import surroundings, survey
 from talaria.cli.gateway.send import platforms
-from talaria.compose import open_store, read_settings
+from talaria.compose import read_settings
 from talaria.config import paths
 from talaria.config.schema import Config
 from talaria.config.selection import DEMO
 from talaria.platforms.loading import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
-from talaria.store.base import Session
 
 Found = Iterable[tuple[str, str]]
 """Values, each with what is told beside it."""
@@ -28,29 +26,24 @@ MAX_SESSIONS = 50
 
 def sessions(home: Path) -> Found:
     """Latest first: by title, if they have one, and by id."""
-
-    async def latest() -> list[Session]:
-        async with open_store(home) as store:
-            return list(await store.sessions.list(MAX_SESSIONS))
-
-    rows = asyncio.run(latest()) if paths.database_file(home).exists() else []
+    if not paths.database_file(home).exists():
+        return
+    rows = surroundings.with_store(home, lambda store: store.sessions.list(MAX_SESSIONS))
     yield from ((row.title, row.preview) for row in rows if row.title)
     yield from ((row.id, row.title or row.preview) for row in rows)
 
 
 def models(home: Path) -> Found:
-    given = read_settings(home).config.providers
-    for name in dict.fromkeys((*given, *catalog())):
-        facts, own = catalog().get(name), given.get(name)
-        usual = (own and own.default_model) or (facts and facts.default_model)
-        known = {**(own.models if own else {}), **(facts.models if facts else {}), **({usual: None} if usual else {})}
+    config = read_settings(home).config
+    for name in survey.names(config):
+        usual = survey.default_model(name, config)
+        known = dict.fromkeys((*(model.name for model in survey.known_models(name, config)), *filter(None, [usual])))
         yield from ((f"{name}:{model}", "its usual one" if model == usual else "") for model in known)
     yield DEMO, "a scripted stand-in"
 
 
 def providers(home: Path) -> Found:
-    given = read_settings(home).config.providers
-    return [(name, "") for name in dict.fromkeys((*given, *catalog(), DEMO))]
+    return [(name, "") for name in survey.names(read_settings(home).config)]
 
 
 def servers(home: Path) -> Found:

@@ -132,13 +132,8 @@ def _hermes_home(home: Path) -> Path | None:
 
 
 def _look(settings: Settings) -> Found:
-    async def look() -> Found:
-        rows, default = await asyncio.gather(
-            survey.providers(settings, is_live=True), survey.default(settings, is_live=True)
-        )
-        return Found(sorted(rows, key=lambda row: row.name == DEMO), default)
-
-    found = asyncio.run(look())
+    rows, default = asyncio.run(survey.overview(settings, is_live=True))
+    found = Found(sorted(rows, key=lambda row: row.name == DEMO), default)
     usable = [f"{row.name} ({row.state})" for row in found.providers if row.is_usable and row.name != DEMO]
     say(f"Found: {', '.join(usable) or 'no API key, and no model server on this machine'}.")
     if found.default.problem is not None:
@@ -244,10 +239,8 @@ def _lacks_key(candidate: Candidate, settings: Settings) -> bool:
     with_it = candidate.over(settings)
     try:
         endpoint(Choice(candidate.provider, candidate.model or "any"), with_it.config, with_it.environment)
-    except MissingCredential:
-        return True
-    except OperatorError:  # told when it is tried
-        return False
+    except OperatorError as error:  # any other is told when it is tried
+        return isinstance(error, MissingCredential)
     return False
 
 
@@ -286,9 +279,5 @@ def _try(candidate: Candidate, settings: Settings) -> None:
     """Raises what a call to it would."""
     with_it = candidate.over(settings)
     say(f"Asking {candidate.name} for a word …")
-
-    async def call() -> trial.Trial:
-        return await trial.run(await trial.find(with_it, candidate.name), with_it)
-
-    answered = asyncio.run(call())
+    answered = asyncio.run(trial.run(with_it, candidate.name))
     say(f"{answered.model} answered in {answered.seconds:.1f} s.")

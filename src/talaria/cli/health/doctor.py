@@ -12,8 +12,8 @@ from talaria.cli.health import home as doctor_home
 from talaria.cli.health import store as doctor_store
 from talaria.cli.health import versions as doctor_versions
 from talaria.cli.health.finding import Finding
-from talaria.cli.json_output import print_json
-from talaria.cli.safe import printable
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import show
 from talaria.compose import Settings, read_settings
 from talaria.config import paths
 from talaria.model.errors import BadInput, TalariaError
@@ -23,7 +23,7 @@ from talaria.tools.mcp.entries import ServerEntry
 @click.command("doctor", help="Check that everything is in order.")
 @click.option("--fix", "is_fixing", is_flag=True, help="Put right what is harmless: permissions, leftovers, the index.")
 @click.option("--security", is_flag=True, help="Try to break out of the sandbox, and look at what else keeps you safe.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def command(ctx: click.Context, is_fixing: bool, security: bool, as_json: bool) -> int:
     home = surroundings.home(ctx)
@@ -36,14 +36,17 @@ def command(ctx: click.Context, is_fixing: bool, security: bool, as_json: bool) 
             _show(finding, is_loud=security)
     if as_json:
         print_json(findings)
+    elif is_fixing:
+        fixed = ", ".join(finding.subject for finding in findings if finding.fixed)
+        show(f"Put right: {fixed}." if fixed else "There was nothing to put right.")
     return exits.BAD_INPUT if any(finding.verdict == "fail" for finding in findings) else exits.DONE
 
 
 def _show(finding: Finding, *, is_loud: bool) -> None:
     word = {"ok": "PASS", "warn": "WARN", "fail": "FAIL"}[finding.verdict] if is_loud else finding.verdict
-    click.echo(printable(f"{word:>4}  {finding.subject}: {finding.text}"))
+    show(f"{word:>4}  {finding.subject}: {finding.text}")
     if finding.remedy:
-        click.echo(printable(f"      → {finding.remedy}"))
+        show(f"      → {finding.remedy}")
 
 
 def _security(home: Path) -> Iterator[Finding]:

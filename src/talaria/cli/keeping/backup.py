@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 import click
 
 from talaria.cli import surroundings
-from talaria.cli.json_output import print_json, told
-from talaria.cli.keeping.manifest import DATABASE, Manifest, is_kept, is_secret
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.keeping.manifest import DATABASE, Manifest, is_elsewhere, is_kept, is_secret
 from talaria.cli.keeping.writing import Writing
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
@@ -21,17 +21,16 @@ from talaria.model.errors import BadInput, OperatorError
 @click.command("backup", help="Write settings, conversations, memories, skills and plugins into FILE.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--with-secrets", is_flag=True, help="The keys in .env, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def command(ctx: click.Context, file: Path | None, with_secrets: bool, as_json: bool) -> None:
     home = surroundings.home(ctx)
     target = file or Path(time.strftime("talaria-%Y-%m-%d-%H%M%S.tar.gz"))
-    with told(as_json=as_json):
-        _check(home, target)
-        try:
-            manifest, links = _written(home, target, with_secrets=with_secrets)
-        except OSError as fault:
-            raise OperatorError(f"Cannot write {target}: {fault.strerror or fault}. No backup was made.") from fault
+    _check(home, target)
+    try:
+        manifest, links = _written(home, target, with_secrets=with_secrets)
+    except OSError as fault:
+        raise OperatorError(f"Cannot write {target}: {fault.strerror or fault}. No backup was made.") from fault
     left_out = [path.name for path in home.iterdir() if is_secret(path.name) and not with_secrets]
     size_bytes = target.stat().st_size
     if as_json:
@@ -44,6 +43,9 @@ def command(ctx: click.Context, file: Path | None, with_secrets: bool, as_json: 
         say(f"Not in it: {', '.join(left_out)}. Keys go in with --with-secrets; keep such a file to yourself.")
     if links:
         say(f"Not in it, because they are links: {', '.join(links)}.")
+    if elsewhere := {path.name.partition("-")[0] for path in home.iterdir() if is_elsewhere(path.name)} - {DATABASE}:
+        profiles = " Profiles have their own: talaria -p NAME backup" if "profiles" in elsewhere else ""
+        say(f"Never in a backup: {', '.join(sorted(elsewhere))}.{profiles}")
 
 
 def _check(home: Path, target: Path) -> None:

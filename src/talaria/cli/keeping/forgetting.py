@@ -10,11 +10,10 @@ import click
 import msgspec
 
 from talaria.cli import exits, surroundings
-from talaria.cli.confirming import confirmed
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import complain, say
+from talaria.cli.confirming import confirmed, yes_option
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import complain, say, show
 from talaria.cli.progress import Progress
-from talaria.cli.safe import printable
 from talaria.cli.sessions.files import remove_files
 from talaria.compose import Settings, open_store
 from talaria.files import read_text
@@ -53,24 +52,22 @@ class Findings(msgspec.Struct, frozen=True):
 @click.command("forget", help="Delete what is kept about somebody, named as in telegram:42.")
 @click.argument("person", metavar="PLATFORM:ID")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would go, and delete nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@yes_option
+@json_option
 @click.pass_context
 def command(ctx: click.Context, person: str, is_dry_run: bool, yes: bool, as_json: bool) -> int:
-    with told(as_json=as_json):
-        settings = surroundings.settings(ctx)
-        known = _Known(person)
-        found = asyncio.run(_found(settings, known))
-        gone, stays = list(_gone(found)), list(_stays(found, settings))
-        if is_dry_run:
-            _show(person, gone, stays, is_dry_run=True, as_json=as_json)
-            return exits.DONE
-        question = f"Delete {'; '.join(gone)} for good?"
-        may_go_on = yes or not gone or confirmed(question, f"{person} may be forgotten", as_json=as_json)
-        if not may_go_on:
-            say("Nothing was deleted.")
-            return exits.DONE
-        rest = asyncio.run(_forgotten(settings, known, found))
+    settings = surroundings.settings(ctx)
+    known = _Known(person)
+    found = asyncio.run(_found(settings, known))
+    gone, stays = list(_gone(found)), list(_stays(found, settings))
+    if is_dry_run:
+        _show(person, gone, stays, is_dry_run=True, as_json=as_json)
+        return exits.DONE
+    question = f"Delete {'; '.join(gone)} for good?"
+    if gone and not yes and not confirmed(question, f"{person} may be forgotten", as_json=as_json):
+        say("Nothing was deleted.")
+        return exits.DONE
+    rest = asyncio.run(_forgotten(settings, known, found))
     _show(person, gone, stays, is_dry_run=False, as_json=as_json)
     if rest:
         complain(f"Older copies of what was deleted may be left in the store: {rest} Then run this once more.")
@@ -191,9 +188,7 @@ def _show(person: str, gone: Sequence[str], stays: Sequence[str], *, is_dry_run:
         say(f"Nothing is kept about {person}.")
     for head, lines in (("Would be deleted:" if is_dry_run else "Deleted:", gone), ("Stays:", stays)):
         if lines:
-            click.echo(head)
-        for line in lines:
-            click.echo(printable(f"  {line}"))
+            show(head, *(f"  {line}" for line in lines))
 
 
 def _many(count: int, one: str, many: str) -> str:

@@ -27,6 +27,10 @@ def is_secret(name: str) -> bool:
     return name.startswith(".env")
 
 
+def is_elsewhere(name: str) -> bool:
+    """Of what is at the top of a home: it is of running processes, can be made anew, or is a home of its own."""
+    return _ELSEWHERE.fullmatch(name) is not None
+
+
 def is_kept(name: str, *, with_secrets: bool) -> bool:
-    """Of what is at the top of a home. The rest is of running processes, can be made anew, or is a home of its own."""
-    return _ELSEWHERE.fullmatch(name) is None and (with_secrets or not is_secret(name))
+    return not is_elsewhere(name) and (with_secrets or not is_secret(name))

@@ -1,6 +1,5 @@
 """`talaria restore`: a backup becomes the home. It is unpacked beside it and looked at before anything is replaced."""
 
-import asyncio
 import os
 import shutil
 import tempfile
@@ -12,15 +11,14 @@ from pathlib import Path
 import click
 
 from talaria.cli import surroundings
-from talaria.cli.confirming import confirmed
-from talaria.cli.json_output import print_json, told
+from talaria.cli.confirming import confirmed, yes_option
+from talaria.cli.json_output import json_option, print_json
 from talaria.cli.keeping.exchange import replace_home
 from talaria.cli.keeping.manifest import Manifest, is_secret
 from talaria.cli.keeping.reading import unpack
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
 from talaria.cli.sessions.remarks import when
-from talaria.compose import open_store
 from talaria.gateway.claims import claimed, gateway_file
 from talaria.model.errors import BadInput, OperatorError, SessionBusy, StoreDamaged
 from talaria.store.sqlite.presence import Presence
@@ -31,14 +29,12 @@ RUNNING = "A gateway runs on this home; stop it first: talaria gateway stop"
 
 @click.command("restore", help="Make the backup in FILE the home; what is there now is kept beside it.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@yes_option
+@json_option
 @click.pass_context
 def command(ctx: click.Context, file: Path, yes: bool, as_json: bool) -> None:
     home = surroundings.home(ctx).resolve()
-    with told(as_json=as_json), ExitStack() as stack:
-        stack.enter_context(_alone(home))
-        new = stack.enter_context(_beside(home))
+    with _alone(home), _beside(home) as new:
         manifest = _unpacked(file, new)
         may_go_on = yes or not home.exists() or _confirmed(home, manifest, as_json=as_json)
         aside = _replaced(home, new) if may_go_on else None
@@ -89,7 +85,7 @@ def _unpacked(file: Path, new: Path) -> Manifest:
     try:
         with Progress("Unpacking the backup") as show:
             manifest = unpack(file, new, show)
-        problems = asyncio.run(_checked(new))
+        problems = surroundings.with_store(new, lambda store: store.check())  # opening brings it up to date
     except StoreDamaged as fault:
         problems, manifest = str(fault), None
     except OSError as fault:
@@ -97,12 +93,6 @@ def _unpacked(file: Path, new: Path) -> Manifest:
     if problems or manifest is None:
         raise BadInput(f"The conversations in {file} are damaged ({problems}). Nothing was changed.")
     return manifest
-
-
-async def _checked(new: Path) -> str:
-    """It opens, and is brought up to date."""
-    async with open_store(new) as store:
-        return await store.check()
 
 
 def _confirmed(home: Path, manifest: Manifest, *, as_json: bool) -> bool:

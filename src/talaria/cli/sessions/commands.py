@@ -1,49 +1,28 @@
 """`talaria sessions`: the conversations on the disk."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
 
-from talaria.cli import surroundings
-from talaria.cli.confirming import confirmed
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import say
+from talaria.cli.confirming import confirmed, yes_option
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
 from talaria.cli.progress import Progress
-from talaria.cli.safe import printable
 from talaria.cli.sessions.export import ExportFormat, exported, write
 from talaria.cli.sessions.files import remove_files
 from talaria.cli.sessions.prune import prune
 from talaria.cli.sessions.remarks import remark_on, when
-from talaria.compose import open_store
+from talaria.cli.surroundings import home, with_store
 from talaria.model.entries import MessageAdded, Recorded
 from talaria.model.ids import new_session_id
 from talaria.model.messages import Assistant, Message, ToolResult, User
 from talaria.store.base import Session, Store
 
-T = TypeVar("T")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-@click.group("sessions", help="List, show, search, export and change conversations.")
-def command() -> None:
-    pass
-
-
+command = click.Group("sessions", help="List, show, search, export and change conversations.")
 command.add_command(prune)
-
-
-def _with_store(ctx: click.Context, work: Callable[[Store], Awaitable[T]], *, as_json: bool) -> T:
-    async def run() -> T:
-        async with open_store(surroundings.home(ctx)) as store:
-            return await work(store)
-
-    with told(as_json=as_json):
-        return asyncio.run(run())
 
 
 @command.command("list", help="Latest first.")
@@ -51,7 +30,7 @@ def _with_store(ctx: click.Context, work: Callable[[Store], Awaitable[T]], *, as
 @json_option
 @click.pass_context
 def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
-    found = _with_store(ctx, lambda store: store.sessions.list(limit), as_json=as_json)
+    found = with_store(home(ctx), lambda store: store.sessions.list(limit))
     if as_json:
         print_json([_summary(row) for row in found])
         return
@@ -60,23 +39,20 @@ def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
     for row in found:
         name = row.title or row.preview or "(empty)"
         mark = " (interrupted)" if row.open_turn else ""
-        click.echo(f"{row.id}  {when(row.updated_at)}  {row.message_count:>4}  {printable(name)}{mark}")
+        show(f"{row.id}  {when(row.updated_at)}  {row.message_count:>4}  {name}{mark}")
 
 
 @command.command("show", help="Print a conversation.")
 @click.argument("name")
 @json_option
 @click.pass_context
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
-    row, entries = _with_store(ctx, lambda store: _read(store, name), as_json=as_json)
+def show_session(ctx: click.Context, name: str, as_json: bool) -> None:
+    row, entries = with_store(home(ctx), lambda store: _read(store, name))
     if as_json:
         print_json({**_summary(row), "entries": entries})
         return
-    click.echo(printable(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {when(row.created_at)}"))
-    for recorded in entries:
-        text = _as_text(recorded)
-        if text:
-            click.echo(printable(text))
+    show(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {when(row.created_at)}")
+    show(*filter(None, map(_as_text, entries)))
 
 
 @command.command("search", help="Find messages that contain all these words.")
@@ -85,14 +61,14 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
-    hits = _with_store(ctx, lambda store: store.search.search(" ".join(words), limit), as_json=as_json)
+    hits = with_store(home(ctx), lambda store: store.search.search(" ".join(words), limit))
     if as_json:
         print_json(hits)
         return
     if not hits:
         say("Nothing found.")
     for hit in hits:
-        click.echo(f"{hit.session}  {when(hit.at)}  {hit.role}: {printable(hit.snippet)}")
+        show(f"{hit.session}  {when(hit.at)}  {hit.title or ''}".rstrip(), f"    {hit.role}: {hit.snippet}")
 
 
 @command.command("reindex", help="Make the index for searching anew.")
@@ -100,10 +76,10 @@ def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool
 @click.pass_context
 def reindex(ctx: click.Context, as_json: bool) -> None:
     async def work(store: Store) -> int:
-        with Progress("Indexing messages") as show:
-            return await store.search.rebuild(show)
+        with Progress("Indexing messages") as progress:
+            return await store.search.rebuild(progress)
 
-    count = _with_store(ctx, work, as_json=as_json)
+    count = with_store(home(ctx), work)
     if as_json:
         print_json({"ok": True, "messages": count})
     else:
@@ -118,13 +94,12 @@ def reindex(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def export(ctx: click.Context, name: str, format: ExportFormat | None, output: Path | None, as_json: bool) -> None:
-    row, entries = _with_store(ctx, lambda store: _read(store, name), as_json=as_json)
+    row, entries = with_store(home(ctx), lambda store: _read(store, name))
     content = exported(row, entries, format or "lines")
     if output is None:
         click.echo(content, nl=False)
         return
-    with told(as_json=as_json):
-        write(output, content)
+    write(output, content)
     _done(as_json, f"Wrote {len(entries)} entries to {output}.", session=row.id, file=str(output))
 
 
@@ -139,26 +114,23 @@ def rename(ctx: click.Context, name: str, title: str, as_json: bool) -> None:
         await store.sessions.rename(row.id, title)
         return row
 
-    row = _with_store(ctx, work, as_json=as_json)
+    row = with_store(home(ctx), work)
     _done(as_json, f"{row.id} is called {title}.", session=row.id, title=title)
 
 
 @command.command("delete", help="Delete a conversation for good.")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 @click.pass_context
 def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
-    row = _with_store(ctx, lambda store: store.sessions.find(name), as_json=as_json)
-    if not yes:
-        with told(as_json=as_json):
-            question = f"Delete {row.id} ({printable(row.title or row.preview)}) for good?"
-            may_delete = confirmed(question, f"{row.id} may be deleted", as_json=as_json)
-        if not may_delete:
-            say("Nothing was deleted.")
-            return
-    _with_store(ctx, lambda store: store.sessions.delete(row.id), as_json=as_json)
-    remove_files(surroundings.home(ctx), row.id)
+    row = with_store(home(ctx), lambda store: store.sessions.find(name))
+    question = f"Delete {row.id} ({row.title or row.preview}) for good?"
+    if not yes and not confirmed(question, f"{row.id} may be deleted", as_json=as_json):
+        say("Nothing was deleted.")
+        return
+    with_store(home(ctx), lambda store: store.sessions.delete(row.id))
+    remove_files(home(ctx), row.id)
     _done(as_json, f"Deleted {row.id}.", session=row.id)
 
 
@@ -172,7 +144,7 @@ def fork(ctx: click.Context, name: str, title: str | None, as_json: bool) -> Non
         row = await store.sessions.find(name)
         return await store.sessions.fork(row.id, new_session_id(time.time()), title)
 
-    copy = _with_store(ctx, work, as_json=as_json)
+    copy = with_store(home(ctx), work)
     _done(as_json, f"Forked to {copy.id}; go on with `talaria -r {copy.id}`.", session=copy.id)
 
 

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from talaria import __version__
-from talaria.cli.safe import printable
+from talaria.cli.safe import brief, printable
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.model.entries import MessageAdded, Recorded, TurnEnded
 from talaria.model.ids import CallId
@@ -127,11 +127,9 @@ def _model_part(part: Text | Thinking | ToolCall, results: Results) -> str:
 
 
 def _call(call: ToolCall, result: ToolResult | None) -> str:
-    flat = " ".join(call.arguments.split())
-    short = flat if len(flat) <= MAX_SUMMARY_CHARS else f"{flat[:MAX_SUMMARY_CHARS]}…"
     mark = ' <span class="wrong">failed</span>' if result is not None and result.is_error else ""
     told = "" if result is None else f"<pre>{_plain(result.text)}</pre>{''.join(map(_picture, result.images))}"
-    summary = f"<b>{_plain(call.name)}</b>{mark} {_plain(short)}"
+    summary = f"<b>{_plain(call.name)}</b>{mark} {_plain(brief(call.arguments, MAX_SUMMARY_CHARS))}"
     return _folded(summary, f"<pre>{_plain(call.arguments)}</pre>{told}", "call")
 
 

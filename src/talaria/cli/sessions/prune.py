@@ -1,6 +1,5 @@
 """`talaria sessions prune`: old conversations go, with all that belongs to them."""
 
-import asyncio
 import re
 import time
 from collections.abc import Sequence
@@ -8,17 +7,16 @@ from pathlib import Path
 
 import click
 
-from talaria.cli import surroundings
-from talaria.cli.confirming import confirmed
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import say
+from talaria.cli.confirming import confirmed, yes_option
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import say, show
 from talaria.cli.progress import Progress
-from talaria.cli.safe import printable
 from talaria.cli.sessions.files import remove_files
 from talaria.cli.sessions.remarks import when
-from talaria.compose import open_store
+from talaria.cli.surroundings import home, with_store
 from talaria.model.errors import BadInput
 from talaria.store.forgetting import Stale
+from talaria.store.sqlite.store import SqliteStore
 
 _UNITS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 _AGE = re.compile(r"(\d{1,5})([hdw])")
@@ -29,8 +27,8 @@ _AGE = re.compile(r"(\d{1,5})([hdw])")
 @click.option("--keep", type=click.IntRange(min=0), help="Not among so many of the latest.")
 @click.option("--empty", "is_empty", is_flag=True, help="Without a message.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say which, and delete nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@yes_option
+@json_option
 @click.pass_context
 def prune(
     ctx: click.Context,
@@ -41,21 +39,20 @@ def prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    home = surroundings.home(ctx)
-    with told(as_json=as_json):
-        if older_than is None and keep is None and not is_empty:
-            raise BadInput("Say which conversations may go: --older-than 90d, --keep 100 or --empty.")
-        stale = asyncio.run(_stale(home, _before(older_than), keep or 0, is_empty=is_empty))
-        may_go = stale and not is_dry_run
-        if may_go and not yes and not confirmed(f"Delete {_amount(stale)} for good?", "they may go", as_json=as_json):
-            say("Nothing was deleted.")
-            return
-        gone = asyncio.run(_gone(home, stale)) if may_go else []
+    if older_than is None and keep is None and not is_empty:
+        raise BadInput("Say which conversations may go: --older-than 90d, --keep 100 or --empty.")
+    before, folder = _before(older_than), home(ctx)
+    stale = with_store(folder, lambda store: store.forgetting.stale(before, keep or 0, is_empty=is_empty))
+    may_go = stale and not is_dry_run
+    if may_go and not yes and not confirmed(f"Delete {_amount(stale)} for good?", "they may go", as_json=as_json):
+        say("Nothing was deleted.")
+        return
+    gone = with_store(folder, lambda store: _gone(store, folder, stale)) if may_go else []
     if as_json:
         print_json({"ok": True, "dry_run": is_dry_run, "sessions": stale if is_dry_run else gone})
     elif is_dry_run:
         for one in stale:
-            click.echo(f"{one.id}  {when(one.updated_at)}  {one.message_count:>4}  {printable(one.name or '(empty)')}")
+            show(f"{one.id}  {when(one.updated_at)}  {one.message_count:>4}  {one.name or '(empty)'}")
         say(f"{_amount(stale)} would go. Nothing was deleted.")
     else:
         say(f"Deleted {_amount(gone)}.")
@@ -78,19 +75,13 @@ def _amount(stale: Sequence[Stale]) -> str:
     return f"{len(stale):,} {noun} ({messages:,} messages, {size / 1e6:,.1f} MB)"
 
 
-async def _stale(home: Path, before: float | None, keep: int, *, is_empty: bool) -> Sequence[Stale]:
-    async with open_store(home) as store:
-        return await store.forgetting.stale(before, keep, is_empty=is_empty)
-
-
-async def _gone(home: Path, stale: Sequence[Stale]) -> list[Stale]:
+async def _gone(store: SqliteStore, home: Path, stale: Sequence[Stale]) -> list[Stale]:
     """One after the other, so that who else writes does not wait long. What has come to life meanwhile stays."""
     gone: list[Stale] = []
-    async with open_store(home) as store:
-        with Progress("Deleting conversations") as show:
-            for number, one in enumerate(stale):
-                show(number, len(stale))
-                if await store.forgetting.discard(one.id):
-                    remove_files(home, one.id)
-                    gone.append(one)
+    with Progress("Deleting conversations") as progress:
+        for number, one in enumerate(stale):
+            progress(number, len(stale))
+            if await store.forgetting.discard(one.id):
+                remove_files(home, one.id)
+                gone.append(one)
     return gone
