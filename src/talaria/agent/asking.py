@@ -62,8 +62,6 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
     began = turn.clock.monotonic()
     try:
         answer = await _streamed(turn, request, sink)
-    except ProviderFailure:
-        raise
     except Exception as fault:
         failure = failures.raised(endpoint.label, fault)
         if failure is None:
@@ -106,26 +104,18 @@ class _Shown:
 
     def add(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
-            self._end_thinking()
-            self._say(self._text.add(delta.text))
+            self._show(ThinkingDelta, self._thinking.end())
+            self._show(TextDelta, self._text.add(delta.text))
         else:
-            self._think(self._thinking.add(delta.text))
+            self._show(ThinkingDelta, self._thinking.add(delta.text))
 
     def end(self) -> None:
-        self._end_thinking()
-        self._say(self._text.end())
+        self._show(ThinkingDelta, self._thinking.end())
+        self._show(TextDelta, self._text.end())
 
-    def _end_thinking(self) -> None:
-        """It is said before the text that follows it."""
-        self._think(self._thinking.end())
-
-    def _say(self, text: str) -> None:
+    def _show(self, kind: type[Delta], text: str) -> None:
         if text:
-            self._sink.emit(TextDelta(text))
-
-    def _think(self, text: str) -> None:
-        if text:
-            self._sink.emit(ThinkingDelta(text))
+            self._sink.emit(kind(text))
 
 
 def nothing_said(answer: Assistant, request: Request, endpoint: Endpoint) -> ProviderFailure:

@@ -5,18 +5,7 @@ import random
 from collections.abc import Awaitable
 from typing import assert_never
 
-from talaria.agent.retry import (
-    Compact,
-    Decision,
-    FallBack,
-    GiveUp,
-    Mend,
-    Reconnect,
-    RefreshKey,
-    Retry,
-    RotateKey,
-    decide,
-)
+from talaria.agent.retry import Decision, Mend, Reconnect, Retry, decide
 from talaria.agent.room import make_room
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
@@ -35,7 +24,7 @@ async def heal(turn: Turn, failure: ProviderFailure, sink: Sink) -> None:
     while True:
         standing = turn.walk.standing(turn.budget.seconds_for_waiting)
         decision = decide(failure, standing, random.random())  # noqa: S311  (jitter)
-        if isinstance(decision, GiveUp):
+        if decision == "give_up":
             turn.walk.give_up(failure)
             raise _final(turn, failure)
         sink.emit(AnswerRestarted(str(failure)))
@@ -50,14 +39,14 @@ async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, s
         case Mend(repair):
             walk.mend(repair)
             walk.forgive()
-        case Compact():
+        case "compact":
             has_helped = await make_room(turn, sink, has_overflowed=True)
             walk.shortened(has_helped=has_helped)
             return has_helped
-        case RefreshKey():
+        case "refresh_key":
             walk.forgive()
             return await _helped(walk.refresh_key())
-        case RotateKey():
+        case "rotate_key":
             sink.emit(Notice(f"{failure} Trying another key."))
             walk.rotate_key(failure)
         case Retry(delay_s):
@@ -68,11 +57,11 @@ async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, s
                 return False
             sink.emit(Notice(f"{failure} Trying new connections in {delay_s:.0f} s."))
             await turn.budget.wait(delay_s)
-        case FallBack():
+        case "fall_back":
             before = walk.endpoint
             walk.fall_back(failure)
             await announce(turn, before, str(failure), sink)
-        case GiveUp():
+        case "give_up":
             return False
         case _:
             assert_never(decision)
@@ -99,5 +88,5 @@ def _final(turn: Turn, failure: ProviderFailure) -> ProviderFailure:
     """The failure, with those of the endpoints that were tried before."""
     mishaps = turn.walk.mishaps
     if len(mishaps) > 1:
-        failure.args = (f"No model answered. {' '.join(str(mishap.failure) for mishap in mishaps)}",)
+        failure.args = (f"No model answered. {' '.join(map(str, mishaps))}",)
     return failure

@@ -4,6 +4,8 @@ In this order: mend the request, shorten it, another key, wait and ask again, fr
 give up.
 """
 
+from typing import Literal
+
 import msgspec
 
 from talaria.model.errors import ProviderFailure, Repair
@@ -24,31 +26,11 @@ class Mend(msgspec.Struct, frozen=True):
     repair: Repair
 
 
-class Compact(msgspec.Struct, frozen=True):
-    pass
-
-
-class RefreshKey(msgspec.Struct, frozen=True):
-    pass
-
-
-class RotateKey(msgspec.Struct, frozen=True):
-    pass
-
-
 class Reconnect(msgspec.Struct, frozen=True):
     delay_s: float
 
 
-class FallBack(msgspec.Struct, frozen=True):
-    pass
-
-
-class GiveUp(msgspec.Struct, frozen=True):
-    pass
-
-
-Decision = Retry | Mend | Compact | RefreshKey | RotateKey | Reconnect | FallBack | GiveUp
+Decision = Retry | Mend | Reconnect | Literal["compact", "refresh_key", "rotate_key", "fall_back", "give_up"]
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -76,19 +58,19 @@ def decide(failure: ProviderFailure, at: Standing, jitter: float) -> Decision:
     if repair is not None and not at.repairs.issuperset((repair,)):
         return Mend(repair)
     if treatment.compact and at.may_compact:
-        return Compact()
+        return "compact"
     delay_s = _delay_s(failure, at.failures, jitter)
     by_key = _by_key(failure, treatment, at, delay_s)
     if by_key is not None:
         return by_key
     may_fall_back = at.has_wider_fallback if treatment.fall_back == "wider" else at.has_fallback
     if treatment.fall_back in ("at_once", "wider") and may_fall_back:
-        return FallBack()
+        return "fall_back"
     if treatment.retry and at.failures < at.max_attempts and _fits(delay_s, at):
         return Retry(delay_s)
     if treatment.reconnect and at.may_reconnect and _fits(reconnect_delay_s(at.failures), at):
         return Reconnect(reconnect_delay_s(at.failures))
-    return FallBack() if treatment.fall_back == "after_retries" and may_fall_back else GiveUp()
+    return "fall_back" if treatment.fall_back == "after_retries" and may_fall_back else "give_up"
 
 
 def reconnect_delay_s(failures: int) -> float:
@@ -97,13 +79,13 @@ def reconnect_delay_s(failures: int) -> float:
 
 def _by_key(failure: ProviderFailure, treatment: Treatment, at: Standing, delay_s: float) -> Decision | None:
     if failure.kind == "auth" and at.can_refresh:
-        return RefreshKey()
+        return "refresh_key"
     if not at.has_other_key or treatment.rotate == "never":
         return None
     is_worth_waiting = treatment.rotate == "second" and at.failures_of_key < 2 and delay_s <= SHORT_WAIT_S
     if is_worth_waiting and at.failures < at.max_attempts and _fits(delay_s, at):
         return Retry(delay_s)
-    return RotateKey()
+    return "rotate_key"
 
 
 def _delay_s(failure: ProviderFailure, failures: int, jitter: float) -> float:

@@ -197,5 +197,4 @@ def _clash(item: _Item, other: _Item) -> bool:
 
 
 def _refused(call: ToolCall, refusal: ModelCorrectable) -> ToolResult:
-    result = failed(call, str(refusal))
-    return ToolResult(result.call_id, result.name, result.text, is_error=True, disposition="none")
+    return msgspec.structs.replace(failed(call, str(refusal)), disposition="none")

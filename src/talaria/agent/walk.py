@@ -34,14 +34,6 @@ class _Stay:
     has_reconnected: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Mishap:
-    """An endpoint that was left, and why."""
-
-    endpoint: Endpoint
-    failure: ProviderFailure
-
-
 @dataclass(slots=True)
 class Walk:
     """Begins at the primary, or where somebody is awake."""
@@ -49,7 +41,8 @@ class Walk:
     route: Route
     upstream: Upstream
     max_attempts: int = 3
-    mishaps: list[Mishap] = field(default_factory=list[Mishap])
+    mishaps: list[ProviderFailure] = field(default_factory=list[ProviderFailure])
+    """Why endpoints were left."""
     _untried: list[Endpoint] = field(init=False)
     endpoint: Endpoint = field(init=False)
     _stay: _Stay = field(init=False)
@@ -150,7 +143,7 @@ class Walk:
             self.upstream.rest(self.route.primary, REST_AFTER_EXHAUSTION_S)
 
     def _leave(self, failure: ProviderFailure) -> None:
-        self.mishaps.append(Mishap(self.endpoint, failure))
+        self.mishaps.append(failure)
         if failure.kind in _LIMITS:
             self.upstream.rest(self.endpoint, REST_AFTER_LIMIT_S)
             if self._stay.key is not None:

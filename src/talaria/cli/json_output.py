@@ -1,8 +1,7 @@
 """What programs read: a turn as one document or as a line per event, and what a command answers with `--json`."""
 
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -72,21 +71,14 @@ def json_option(work: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(work)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with told(as_json=bool(kwargs["as_json"])):
+        try:
             return work(*args, **kwargs)
+        except TalariaError as error:
+            if kwargs["as_json"]:
+                print_failure(error)
+            raise
 
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)
-
-
-@contextmanager
-def told(*, as_json: bool) -> Generator[None]:
-    """A failure inside is printed as JSON, too, if JSON was asked for."""
-    try:
-        yield
-    except TalariaError as error:
-        if as_json:
-            print_failure(error)
-        raise
 
 
 def error_document(error: TalariaError) -> dict[str, str]:

@@ -186,10 +186,6 @@ class TerminalConfig(TerminalSettings, frozen=True, forbid_unknown_fields=True, 
     pass
 
 
-class GatewayConfig(GatewaySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
 class DisplayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
     """What Enter does while a turn runs."""
@@ -220,7 +216,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     approvals: ApprovalsConfig = ApprovalsConfig()
     display: DisplayConfig = DisplayConfig()
     """The screen of the terminal."""
-    gateway: GatewayConfig = GatewayConfig()
+    gateway: GatewaySettings = GatewaySettings()
     """Chats on platforms."""
     mcp_servers: dict[str, ServerEntry] = {}
     """MCP servers by name; also under `mcp.servers` and `mcpServers`, where other programs keep them."""

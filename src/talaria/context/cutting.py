@@ -51,7 +51,8 @@ def _head_end(messages: Sequence[Message], head_tokens: int) -> int:
     end, size = 0, 0
     for index, message in enumerate(messages[:HEAD_MESSAGES]):
         size += size_tokens(message)
-        if _is_final(message) and size <= head_tokens:
+        is_final = isinstance(message, Assistant) and not message.calls
+        if is_final and size <= head_tokens:
             end = index + 1
     return end
 
@@ -80,7 +81,3 @@ def _back_to_border(messages: Sequence[Message], index: int) -> int:
     while 0 < index < len(messages) and isinstance(messages[index], ToolResult):
         index -= 1
     return index
-
-
-def _is_final(message: Message) -> bool:
-    return isinstance(message, Assistant) and not message.calls

@@ -9,6 +9,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from operator import is_
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -93,7 +94,7 @@ class Redactor:
             case tuple():
                 items = cast("tuple[Any, ...]", value)
                 shown = tuple(map(self._redacted, items))
-                return items if all(map(_is, items, shown)) else shown
+                return items if all(map(is_, items, shown)) else shown
             case Image():
                 return value
             case Thinking() if self.text(value.sealed) is not value.sealed:
@@ -284,7 +285,3 @@ def _encoded(text: str) -> bytes:
 
 def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other

@@ -36,6 +36,7 @@ _EMPTY = "(empty)"
 
 class AnthropicMessages:
     path = "/messages"
+    decoder = MessagesDecoder
 
     def headers(self, key: Secret) -> Mapping[str, str]:
         version = {"anthropic-version": "2023-06-01"}
@@ -60,9 +61,6 @@ class AnthropicMessages:
         return prefix.body(
             _head(request, endpoint), "messages", b"".join(_merged(marked)), _tail(request, endpoint, messages)
         )
-
-    def decoder(self, endpoint: Endpoint) -> MessagesDecoder:
-        return MessagesDecoder(endpoint)
 
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         decoder = MessagesDecoder(endpoint)

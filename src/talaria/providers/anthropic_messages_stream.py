@@ -9,9 +9,9 @@ from talaria.model.events import TextDelta, ThinkingDelta
 from talaria.model.ids import CallId
 from talaria.model.messages import Assistant, AssistantPart, StopReason, Text, Thinking, ToolCall
 from talaria.model.usage import Usage
-from talaria.providers import counts, failures
+from talaria.providers import failures
 from talaria.providers.base import Delta, Endpoint
-from talaria.providers.reading import ABSENT, is_present, leniently, read
+from talaria.providers.reading import ABSENT, count, is_present, leniently, read
 
 _encode = msgspec.json.Encoder().encode
 _STOPS: dict[str, StopReason] = {
@@ -38,12 +38,12 @@ class _Usage(msgspec.Struct):
 
     @property
     def counted(self) -> Usage:
-        return counts.exclusive(
-            input=self.input_tokens,
-            output=self.output_tokens,
-            read=self.cache_read_input_tokens,
-            written=self.cache_creation_input_tokens,
-            reasoning=(self.output_tokens_details or _OutputDetails()).thinking_tokens,
+        return Usage(
+            count(self.input_tokens),
+            count(self.output_tokens),
+            count(self.cache_read_input_tokens),
+            count(self.cache_creation_input_tokens),
+            count((self.output_tokens_details or _OutputDetails()).thinking_tokens),
         )
 
 
@@ -147,14 +147,8 @@ class MessagesDecoder:
         """Counts are cumulative, and an event may leave some out: the largest is the last."""
         usage = leniently(_USAGES, said)
         if usage is not None:
-            known, now = self._usage or Usage(), usage.counted
-            self._usage = Usage(
-                max(known.input, now.input),
-                max(known.output, now.output),
-                max(known.cache_read, now.cache_read),
-                max(known.cache_write, now.cache_write),
-                max(known.reasoning, now.reasoning),
-            )
+            known, now = (msgspec.structs.astuple(one) for one in (self._usage or Usage(), usage.counted))
+            self._usage = Usage(*map(max, known, now))
 
     def finish(self) -> Assistant:
         if self._stop_reason is None and not self.is_complete:

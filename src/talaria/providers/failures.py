@@ -138,60 +138,47 @@ def _judge(status: int, detail: _Detail, *, is_large: bool) -> tuple[FailureKind
         return "context_overflow", None
     if status in _PLAIN:
         return _PLAIN[status], None
-    if status in _BY_WORDS:
-        return _BY_WORDS[status](said), None
-    if 400 <= status < 500 or wording.blames_the_request(said):
-        is_vague = wording.is_vague(detail.message)
-        return _judge_request(said, may_hide_overflow=status == 400 and is_large and is_vague)
-    return ("server_error" if status >= 500 else "unknown"), None
-
-
-def _judge_request(said: str, *, may_hide_overflow: bool) -> tuple[FailureKind, Repair | None]:
-    """Some vendors answer 400 to a bad key or an unpaid bill, too."""
-    if wording.says_bad_key(said):
-        return "auth", None
-    if wording.says_unpaid(said):
-        return "billing", None
-    if "tool_use_failed" in said:
-        return "invalid_answer", None  # the model's call was bad, not ours
-    if wording.says_policy(said):
-        return "content_policy_blocked", None
-    if wording.says_model_missing(said):
-        return "model_not_found", None
-    if may_hide_overflow:
+    is_request = 400 <= status < 500 or wording.blames_the_request(said)
+    signs = _BY_WORDS.get(status, _OF_A_REQUEST if is_request else {})
+    for kind, says in signs.items():
+        if says(said):
+            return kind, None
+    if not is_request:
+        return ("server_error" if status >= 500 else "unknown"), None
+    if status == 400 and is_large and wording.is_vague(detail.message):
         return "suspected_overflow", None
     return "format_error", wording.repair_for(said)
 
 
-def _payment_required(said: str) -> FailureKind:
-    return "rate_limit" if wording.says_try_again(said) else "billing"
-
-
-def _forbidden(said: str) -> FailureKind:
-    if wording.says_billing(said):
-        return "billing"
-    return "content_policy_blocked" if wording.says_policy(said) else "forbidden"
-
-
-def _not_found(said: str) -> FailureKind:
-    if wording.says_billing(said):
-        return "billing"
-    if wording.says_privacy(said):
-        return "policy_blocked"
-    return "model_not_found" if wording.says_model_missing(said) else "unknown"
-
-
-def _too_many(said: str) -> FailureKind:
-    if wording.says_long_context_tier(said):
-        return "long_context_tier"
-    if wording.says_upstream(said):
-        return "upstream_rate_limit"
-    if wording.says_billing(said) and not wording.names_a_wait(said):
-        return "billing"
-    return "overloaded" if wording.says_overload(said) else "rate_limit"
-
-
-_BY_WORDS = {402: _payment_required, 403: _forbidden, 404: _not_found, 429: _too_many}
+_BY_WORDS: dict[int, dict[FailureKind, wording.Sign]] = {
+    402: {"rate_limit": wording.says_try_again, "billing": wording.anything},
+    403: {
+        "billing": wording.says_billing,
+        "content_policy_blocked": wording.says_policy,
+        "forbidden": wording.anything,
+    },
+    404: {
+        "billing": wording.says_billing,
+        "policy_blocked": wording.says_privacy,
+        "model_not_found": wording.says_model_missing,
+        "unknown": wording.anything,
+    },
+    429: {
+        "long_context_tier": wording.says_long_context_tier,
+        "upstream_rate_limit": wording.says_upstream,
+        "billing": wording.wants_money,
+        "overloaded": wording.says_overload,
+        "rate_limit": wording.anything,
+    },
+}
+_OF_A_REQUEST: dict[FailureKind, wording.Sign] = {
+    "auth": wording.says_bad_key,
+    "billing": wording.says_unpaid,
+    "invalid_answer": wording.says_bad_call,
+    "content_policy_blocked": wording.says_policy,
+    "model_not_found": wording.says_model_missing,
+}
+"""Some vendors answer 400 to a bad key or an unpaid bill, too."""
 _PLAIN: dict[int, FailureKind] = {
     401: "auth",
     408: "timeout",

@@ -17,6 +17,7 @@ from talaria.net.sse import EventSplitter
 from talaria.net.timeouts import Timeouts
 from talaria.providers import failures
 from talaria.providers.base import Decoder, Delta, Endpoint, Request, Wire
+from talaria.providers.reading import listed_models
 from talaria.providers.redaction import redacted
 from talaria.providers.size import is_large
 
@@ -31,14 +32,6 @@ AFTERGLOW_S = 1.0
 _NOBODY = "nobody"
 """The origin of no message: what was thought goes back to none of its authors."""
 _UNSEEN = "[An image is here that you cannot be shown.]"
-
-
-class _Listed(msgspec.Struct):
-    id: str
-
-
-class _Listing(msgspec.Struct):
-    data: list[_Listed] = []
 
 
 class HttpProvider:
@@ -81,7 +74,7 @@ class HttpProvider:
                 raise self._redacted(await self._refusal(response), key)
             body = await response.read(MAX_LIST_BYTES)
         try:
-            return [listed.id for listed in msgspec.json.decode(body, type=_Listing).data]
+            return listed_models(body)
         except failures.UNREADABLE:
             return []  # not every endpoint has such a list
 
@@ -95,9 +88,13 @@ class HttpProvider:
         """Past messages as bytes; what a repair leaves out changes them, so each way to write them is kept apart."""
         repairs = request.repairs & {"drop_thinking", "drop_images"}
         origin = _NOBODY if "drop_thinking" in repairs else self.endpoint.origin
-        shown = _without_images if "drop_images" in repairs else _as_is
         key = " ".join((self.endpoint.origin, *sorted(repairs)))
-        return request.history.encoded(key, lambda message: self._wire.encode(shown(message), origin))
+
+        def encode(message: Message) -> bytes:
+            shown = without_images(message, _UNSEEN) if "drop_images" in repairs else message
+            return self._wire.encode(shown, origin)
+
+        return request.history.encoded(key, encode)
 
     async def _refusal(self, response: Response, request: Request | None = None) -> ProviderFailure:
         body = await response.read(MAX_ERROR_BODY_BYTES)
@@ -130,14 +127,6 @@ def _timeouts(endpoint: Endpoint, request: Request) -> Timeouts:
     total_s = allowed.total_s if request.seconds is None else min(allowed.total_s, request.seconds)
     first_byte_s = allowed.first_byte_s if request.is_streaming else total_s
     return msgspec.structs.replace(allowed, first_byte_s=min(first_byte_s, total_s), total_s=total_s)
-
-
-def _as_is(message: Message) -> Message:
-    return message
-
-
-def _without_images(message: Message) -> Message:
-    return without_images(message, _UNSEEN)
 
 
 def _is_event_stream(response: Response) -> bool:

@@ -11,6 +11,7 @@ from talaria.net.client import HttpClient
 from talaria.net.timeouts import Timeouts
 from talaria.providers import failures
 from talaria.providers.catalog import ProviderFacts
+from talaria.providers.reading import listed_models
 
 KNOCK_S = 0.2
 FAR_KNOCK_S = 1.0
@@ -22,14 +23,6 @@ MAX_LIST_BYTES = 1 << 20
 class LocalModel(msgspec.Struct, frozen=True):
     provider: str
     model: str
-
-
-class _Listed(msgspec.Struct):
-    id: str
-
-
-class _Listing(msgspec.Struct):
-    data: list[_Listed] = []
 
 
 async def open_ports(candidates: Iterable[ProviderFacts]) -> list[ProviderFacts]:
@@ -56,10 +49,9 @@ async def first_model(candidates: Iterable[ProviderFacts], client: HttpClient) -
     for facts in candidates:
         try:
             async with client.get(f"{facts.base_url}/models", headers={}, timeouts=_TIMEOUTS) as response:
-                body = await response.read(MAX_LIST_BYTES)
-                listing = msgspec.json.decode(body, type=_Listing)
+                models = listed_models(await response.read(MAX_LIST_BYTES))
         except (TalariaError, *failures.UNREADABLE):
             continue  # something else listens there
-        if listing.data:
-            return LocalModel(facts.name, listing.data[0].id)
+        if models:
+            return LocalModel(facts.name, models[0])
     return None

@@ -9,8 +9,8 @@ import msgspec
 from talaria.model.messages import Context, Image, Text, User, UserPart
 from talaria.model.secret import Secret
 from talaria.model.usage import Usage
-from talaria.providers import counts
 from talaria.providers.base import Endpoint, Request
+from talaria.providers.reading import count
 
 Encoded = dict[str, Any]
 
@@ -41,13 +41,10 @@ class OutputDetails(msgspec.Struct):
 
 
 def counted(
-    *, prompt: int | None, output: int | None, of_prompt: PromptDetails | None, of_output: OutputDetails | None
+    prompt: int | None, output: int | None, of_prompt: PromptDetails | None, of_output: OutputDetails | None
 ) -> Usage:
+    """`prompt` includes what was read from and written to a cache."""
     details = of_prompt or PromptDetails()
-    return counts.inclusive(
-        prompt=prompt,
-        output=output,
-        read=details.cached_tokens,
-        written=details.cache_write_tokens,
-        reasoning=(of_output or OutputDetails()).reasoning_tokens,
-    )
+    read, written = count(details.cached_tokens), count(details.cache_write_tokens)
+    reasoning = count((of_output or OutputDetails()).reasoning_tokens)
+    return Usage(count(count(prompt) - read - written), count(output), read, written, reasoning)

@@ -1,6 +1,6 @@
 """The OpenAI chat-completions wire, which most endpoints speak."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from talaria.model.messages import (
     User,
     UserPart,
 )
-from talaria.model.secret import Secret
 from talaria.model.tools import ToolSpec
 from talaria.model.usage import Usage
 from talaria.providers import failures, openai, prefix
@@ -50,9 +49,7 @@ _STOPS: dict[str, StopReason] = {
 
 class OpenAIChat:
     path = "/chat/completions"
-
-    def headers(self, key: Secret) -> Mapping[str, str]:
-        return openai.headers(key)
+    headers = staticmethod(openai.headers)
 
     def encode(self, message: Message, origin: str) -> bytes:
         match message:
@@ -347,11 +344,8 @@ class ChatDecoder:
         return "calls" if stop == "end" and self._calls else stop
 
     def _counted(self) -> Usage | None:
-        if self._usage is None:
+        said = self._usage
+        if said is None:
             return None
-        return openai.counted(
-            prompt=self._usage.prompt_tokens,
-            output=self._usage.completion_tokens,
-            of_prompt=self._usage.prompt_tokens_details,
-            of_output=self._usage.completion_tokens_details,
-        )
+        details = said.prompt_tokens_details, said.completion_tokens_details
+        return openai.counted(said.prompt_tokens, said.completion_tokens, *details)

@@ -1,6 +1,6 @@
 """The OpenAI Responses wire, used statelessly: nothing is stored there, and reasoning travels encrypted with us."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,6 @@ from talaria.model.messages import (
     User,
     UserPart,
 )
-from talaria.model.secret import Secret
 from talaria.providers import openai, prefix
 from talaria.providers.arguments import as_object
 from talaria.providers.base import Endpoint, Request
@@ -35,9 +34,8 @@ _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
 
 class OpenAIResponses:
     path = "/responses"
-
-    def headers(self, key: Secret) -> Mapping[str, str]:
-        return openai.headers(key)
+    headers = staticmethod(openai.headers)
+    decoder = ResponsesDecoder
 
     def encode(self, message: Message, origin: str) -> bytes:
         """Items joined by commas; nothing for an assistant message that holds nothing to replay."""
@@ -54,9 +52,6 @@ class OpenAIResponses:
         request, endpoint = repaired(request, endpoint)
         history = b",".join(message for message in messages if message)
         return prefix.body(_head(request, endpoint), "input", history, _tail(request, endpoint))
-
-    def decoder(self, endpoint: Endpoint) -> ResponsesDecoder:
-        return ResponsesDecoder(endpoint)
 
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         decoder = ResponsesDecoder(endpoint)

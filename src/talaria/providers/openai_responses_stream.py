@@ -173,15 +173,11 @@ class ResponsesDecoder:
         return item.type == "function_call" and not is_whole and index not in self._whole
 
     def _counted(self) -> Usage | None:
-        usage = leniently(_USAGES, self._response.usage)
-        if usage is None:
+        said = leniently(_USAGES, self._response.usage)
+        if said is None:
             return None
-        return openai.counted(
-            prompt=usage.input_tokens,
-            output=usage.output_tokens,
-            of_prompt=usage.input_tokens_details,
-            of_output=usage.output_tokens_details,
-        )
+        details = said.input_tokens_details, said.output_tokens_details
+        return openai.counted(said.input_tokens, said.output_tokens, *details)
 
 
 def _written(item: _Item) -> str | None:

@@ -9,6 +9,17 @@ from talaria.providers import failures
 ABSENT = msgspec.Raw(b"null")
 """What a raw field holds when it was left out. (`Raw | None` is no type to msgspec: it takes only the null.)"""
 
+MAX_COUNT = 10**12
+"""No call has that many tokens; what a broken counter says must not break a sum."""
+
+
+class _Listed(msgspec.Struct):
+    id: str
+
+
+class _Listing(msgspec.Struct):
+    data: list[_Listed] = []
+
 
 class MayFail(Protocol):
     @property
@@ -40,6 +51,15 @@ def leniently(decoder: msgspec.json.Decoder[Decoded], data: msgspec.Raw) -> Deco
         return decoder.decode(data) if is_present(data) else None
     except failures.UNREADABLE:
         return None
+
+
+def count(tokens: int | None) -> int:
+    return min(max(0, tokens or 0), MAX_COUNT)
+
+
+def listed_models(body: bytes) -> list[str]:
+    """The names in what an endpoint answers to `/models`. Raises one of `failures.UNREADABLE`."""
+    return [listed.id for listed in msgspec.json.decode(body, type=_Listing).data]
 
 
 def is_present(field: msgspec.Raw) -> bool:

@@ -112,19 +112,8 @@ class Left(msgspec.Struct, frozen=True):
     leaves_mail: bool = False
 
 
-Write = (
-    Entry
-    | CallIntended
-    | CallStarted
-    | CallEnded
-    | InboxTaken
-    | InboxDone
-    | Outgoing
-    | Spent
-    | Released
-    | Seized
-    | Left
-)
+Change = CallIntended | CallStarted | CallEnded | InboxTaken | InboxDone | Outgoing | Spent | Released | Seized | Left
+Write = Entry | Change
 
 CallState = Literal["intent", "started", "done"]
 

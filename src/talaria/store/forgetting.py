@@ -1,11 +1,17 @@
 """The port for what is thrown away for good. Beside the others, because only the person at the terminal needs it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from talaria.model.errors import SessionBusy
 from talaria.model.ids import SessionId
+from talaria.store.chats import ChatRow
+from talaria.store.mail import Inbound
+
+NOBODY = "forgotten"
+"""In whose name model calls stay counted."""
 
 
 class Stale(msgspec.Struct, frozen=True):
@@ -61,6 +67,33 @@ class Traces(msgspec.Struct, frozen=True):
     """How they were called when they were let in."""
     folders: tuple[str, ...] = ()
     """Where the agent worked for them, and for nobody else."""
+
+
+class Belongings:
+    """What of the chats and of the mail of all is somebody's."""
+
+    def __init__(
+        self, whose: Whose, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
+    ) -> None:
+        self.conversations = conversations
+        """That they began."""
+        began = frozenset(conversations)
+        self.said = [one for one in mail if one.platform == whose.platform and whose.has_said(one.body)]
+        self.elsewhere = [one for one in self.said if one.session not in began]
+        """What they said in conversations of others."""
+        said_in = {one.key for one in self.said if whose.is_private(one.key)}
+        own = [one for one in chats if one.session in began or whose.has_chat(one.key) or one.key in said_in]
+        self.keys = [chat.key for chat in own]
+        self.addresses = sorted({chat.address for chat in own if chat.address and whose.is_private(chat.key)})
+
+    def check_at_rest(self, is_running: Callable[[SessionId], bool]) -> None:
+        """Raises `SessionBusy`."""
+        for session in self.conversations:
+            if is_running(session):
+                raise SessionBusy(f"Session {session} is running a turn of theirs; stop it before forgetting them.")
+        for one in self.elsewhere:
+            if one.state == "taken":
+                raise SessionBusy(f"Session {one.session} is answering a message of theirs; wait until that is done.")
 
 
 class Forgetting(Protocol):

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -11,10 +10,8 @@ import click
 from talaria.cli import exits, surroundings
 from talaria.cli.gateway import background, systemd, view
 from talaria.cli.gateway import log as gateway_log
-from talaria.cli.json_output import print_json, told
-from talaria.cli.notices import complain, say
-from talaria.cli.safe import printable
-from talaria.compose import open_store
+from talaria.cli.json_output import json_option, print_json
+from talaria.cli.notices import complain, say, show
 from talaria.config import paths
 from talaria.config.secrets import read_env
 from talaria.files import replace_file
@@ -25,17 +22,13 @@ from talaria.model.errors import BadInput, OperatorError
 from talaria.model.ids import OutboxId
 from talaria.platforms.loading import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
+from talaria.store.base import Store
 from talaria.store.mail import OutboxState
 
 MOST_SHOWN = 1000
 _LEFT: tuple[OutboxState, ...] = ("pending", "started", "failed", "expired")
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-@click.group("gateway", help="Talk to the agent in chats: Telegram, Discord, Slack, Matrix, webhooks.")
-def command() -> None:
-    pass
+command = click.Group("gateway", help="Talk to the agent in chats: Telegram, Discord, Slack, Matrix, webhooks.")
 
 
 @command.command("run", help="Run it here, until Ctrl-C.")
@@ -81,40 +74,30 @@ def _tell(status: Status) -> None:
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> int:
     home = surroundings.home(ctx)
-    with told(as_json=as_json):
-        mail = asyncio.run(_mail(home))
+    mail = surroundings.with_store(home, _mail) if paths.database_file(home).exists() else view.Mail()
     seen = view.overview(holder(gateway_file(home)), read_status(home), mail)
     if as_json:
         print_json(seen)
     else:
-        _print(view.overview_lines(seen))
+        show(*view.overview_lines(seen))
     return exits.DONE if seen.is_healthy else exits.BAD_INPUT
 
 
-async def _mail(home: Path) -> view.Mail:
-    if not paths.database_file(home).exists():
-        return view.Mail()
-    async with open_store(home) as store:
-        return view.Mail(len(await store.inbox.waiting()), *await due_and_failed(store.outbox))
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(printable(line))
+async def _mail(store: Store) -> view.Mail:
+    return view.Mail(len(await store.inbox.waiting()), *await due_and_failed(store.outbox))
 
 
 @command.command("platforms", help="Every platform: whether it is set up, and what it needs.")
 @json_option
 @click.pass_context
 def platforms(ctx: click.Context, as_json: bool) -> None:
-    with told(as_json=as_json):
-        settings = surroundings.settings(ctx)
-        rows = list(view.platform_rows(settings, read_status(settings.home)))
+    settings = surroundings.settings(ctx)
+    rows = list(view.platform_rows(settings, read_status(settings.home)))
     if as_json:
         print_json(rows)
         return
     for row in rows:
-        _print(view.platform_lines(row))
+        show(*view.platform_lines(row))
 
 
 @command.group("outbox", help="Replies that wait, and those that could not be delivered.", invoke_without_command=True)
@@ -124,33 +107,25 @@ def platforms(ctx: click.Context, as_json: bool) -> None:
 def outbox(ctx: click.Context, is_all: bool, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
-    with told(as_json=as_json):
-        rows = asyncio.run(_replies(surroundings.home(ctx), (*_LEFT, "sent") if is_all else _LEFT))
+    states: tuple[OutboxState, ...] = (*_LEFT, "sent") if is_all else _LEFT
+    found = surroundings.with_store(surroundings.home(ctx), lambda store: store.outbox.list(states, MOST_SHOWN))
+    rows = [view.reply(row) for row in found]
     if as_json:
         print_json(rows)
         return
-    _print(view.reply_line(row) for row in rows)
+    show(*(view.reply_line(row) for row in rows))
     if not rows:
         say("Nothing waits, and nothing has failed.")
-
-
-async def _replies(home: Path, states: Sequence[OutboxState]) -> list[view.Reply]:
-    async with open_store(home) as store:
-        return [view.reply(row) for row in await store.outbox.list(states, MOST_SHOWN)]
 
 
 @outbox.command("retry", help="Try again to deliver a reply that has failed.")
 @click.argument("id", type=int)
 @click.pass_context
 def retry(ctx: click.Context, id: int) -> None:
-    if not asyncio.run(_retried(surroundings.home(ctx), OutboxId(id))):
+    until = time.time() + LIVES_S
+    if not surroundings.with_store(surroundings.home(ctx), lambda store: store.outbox.retry(OutboxId(id), until)):
         raise BadInput(f"{id} is no reply that has failed; see `talaria gateway outbox`.")
     say(f"Reply {id} is due again.")
-
-
-async def _retried(home: Path, id: OutboxId) -> bool:
-    async with open_store(home) as store:
-        return await store.outbox.retry(id, time.time() + LIVES_S)
 
 
 @command.command("logs", help="Print the end of its log.")
@@ -161,7 +136,8 @@ def logs(ctx: click.Context, count: int, is_followed: bool) -> None:
     home = surroundings.home(ctx)
     if not gateway_log.file(home).exists():
         raise BadInput(f"There is no log yet at {gateway_log.file(home)}.")
-    _print(gateway_log.lines(home, count, is_followed=is_followed))
+    for line in gateway_log.lines(home, count, is_followed=is_followed):
+        show(line)
 
 
 @command.command("install", help="Have systemd start it with your login, and again whenever it ends.")

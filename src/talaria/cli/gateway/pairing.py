@@ -1,47 +1,29 @@
 """`talaria pairing`: letting people in who wrote to the agent, and sending them away again."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeVar
 
 import click
 
-from talaria.cli import surroundings
-from talaria.cli.json_output import print_json, told
+from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say
 from talaria.cli.safe import visible
-from talaria.compose import open_store
+from talaria.cli.surroundings import home, with_store
 from talaria.gateway.pairing import LIVES_S, Pairing
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput, OperatorError
-from talaria.store.access import Locked, Member
+from talaria.store.access import Locked, Member, Request
 from talaria.store.base import Store
 
-T = TypeVar("T")
-
-
-@click.group("pairing", help="Let people in who wrote to the agent, and send them away again.")
-def command() -> None:
-    pass
-
-
-def _with_store(ctx: click.Context, work: Callable[[Store], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with open_store(surroundings.home(ctx)) as store:
-            return await work(store)
-
-    return asyncio.run(run())
+command = click.Group("pairing", help="Let people in who wrote to the agent, and send them away again.")
 
 
 @command.command("list", help="Who waits to be let in, and who was.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    with told(as_json=as_json):
-        requests = _with_store(ctx, lambda store: store.access.requests())
-        members = _with_store(ctx, lambda store: store.access.members())
+    requests, members = with_store(home(ctx), _all)
     if as_json:
         waiting = [
             {"platform": one.platform, "user": one.user, "name": one.name, "expires_at": one.expires_at}
@@ -58,13 +40,17 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         say("Nobody waits, and nobody was let in by a code.")
 
 
+async def _all(store: Store) -> tuple[Sequence[Request], Sequence[Member]]:
+    return await store.access.requests(), await store.access.members()
+
+
 @command.command("approve", help="Let in whoever was told this code.")
 @click.argument("platform")
 @click.argument("code")
 @click.pass_context
 def approve(ctx: click.Context, platform: str, code: str) -> None:
     platform = platform.lower()
-    match _with_store(ctx, lambda store: Pairing(store.access, SystemClock()).approve(platform, code)):
+    match with_store(home(ctx), lambda store: Pairing(store.access, SystemClock()).approve(platform, code)):
         case Member(_, user, name):
             say(f"Let in: {_who(platform, user, name)}.")
         case Locked(until):
@@ -82,7 +68,7 @@ def approve(ctx: click.Context, platform: str, code: str) -> None:
 @click.argument("user")
 @click.pass_context
 def revoke(ctx: click.Context, platform: str, user: str) -> None:
-    if not _with_store(ctx, lambda store: store.access.revoke(platform.lower(), user)):
+    if not with_store(home(ctx), lambda store: store.access.revoke(platform.lower(), user)):
         raise BadInput(f"{user} was not let in by a code on {platform}; see `talaria pairing list`.")
     say(f"Sent away: {_who(platform.lower(), user, '')}.")
 

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from talaria.cli import exits, piped, surroundings
-from talaria.cli.json_output import error_document, print_json, told
+from talaria.cli.json_output import error_document, json_option, print_json
 from talaria.cli.notices import complain, say
 from talaria.compose import Settings, open_store
 from talaria.gateway.claims import gateway_file, holder
@@ -54,17 +54,16 @@ class NotDelivered(UserFacing):
 @click.argument("text", required=False)
 @click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="Send this file, too.")
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def command(
     ctx: click.Context, target: str, text: str | None, files: tuple[Path, ...], wait_s: float, as_json: bool
 ) -> int:
-    with told(as_json=as_json):
-        settings = surroundings.settings(ctx)
-        platform, _, chat = target.partition(":")
-        _check_platform(platform, settings)
-        words = settings.redactor.text(_words(text, may_be_none=bool(files)))
-        sent = asyncio.run(_send(settings, platform, chat, words, [_found(file) for file in files], wait_s))
+    settings = surroundings.settings(ctx)
+    platform, _, chat = target.partition(":")
+    _check_platform(platform, settings)
+    words = settings.redactor.text(_words(text, may_be_none=bool(files)))
+    sent = asyncio.run(_send(settings, platform, chat, words, [_found(file) for file in files], wait_s))
     return _tell(sent, files, as_json=as_json, is_waited_for=wait_s > 0)
 
 

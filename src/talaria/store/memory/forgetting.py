@@ -5,15 +5,12 @@ from dataclasses import replace
 
 import msgspec
 
-from talaria.model.errors import SessionBusy
 from talaria.model.ids import SessionId
-from talaria.store.forgetting import Stale, Traces, Whose
+from talaria.store.forgetting import NOBODY, Belongings, Stale, Traces, Whose
 from talaria.store.mail import Inbound
 from talaria.store.memory.inbox import waiting
 from talaria.store.memory.sessions import remove
 from talaria.store.memory.tables import Memory, SessionRow, Tables
-
-NOBODY = "forgotten"
 
 
 class Forgetting:
@@ -46,7 +43,7 @@ class Forgetting:
         with self._memory.transaction() as tables:
             found = _Found(tables, whose)
             traces = found.traces()
-            found.check_at_rest()
+            found.own.check_at_rest(lambda session: tables.sessions[session].owner in tables.owners)
             found.remove()
         return traces
 
@@ -72,49 +69,36 @@ class _Found:
         self._tables = tables
         self._whose = whose
         self._rows = [row for row in tables.sessions.values() if row.session.person == whose.person]
-        self._ids = sorted(row.session.id for row in self._rows)
+        ids = sorted(row.session.id for row in self._rows)
         mail = [row.inbound for row in tables.inbox.values()]
-        self._said = [one for one in mail if one.platform == whose.platform and whose.has_said(one.body)]
-        self._keys = [key for key, row in tables.chats.items() if self._is_own(key, row.session)]
-        private = [tables.chats[key].address for key in self._keys if whose.is_private(key)]
-        self._addresses = {address for address in private if address}
+        self.own = Belongings(whose, ids, mail, tables.chats.values())
 
     def traces(self) -> Traces:
-        tables, whose = self._tables, self._whose
-        there = [one.session for one in self._elsewhere() if one.session in tables.sessions]
+        tables, own, whose = self._tables, self.own, self._whose
+        there = [one.session for one in own.elsewhere if one.session in tables.sessions]
         return Traces(
-            conversations=tuple(self._ids),
+            conversations=tuple(own.conversations),
             messages=sum(row.session.message_count for row in self._rows),
             inbox=sum(self._is_theirs(row.inbound) for row in tables.inbox.values()),
             outbox=sum(self._is_to_them(row.session, row.target) for row in tables.outbox.values()),
-            chats=len(self._keys),
+            chats=len(own.keys),
             approvals=sum(whose.person in (row.requester, row.decided_by) for row in tables.approvals.values()),
             grants=sum(row.person == whose.person for row in tables.grants.values()),
             pairing=len(self._names()),
-            homes=sum(address in self._addresses for address in tables.homes.values()),
+            homes=sum(address in own.addresses for address in tables.homes.values()),
             spending=sum(row.person == whose.person for row in tables.spending),
             shared=tuple(dict.fromkeys(there)),
             names=tuple(dict.fromkeys(filter(None, self._names()))),
             folders=self._folders(),
         )
 
-    def check_at_rest(self) -> None:
-        for row in self._rows:
-            if row.owner in self._tables.owners:
-                raise SessionBusy(
-                    f"Session {row.session.id} is running a turn of theirs; stop it before forgetting them."
-                )
-        for one in self._elsewhere():
-            if one.state == "taken":
-                raise SessionBusy(f"Session {one.session} is answering a message of theirs; wait until that is done.")
-
     def remove(self) -> None:
-        tables, person = self._tables, self._whose.person
+        tables, own, person = self._tables, self.own, self._whose.person
         tables.inbox = {key: row for key, row in tables.inbox.items() if not self._is_theirs(row.inbound)}
         tables.outbox = {id: row for id, row in tables.outbox.items() if not self._is_to_them(row.session, row.target)}
-        tables.chats = {key: row for key, row in tables.chats.items() if key not in self._keys}
-        tables.homes = {name: home for name, home in tables.homes.items() if home not in self._addresses}
-        for id in self._ids:
+        tables.chats = {key: row for key, row in tables.chats.items() if key not in own.keys}
+        tables.homes = {name: home for name, home in tables.homes.items() if home not in own.addresses}
+        for id in own.conversations:
             remove(tables, id)
         tables.approvals = {
             id: row for id, row in tables.approvals.items() if person not in (row.requester, row.decided_by)
@@ -128,18 +112,11 @@ class _Found:
         tables.members.pop((self._whose.platform, self._whose.user), None)
         tables.requests.pop((self._whose.platform, self._whose.user), None)
 
-    def _elsewhere(self) -> list[Inbound]:
-        return [one for one in self._said if one.session not in self._ids]
-
-    def _is_own(self, key: str, session: SessionId) -> bool:
-        is_private = self._whose.is_private(key) and any(one.key == key for one in self._said)
-        return session in self._ids or self._whose.has_chat(key) or is_private
-
     def _is_theirs(self, inbound: Inbound) -> bool:
-        return inbound.session in self._ids or inbound in self._said
+        return inbound.session in self.own.conversations or inbound in self.own.said
 
     def _is_to_them(self, session: SessionId, target: str) -> bool:
-        return session in self._ids or target in self._addresses
+        return session in self.own.conversations or target in self.own.addresses
 
     def _names(self) -> list[str]:
         who = (self._whose.platform, self._whose.user)

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
 from talaria.model.ids import SessionId
 from talaria.store.base import MAX_REASON_CHARS, HandoffStage, HandoffState
-from talaria.store.memory.tables import NO_HANDOFF, Memory
+from talaria.store.memory.tables import Memory
 
 
 class Handoffs:
@@ -13,42 +15,34 @@ class Handoffs:
         self._memory = memory
 
     async def request(self, session: SessionId, platform: str) -> bool:
-        return self._step(session, (None, "completed", "failed"), HandoffState("pending", platform, None))
+        leaving = (None, "completed", "failed")
+        return self._step(session, leaving, state="pending", platform=platform, error=None)
 
     async def claim(self, session: SessionId) -> bool:
-        now = self._now(session)
-        return self._step(session, ("pending",), HandoffState("running", now.platform, now.error))
+        return self._step(session, ("pending",), state="running")
 
     async def complete(self, session: SessionId) -> bool:
-        return self._step(session, ("running",), HandoffState("completed", self._now(session).platform, None))
+        return self._step(session, ("running",), state="completed", error=None)
 
     async def fail(self, session: SessionId, reason: str) -> bool:
-        failed = HandoffState("failed", self._now(session).platform, reason[:MAX_REASON_CHARS])
-        return self._step(session, ("pending", "running"), failed)
+        return self._step(session, ("pending", "running"), state="failed", error=reason[:MAX_REASON_CHARS])
 
     async def reclaim(self) -> Sequence[SessionId]:
-        running = self._at("running")
-        for session in running:
-            now = self._now(session)
-            self._step(session, ("running",), HandoffState("pending", now.platform, now.error))
-        return running
+        return [session for session in self._at("running") if self._step(session, ("running",), state="pending")]
 
     async def state(self, session: SessionId) -> HandoffState | None:
-        return self._now(session) if session in self._memory.tables.sessions else None
+        row = self._memory.tables.sessions.get(session)
+        return row.handoff if row else None
 
     async def pending(self) -> Sequence[SessionId]:
         return self._at("pending")
 
-    def _now(self, session: SessionId) -> HandoffState:
-        row = self._memory.tables.sessions.get(session)
-        return row.handoff if row else NO_HANDOFF
-
-    def _step(self, session: SessionId, leaving: tuple[HandoffStage | None, ...], to: HandoffState) -> bool:
+    def _step(self, session: SessionId, leaving: Sequence[HandoffStage | None], **changes: str | None) -> bool:
         with self._memory.transaction() as tables:
             row = tables.sessions.get(session)
             if row is None or row.handoff.state not in leaving:
                 return False
-            tables.sessions[session] = replace(row, handoff=to)
+            tables.sessions[session] = replace(row, handoff=msgspec.structs.replace(row.handoff, **changes))
         return True
 
     def _at(self, stage: HandoffStage) -> list[SessionId]:

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.compaction import Compacted
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
+from talaria.model.entries import Entry, Recorded
 from talaria.model.errors import Fenced
 from talaria.model.ids import CallId, Epoch, OwnerId, SessionId, TurnId
-from talaria.model.messages import ToolResult
 from talaria.store.base import (
     BrokenRuleError,
     CallEnded,
@@ -19,20 +17,20 @@ from talaria.store.base import (
     CallRow,
     CallStarted,
     CallState,
+    Change,
     Held,
     Left,
     Released,
     Seized,
-    Session,
     Spent,
     Write,
 )
-from talaria.store.excerpts import preview
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
 from talaria.store.memory.inbox import move, waiting
 from talaria.store.memory.outbox import post
 from talaria.store.memory.spending import apply as apply_spending
-from talaria.store.memory.tables import Memory, SessionRow, Tables
+from talaria.store.memory.tables import Memory, Tables
+from talaria.store.sessions import Head
 
 
 class Journal:
@@ -57,8 +55,10 @@ class Journal:
                 case _:
                     _check_epoch(tables, session, epoch)
             now = self._clock.now()
+            append(tables, session, [(write, now) for write in writes if isinstance(write, Entry)])
             for write in writes:
-                _apply(tables, session, write, now)
+                if not isinstance(write, Entry):
+                    _apply(tables, session, write, now)
             match writes:
                 case [*_, Left(leaves_mail)]:
                     return _release(tables, session, leaves_mail=leaves_mail)
@@ -76,18 +76,15 @@ class Journal:
 
     async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
         row = self._memory.tables.sessions.get(session)
-        return [call for call in row.calls if call.turn == turn] if row else []
+        return [call for call in row.calls.values() if call.turn == turn] if row else []
 
     async def interrupted(self) -> Sequence[SessionId]:
         tables = self._memory.tables
         left = [
             row.session for row in tables.sessions.values() if row.session.open_turn and row.owner not in tables.owners
         ]
-        return [session.id for session in sorted(left, key=_activity, reverse=True)]
-
-
-def _activity(session: Session) -> tuple[float, SessionId]:
-    return session.updated_at, session.id
+        newest_first = sorted(left, key=lambda session: (session.updated_at, session.id), reverse=True)
+        return [session.id for session in newest_first]
 
 
 def _seize_next(tables: Tables, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
@@ -110,16 +107,14 @@ def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
         raise Fenced(f"Session {session} is run by another process now.")
 
 
-def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None:
+def _apply(tables: Tables, session: SessionId, write: Change, now: float) -> None:
     match write:
-        case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Undone() | Noted():
-            append(tables, session, write, now)
         case CallIntended(turn, call):
             _intend(tables, session, CallRow(turn, call, "intent", now, None))
         case CallStarted(call_id):
-            _move_call(tables, session, call_id, ("intent",), "started", None)
+            _move_call(tables, session, call_id, ("intent",), state="started")
         case CallEnded(result):
-            _move_call(tables, session, result.call_id, ("intent", "started"), "done", result)
+            _move_call(tables, session, result.call_id, ("intent", "started"), state="done", result=result)
         case InboxTaken(turn, ids):
             move(tables, session, ids, "new", "taken", turn)
         case InboxDone(ids):
@@ -136,59 +131,37 @@ def _apply(tables: Tables, session: SessionId, write: Write, now: float) -> None
 
 def _intend(tables: Tables, session: SessionId, call: CallRow) -> None:
     row = tables.row(session)
-    if any(known.call.id == call.call.id for known in row.calls):
+    if call.call.id in row.calls:
         raise BrokenRuleError(f"call {call.call.id} is there already")
-    tables.sessions[session] = replace(row, calls=(*row.calls, call))
+    tables.sessions[session] = replace(row, calls={**row.calls, call.call.id: call})
 
 
-def _move_call(
-    tables: Tables,
-    session: SessionId,
-    id: CallId,
-    leaving: tuple[CallState, ...],
-    state: CallState,
-    result: ToolResult | None,
-) -> None:
+def _move_call(tables: Tables, session: SessionId, id: CallId, leaving: tuple[CallState, ...], **changes: Any) -> None:
     row = tables.row(session)
-    place = next((n for n, known in enumerate(row.calls) if known.call.id == id and known.state in leaving), None)
-    if place is None:
+    call = row.calls.get(id)
+    if call is None or call.state not in leaving:
         raise BrokenRuleError(f"call {id} is not at {' or '.join(leaving)}")
-    moved = msgspec.structs.replace(row.calls[place], state=state, result=result)
-    tables.sessions[session] = replace(row, calls=(*row.calls[:place], moved, *row.calls[place + 1 :]))
+    tables.sessions[session] = replace(row, calls={**row.calls, id: msgspec.structs.replace(call, **changes)})
 
 
-def append(tables: Tables, session: SessionId, entry: Entry, now: float) -> None:
-    """One entry at the journal's end, and what the session's row tells of it."""
+def append(tables: Tables, session: SessionId, entries: Sequence[tuple[Entry, float]]) -> None:
+    """Entries with their times at the journal's end, and what the session's row tells of them."""
     row = tables.row(session)
-    seq = row.entries[-1].seq + 1 if row.entries else 1
-    tables.sessions[session] = SessionRow(
-        _after(row.session, entry, now),
-        row.owner,
-        row.epoch,
-        (*row.entries, Recorded(seq, now, entry)),
-        (*row.places, tables.next_id()),
-        row.calls,
-        row.handoff,
+    head = Head(row.session.open_turn, row.session.preview)
+    for entry, _ in entries:
+        head.add(entry)
+    after = msgspec.structs.replace(
+        row.session,
+        updated_at=entries[-1][1] if entries else row.session.updated_at,
+        open_turn=head.open_turn,
+        message_count=row.session.message_count + head.messages,
+        preview=head.preview,
+        usage=row.session.usage + head.usage,
     )
-
-
-def _after(session: Session, entry: Entry, now: float) -> Session:
-    """The session as it stands once `entry` is in its journal."""
-    session = msgspec.structs.replace(session, updated_at=now)
-    match entry:
-        case TurnStarted(turn):
-            if session.open_turn is not None:
-                raise BrokenRuleError(f"turn {session.open_turn} has not ended")
-            return msgspec.structs.replace(session, open_turn=turn)
-        case TurnEnded(turn):
-            if session.open_turn != turn:
-                raise BrokenRuleError(f"turn {turn} is not the open one")
-            return msgspec.structs.replace(session, open_turn=None, usage=session.usage + entry.usage)
-        case MessageAdded():
-            return msgspec.structs.replace(
-                session, message_count=session.message_count + 1, preview=session.preview or preview(entry)
-            )
-        case RouteChanged() | Compacted() | Undone() | Noted():
-            return session
-        case _:
-            assert_never(entry)
+    added = [Recorded(seq, at, entry) for seq, (entry, at) in enumerate(entries, len(row.entries) + 1)]
+    tables.sessions[session] = replace(
+        row,
+        session=after,
+        entries=(*row.entries, *added),
+        places=(*row.places, *(tables.next_id() for _ in added)),
+    )

@@ -6,14 +6,14 @@ from dataclasses import replace
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.entries import Entry, MessageAdded, Recorded, TurnStarted
-from talaria.model.errors import BadInput, SessionBusy, UnknownSession
-from talaria.model.ids import SessionId, TurnId
-from talaria.store.adopting import check_at_rest, free_title
+from talaria.model.entries import MessageAdded, Recorded, TurnStarted
+from talaria.model.errors import SessionBusy
+from talaria.model.ids import SessionId
 from talaria.store.base import BrokenRuleError, NewSession, Session
 from talaria.store.excerpts import preview
 from talaria.store.memory.journal import append
 from talaria.store.memory.tables import Memory, SessionRow, Tables
+from talaria.store.sessions import check_at_rest, check_title, found, free_title
 
 
 class Sessions:
@@ -32,17 +32,12 @@ class Sessions:
         return row.session if row else None
 
     async def find(self, name: str, person: str | None = None) -> Session:
-        sessions = self._of(person)
-        for session in sorted(sessions, key=lambda session: session.id != name):
-            if name in (session.id, session.title):
-                return session
-        match [session for session in sessions if len(name) >= 4 and session.id.startswith(name)]:
-            case [session]:
-                return session
-            case []:
-                raise UnknownSession(f"There is no session called {name!r}; `talaria sessions list` shows them.")
-            case _:
-                raise UnknownSession(f"{name!r} fits more than one session; give more of its id.")
+        fitting = [
+            session
+            for session in self._of(person)
+            if name in (session.id, session.title) or (len(name) >= 4 and session.id.startswith(name))
+        ]
+        return found(name, sorted(fitting, key=lambda session: (session.id != name, session.title != name)))
 
     async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
         return sorted(self._of(person), key=lambda session: (session.updated_at, session.id), reverse=True)[:limit]
@@ -57,7 +52,7 @@ class Sessions:
 
     async def rename(self, session: SessionId, title: str) -> None:
         with self._memory.transaction() as tables:
-            _check_title(tables, title, but=session)
+            check_title(title, tables.holder, but=session)
             row = tables.row(session)
             tables.sessions[session] = replace(row, session=msgspec.structs.replace(row.session, title=title))
 
@@ -78,8 +73,7 @@ class Sessions:
             if new.id in tables.sessions:
                 return False
             _insert(tables, SessionRow(_begun(_as_it_fits(tables, new), created_at)))
-            for recorded in journal:
-                append(tables, new.id, recorded.entry, recorded.at)
+            append(tables, new.id, [(recorded.entry, recorded.at) for recorded in journal])
             check_at_rest(tables.row(new.id).session)
         return True
 
@@ -103,13 +97,12 @@ def _begun(new: NewSession, at: float) -> Session:
 
 
 def _as_it_fits(tables: Tables, new: NewSession) -> NewSession:
-    taken = {row.session.title for row in tables.sessions.values()}
     parent = new.parent if new.parent in tables.sessions else None
-    return msgspec.structs.replace(new, parent=parent, title=free_title(new.title, taken.__contains__))
+    return msgspec.structs.replace(new, parent=parent, title=free_title(new.title, tables.holder))
 
 
 def _insert(tables: Tables, row: SessionRow) -> None:
-    _check_title(tables, row.session.title)
+    check_title(row.session.title, tables.holder)
     if row.session.id in tables.sessions:
         raise BrokenRuleError(f"session {row.session.id} is there already")
     if row.session.parent is not None and row.session.parent not in tables.sessions:
@@ -117,14 +110,14 @@ def _insert(tables: Tables, row: SessionRow) -> None:
     tables.sessions[row.session.id] = row
 
 
-def _starts(entry: Entry, turn: TurnId | None) -> bool:
-    return isinstance(entry, TurnStarted) and entry.turn == turn
-
-
 def _copy(tables: Tables, row: SessionRow, new: SessionId, title: str | None, now: float) -> SessionRow:
     """The journal without the turn that is open: that one stays behind with its calls."""
     opened = row.session.open_turn
-    starts = [place for place, one in enumerate(row.entries) if _starts(one.entry, opened)]
+    starts = [
+        place
+        for place, one in enumerate(row.entries)
+        if isinstance(one.entry, TurnStarted) and one.entry.turn == opened
+    ]
     entries = row.entries[: starts[-1] if starts else None]
     session = msgspec.structs.replace(
         row.session,
@@ -138,13 +131,3 @@ def _copy(tables: Tables, row: SessionRow, new: SessionId, title: str | None, no
         preview=next(filter(None, (preview(recorded.entry) for recorded in entries)), ""),
     )
     return SessionRow(session, entries=entries, places=tuple(tables.next_id() for _ in entries))
-
-
-def _check_title(tables: Tables, title: str | None, but: SessionId | None = None) -> None:
-    if title is None:
-        return
-    if not title.strip():
-        raise BadInput("A title needs at least one letter.")
-    for row in tables.sessions.values():
-        if row.session.title == title and row.session.id != but:
-            raise BadInput(f"The title {title!r} is taken by session {row.session.id}; choose another.")

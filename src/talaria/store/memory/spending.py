@@ -68,13 +68,7 @@ def _amount(parts: Iterable[Amount]) -> Amount:
 
 
 def _key(row: SpendingRow, by: UsageKey) -> str:
-    match by:
-        case "day":
-            return row.day
-        case "model":
-            return row.spent.model
-        case "session":
-            return row.session
+    return {"day": row.day, "model": row.spent.model, "session": row.session}[by]
 
 
 def _sum(key: str, rows: Sequence[SpendingRow]) -> UsageRow:

@@ -2,16 +2,17 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields
 
 from talaria.model.entries import Recorded
-from talaria.model.errors import UnknownSession
-from talaria.model.ids import ApprovalId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
+from talaria.model.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
 from talaria.store.access import Member, Request
 from talaria.store.base import Amount, CallRow, HandoffState, Session, Spent
 from talaria.store.chats import ChatRow
 from talaria.store.mail import Inbound, OutboxRow
 from talaria.store.permissions import Approval, Grant
+from talaria.store.sessions import unknown
 
 MessageKey = tuple[str, str, str, str]
 """Platform, account, chat and message id."""
@@ -31,7 +32,8 @@ class SessionRow:
     entries: tuple[Recorded, ...] = ()
     places: tuple[int, ...] = ()
     """Where each entry stands in the order over all sessions."""
-    calls: tuple[CallRow, ...] = ()
+    calls: dict[CallId, CallRow] = field(default_factory=dict[CallId, CallRow])
+    """In the model's order."""
     handoff: HandoffState = NO_HANDOFF
 
 
@@ -88,24 +90,7 @@ class Tables:
     last_id: int = 0
 
     def copy(self) -> "Tables":
-        return Tables(
-            self.sessions.copy(),
-            self.inbox.copy(),
-            self.cursors.copy(),
-            self.outbox.copy(),
-            self.reworded,
-            self.chats.copy(),
-            self.homes.copy(),
-            self.members.copy(),
-            self.requests.copy(),
-            self.failures.copy(),
-            self.spending,
-            self.holds.copy(),
-            self.approvals.copy(),
-            self.grants.copy(),
-            self.owners,
-            self.last_id,
-        )
+        return Tables(*(copy(getattr(self, column.name)) for column in fields(self)))
 
     def next_id(self) -> int:
         self.last_id += 1
@@ -113,8 +98,11 @@ class Tables:
 
     def row(self, session: SessionId) -> SessionRow:
         if session not in self.sessions:
-            raise UnknownSession(f"There is no session {session}.")
+            raise unknown(session)
         return self.sessions[session]
+
+    def holder(self, title: str) -> SessionId | None:
+        return next((row.session.id for row in self.sessions.values() if row.session.title == title), None)
 
 
 class Memory:

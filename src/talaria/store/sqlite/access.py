@@ -1,7 +1,6 @@
 """Access: members, who waits to become one, and the wrong codes that lock a platform."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -34,13 +33,8 @@ class Access:
         return await self._database.write(work)
 
     async def requests(self) -> Sequence[Request]:
-        def work(db: Connection) -> list[Request]:
-            rows = db.execute(
-                f"SELECT {_ASKED} FROM pairing_requests WHERE expires_at > ? ORDER BY rowid", (self._clock.now(),)
-            )
-            return [_request(row) for row in rows]
-
-        return await self._database.read(work)
+        living = f"SELECT {_ASKED} FROM pairing_requests WHERE expires_at > ? ORDER BY rowid"
+        return [Request(*row) for row in await self._database.rows(living, (self._clock.now(),))]
 
     async def approve(self, platform: str, digest: str) -> Member | Locked | None:
         def work(db: Connection) -> Member | Locked | None:
@@ -58,22 +52,16 @@ class Access:
         return await self._database.write(work)
 
     async def members(self) -> Sequence[Member]:
-        def work(db: Connection) -> list[Member]:
-            return [_member(row) for row in db.execute(f"SELECT {_COLUMNS} FROM members ORDER BY rowid")]
-
-        return await self._database.read(work)
+        return [Member(*row) for row in await self._database.rows(f"SELECT {_COLUMNS} FROM members ORDER BY rowid")]
 
     async def revoke(self, platform: str, user: str) -> bool:
-        def work(db: Connection) -> bool:
-            db.execute("DELETE FROM members WHERE platform = ? AND user = ?", (platform, user))
-            return db.changes() == 1
-
-        return await self._database.write(work)
+        gone = await self._database.change("DELETE FROM members WHERE platform = ? AND user = ?", (platform, user))
+        return gone == 1
 
 
 def _waiting(db: Connection, platform: str) -> list[Request]:
     rows = db.execute(f"SELECT {_ASKED} FROM pairing_requests WHERE platform = ? ORDER BY rowid", (platform,))
-    return [_request(row) for row in rows]
+    return [Request(*row) for row in rows]
 
 
 def _is_same(one: str, other: str) -> bool:
@@ -103,11 +91,3 @@ def _let_in(db: Connection, request: Request, now: float) -> Member:
         msgspec.structs.astuple(member),
     )
     return member
-
-
-def _request(row: tuple[Any, ...]) -> Request:
-    return Request(*row)
-
-
-def _member(row: tuple[Any, ...]) -> Member:
-    return Member(*row)

@@ -1,14 +1,13 @@
 """Approvals: questions to a person. A step is taken only while the question lives: in its time, its owner alive."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.ids import ApprovalId, OwnerId, SessionId
+from talaria.model.ids import ApprovalId, SessionId
 from talaria.store.permissions import Approval, ApprovalState, NewApproval
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import Connection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
 
@@ -24,38 +23,31 @@ class Approvals:
         self._clock = clock
 
     async def request(self, new: NewApproval) -> None:
-        await self._database.write(lambda db: _insert(db, new, self._clock.now()))
+        await self._database.change(
+            f"INSERT INTO approvals ({_ASKED}, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*msgspec.structs.astuple(new), self._clock.now()),
+        )
 
     async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
         state: ApprovalState = "allowed" if is_allowed else "denied"
-
-        def work(db: Connection) -> bool:
-            now = self._clock.now()
-            if not self._is_living(db, id, now):
-                return False
-            db.execute(
-                "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?"
-                " WHERE id = ? AND state = 'pending' AND requester = ?",
-                (state, by, now, id, by),
-            )
-            return db.changes() == 1
-
-        return await self._database.write(work)
+        step = "SET state = ?, decided_by = ?, decided_at = ? WHERE id = ? AND state = 'pending' AND requester = ?"
+        return await self._take(id, step, (state, by, self._clock.now(), id, by))
 
     async def use(self, id: ApprovalId, digest: str) -> bool:
+        return await self._take(
+            id, "SET state = 'used' WHERE id = ? AND state = 'allowed' AND digest = ?", (id, digest)
+        )
+
+    async def _take(self, id: ApprovalId, step: str, values: tuple[Value, ...]) -> bool:
         def work(db: Connection) -> bool:
-            if not self._is_living(db, id, self._clock.now()):
+            living = "SELECT owner FROM approvals WHERE id = ? AND expires_at > ?"
+            row = db.execute(living, (id, self._clock.now())).fetchone()
+            if row is None or not self._presence.is_alive(row[0]):
                 return False
-            db.execute(
-                "UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'allowed' AND digest = ?", (id, digest)
-            )
+            db.execute(f"UPDATE approvals {step}", values)
             return db.changes() == 1
 
         return await self._database.write(work)
-
-    def _is_living(self, db: Connection, id: ApprovalId, now: float) -> bool:
-        row = db.execute("SELECT owner FROM approvals WHERE id = ? AND expires_at > ?", (id, now)).fetchone()
-        return row is not None and self._presence.is_alive(OwnerId(str(row[0])))
 
     async def find(self, name: str) -> Approval | None:
         def work(db: Connection) -> Approval | None:
@@ -79,20 +71,9 @@ class Approvals:
             f"SELECT {_COLUMNS} FROM approvals WHERE state = 'pending' AND expires_at > ? ORDER BY rowid",
             (self._clock.now(),),
         )
-        return [one for one in map(_approval, rows.fetchall()) if self._presence.is_alive(one.owner)]
-
-
-def _insert(db: Connection, new: NewApproval, now: float) -> None:
-    db.execute(
-        f"INSERT INTO approvals ({_ASKED}, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*msgspec.structs.astuple(new), now),
-    )
+        return [one for row in rows if self._presence.is_alive((one := Approval(*row)).owner)]
 
 
 def _get(db: Connection, id: str) -> Approval | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM approvals WHERE id = ?", (id,)).fetchone()
-    return _approval(row) if row else None
-
-
-def _approval(row: tuple[Any, ...]) -> Approval:
-    return Approval(*row)
+    return Approval(*row) if row else None

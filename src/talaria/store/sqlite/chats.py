@@ -1,7 +1,6 @@
 """Chats: which session each is about, and the address that a person has chosen per platform."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from talaria.model.ids import SessionId
 from talaria.store.chats import BusyMode, ChatRow
@@ -33,11 +32,8 @@ class Chats:
         return await self._database.write(work)
 
     async def of(self, session: SessionId) -> Sequence[ChatRow]:
-        def work(db: Connection) -> list[ChatRow]:
-            rows = db.execute(f"SELECT {_COLUMNS} FROM chats WHERE session = ? ORDER BY id DESC", (session,))
-            return [_chat(row) for row in rows]
-
-        return await self._database.read(work)
+        sql = f"SELECT {_COLUMNS} FROM chats WHERE session = ? ORDER BY id DESC"
+        return [ChatRow(*row) for row in await self._database.rows(sql, (session,))]
 
     async def move(self, key: str, to_key: str, address: str, to: str) -> None:
         def work(db: Connection) -> None:
@@ -55,21 +51,14 @@ class Chats:
         await self._database.write(lambda db: step(db, f"no chat {key}", sql, (mode, key)))
 
     async def home(self, platform: str) -> str | None:
-        def work(db: Connection) -> str | None:
-            row = db.execute("SELECT address FROM homes WHERE platform = ?", (platform,)).fetchone()
-            return str(row[0]) if row else None
-
-        return await self._database.read(work)
+        rows = await self._database.rows("SELECT address FROM homes WHERE platform = ?", (platform,))
+        return rows[0][0] if rows else None
 
     async def set_home(self, platform: str, address: str) -> None:
         sql = "INSERT INTO homes VALUES (?, ?) ON CONFLICT DO UPDATE SET address = excluded.address"
-        await self._database.write(lambda db: db.execute(sql, (platform, address)) and None)
+        await self._database.change(sql, (platform, address))
 
 
 def _get(db: Connection, key: str) -> ChatRow | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM chats WHERE key = ?", (key,)).fetchone()
-    return _chat(row) if row else None
-
-
-def _chat(row: tuple[Any, ...]) -> ChatRow:
-    return ChatRow(*row)
+    return ChatRow(*row) if row else None

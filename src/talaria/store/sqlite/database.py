@@ -4,14 +4,14 @@ closing any other descriptor of it would silently drop this process's locks.
 
 import array
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import apsw
 
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import Connection, Value
 from talaria.store.sqlite.faults import explain, unusable_folder
 from talaria.store.sqlite.jobs import Work
 from talaria.store.sqlite.readers import Readers
@@ -65,6 +65,19 @@ class Database:
     async def read(self, work: Work[T]) -> T:
         return await self._readers.submit(work)
 
+    async def rows(self, sql: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
+        """What one question finds."""
+        return await self.read(lambda db: db.execute(sql, values).fetchall())
+
+    async def change(self, sql: str, values: Sequence[Value] = ()) -> int:
+        """How many rows one statement has changed."""
+
+        def work(db: Connection) -> int:
+            db.execute(sql, values)
+            return db.changes()
+
+        return await self.write(work)
+
     async def alone(self, work: Work[T]) -> T:
         """With a connection of its own and outside of transactions: for what takes long. Who is cancelled leaves it."""
         return await in_thread(lambda: self._alone(work))
@@ -74,7 +87,7 @@ class Database:
             with closing(self._connect()) as connection:
                 return work(connection)
         except apsw.Error as fault:
-            raise explain(fault, self.path) or fault from fault
+            raise explain(fault, self.path) from fault
 
     def _connect(self) -> Connection:
         is_new = self._make_folder()

@@ -24,8 +24,16 @@ FAULTS = (apsw.Error, msgspec.DecodeError, UnicodeDecodeError)
 """What reading and writing may raise beside errors of ours; a row that cannot be decoded is damage too."""
 
 
-def explain(fault: Exception, path: Path) -> Exception | None:
-    """The same fault as one of our errors; None if it is a bug (bad SQL)."""
+def explain(fault: Exception, path: Path) -> Exception:
+    """The same fault as one of our errors; the fault itself if it is one already, or a bug (bad SQL)."""
+    known = _known(fault, path)
+    if known is None:
+        return fault
+    known.__cause__ = fault
+    return known
+
+
+def _known(fault: Exception, path: Path) -> Exception | None:
     if isinstance(fault, apsw.ConstraintError):
         return BrokenRuleError(str(fault))
     if isinstance(fault, _DAMAGED):

@@ -2,18 +2,19 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any
 
-from talaria.model.errors import SessionBusy
 from talaria.model.ids import OwnerId, SessionId
-from talaria.store.forgetting import Stale, Traces, Whose
+from talaria.store.chats import ChatRow
+from talaria.store.forgetting import NOBODY, Belongings, Stale, Traces, Whose
+from talaria.store.mail import Inbound
 from talaria.store.sqlite.connection import Connection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.sessions import remove
 
-NOBODY = "forgotten"
-
+# In the order of the fields of `Inbound`.
+_MAIL = "platform, account, chat, message_id, session, body, key, id, state, turn"
 _AT_REST = (
     "handoff_state IS NOT 'pending' AND handoff_state IS NOT 'running'"
     " AND NOT EXISTS (SELECT 1 FROM inbox WHERE session = sessions.id AND state <> 'done')"
@@ -36,14 +37,14 @@ class Forgetting:
     async def stale(self, before: float | None = None, keep: int = 0, *, is_empty: bool = False) -> Sequence[Stale]:
         def work(db: Connection) -> list[Stale]:
             rows = db.execute(_STALE, (keep, before, is_empty)).fetchall()
-            return [Stale(*row) for *row, owner in rows if not self._is_running(owner)]
+            return [Stale(*row) for *row, owner in rows if not self._presence.is_alive(owner)]
 
         return await self._database.read(work)
 
     async def discard(self, session: SessionId) -> bool:
         def work(db: Connection) -> bool:
             row = db.execute(f"SELECT owner FROM sessions WHERE id = ? AND {_AT_REST}", (session,)).fetchone()
-            if row is None or self._is_running(row[0]):
+            if row is None or self._presence.is_alive(row[0]):
                 return False
             with _overwriting(db):
                 remove(db, session)
@@ -58,23 +59,16 @@ class Forgetting:
         def work(db: Connection) -> Traces:
             found = _Found(db, whose)
             traces = found.traces()
-            self._check_at_rest(db, found)
+            found.own.check_at_rest(lambda session: self._presence.is_alive(_owner(db, session)))
             with _overwriting(db):
                 found.remove()
             return traces
 
         return await self._database.write(work)
 
-    def _check_at_rest(self, db: Connection, found: "_Found") -> None:
-        for session in found.conversations:
-            owner = db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).get
-            if self._is_running(owner):
-                raise SessionBusy(f"Session {session} is running a turn of theirs; stop it before forgetting them.")
-        if found.answered is not None:
-            raise SessionBusy(f"Session {found.answered} is answering a message of theirs; wait until that is done.")
 
-    def _is_running(self, owner: str | None) -> bool:
-        return owner is not None and self._presence.is_alive(OwnerId(owner))
+def _owner(db: Connection, session: SessionId) -> OwnerId | None:
+    return db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).get
 
 
 @contextmanager
@@ -93,50 +87,44 @@ class _Found:
     def __init__(self, db: Connection, whose: Whose) -> None:
         self._db = db
         self._whose = whose
-        self.conversations = [
-            SessionId(id) for id in self._column("id FROM sessions WHERE person = ? ORDER BY id", whose.person)
-        ]
-        rows = db.execute("SELECT id, session, key, state, body FROM inbox WHERE platform = ?", (whose.platform,))
-        said = [row[:4] for row in rows if whose.has_said(row[4])]
-        own = frozenset(self.conversations)
-        elsewhere = [row for row in said if row[1] not in own]
-        self.answered = next((session for _, session, _, state in elsewhere if state == "taken"), None)
-        self._shared = tuple(
-            dict.fromkeys(SessionId(session) for _, session, _, _ in elsewhere if self._is_there(session))
+        mail = db.execute(f"SELECT {_MAIL} FROM inbox WHERE platform = ? ORDER BY id", (whose.platform,))
+        self.own = Belongings(
+            whose,
+            self._column("id FROM sessions WHERE person = ? ORDER BY id", whose.person),
+            (Inbound(*row) for row in mail),
+            [ChatRow(*row) for row in db.execute("SELECT key, session, address FROM chats ORDER BY id")],
         )
-        self._said = [cast("int", row[0]) for row in said]
-        self._keys = self._own_keys({key for _, _, key, _ in said})
-        self._addresses = self._private_addresses()
 
     def traces(self) -> Traces:
-        whose = self._whose
+        own, whose = self.own, self._whose
+        there = [one.session for one in own.elsewhere if self._column("id FROM sessions WHERE id = ?", one.session)]
         return Traces(
-            conversations=tuple(self.conversations),
-            messages=sum(self._counts("message_count FROM sessions WHERE person = ?", whose.person)),
+            conversations=tuple(own.conversations),
+            messages=sum(self._column("message_count FROM sessions WHERE person = ?", whose.person)),
             inbox=len(self._inbox()),
             outbox=len(self._outbox()),
-            chats=len(self._keys),
+            chats=len(own.keys),
             approvals=len(self._column("id FROM approvals WHERE requester = ?1 OR decided_by = ?1", whose.person)),
             grants=len(self._column("id FROM grants WHERE person = ?", whose.person)),
             pairing=len(self._names()),
-            homes=len([one for one in self._column("address FROM homes") if one in self._addresses]),
-            spending=sum(self._counts("count(*) FROM spending WHERE person = ?", whose.person)),
-            shared=self._shared,
+            homes=len([one for one in self._column("address FROM homes") if one in own.addresses]),
+            spending=sum(self._column("count(*) FROM spending WHERE person = ?", whose.person)),
+            shared=tuple(dict.fromkeys(there)),
             names=tuple(dict.fromkeys(filter(None, self._names()))),
             folders=tuple(self._folders()),
         )
 
     def remove(self) -> None:
-        db, whose = self._db, self._whose
+        db, own, whose = self._db, self.own, self._whose
         many = {
             "DELETE FROM inbox WHERE id = ?": self._inbox(),
             "DELETE FROM outbox WHERE id = ?": self._outbox(),
-            "DELETE FROM chats WHERE key = ?": self._keys,
-            "DELETE FROM homes WHERE address = ?": self._addresses,
+            "DELETE FROM chats WHERE key = ?": own.keys,
+            "DELETE FROM homes WHERE address = ?": own.addresses,
         }
         for sql, values in many.items():
             db.executemany(sql, [(value,) for value in values])
-        for session in self.conversations:
+        for session in own.conversations:
             remove(db, session)
         db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (whose.person,))
         db.execute("DELETE FROM grants WHERE person = ?", (whose.person,))
@@ -147,28 +135,13 @@ class _Found:
 
     def _inbox(self) -> list[int]:
         """What they said, and what others said in conversations of theirs."""
-        inside = [id for one in self.conversations for id in self._counts("id FROM inbox WHERE session = ?", one)]
-        return sorted({*self._said, *inside})
+        inside = [id for one in self.own.conversations for id in self._column("id FROM inbox WHERE session = ?", one)]
+        return sorted({*(one.id for one in self.own.said), *inside})
 
     def _outbox(self) -> list[int]:
-        inside = [id for one in self.conversations for id in self._counts("id FROM outbox WHERE session = ?", one)]
-        to_them = [id for one in self._addresses for id in self._counts("id FROM outbox WHERE target = ?", one)]
+        inside = [id for one in self.own.conversations for id in self._column("id FROM outbox WHERE session = ?", one)]
+        to_them = [id for one in self.own.addresses for id in self._column("id FROM outbox WHERE target = ?", one)]
         return sorted({*inside, *to_them})
-
-    def _own_keys(self, said_in: set[str]) -> list[str]:
-        whose, own = self._whose, frozenset(self.conversations)
-        rows = self._db.execute("SELECT key, session FROM chats").fetchall()
-        return [
-            key
-            for key, session in rows
-            if session in own or whose.has_chat(key) or (key in said_in and whose.is_private(key))
-        ]
-
-    def _private_addresses(self) -> list[str]:
-        found = [
-            self._column("address FROM chats WHERE key = ?", key) for key in self._keys if self._whose.is_private(key)
-        ]
-        return sorted({address for some in found for address in some if address})
 
     def _names(self) -> list[str]:
         sql = "name FROM {} WHERE platform = ? AND user = ?"
@@ -180,11 +153,5 @@ class _Found:
         own = f"DISTINCT cwd FROM sessions WHERE person = ?1 AND cwd NOT IN ({others}) ORDER BY cwd"
         return self._column(own, self._whose.person)
 
-    def _is_there(self, session: str) -> bool:
-        return bool(self._column("id FROM sessions WHERE id = ?", session))
-
-    def _column(self, rest: str, *values: Value) -> list[str]:
-        return [str(row[0]) for row in self._db.execute(f"SELECT {rest}", values)]
-
-    def _counts(self, rest: str, *values: Value) -> list[int]:
-        return [cast("int", row[0]) for row in self._db.execute(f"SELECT {rest}", values)]
+    def _column(self, rest: str, *values: Value) -> list[Any]:
+        return [row[0] for row in self._db.execute(f"SELECT {rest}", values)]

@@ -1,14 +1,13 @@
 """Grants: what people have allowed beforehand."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.ids import GrantId, SessionId
 from talaria.store.permissions import Grant
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import Value
 from talaria.store.sqlite.database import Database
 
 # In the order of the fields of `Grant`.
@@ -21,7 +20,9 @@ class Grants:
         self._clock = clock
 
     async def add(self, grant: Grant) -> None:
-        await self._database.write(lambda db: _insert(db, grant))
+        await self._database.change(
+            f"INSERT INTO grants ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", msgspec.structs.astuple(grant)
+        )
 
     async def valid(self, person: str, session: SessionId) -> Sequence[Grant]:
         return await self._unexpired("person = ? AND (session IS NULL OR session = ?)", person, session)
@@ -30,30 +31,8 @@ class Grants:
         return await self._unexpired("true")
 
     async def _unexpired(self, chosen: str, *values: Value) -> Sequence[Grant]:
-        def work(db: Connection) -> Sequence[Grant]:
-            rows = db.execute(
-                f"SELECT {_COLUMNS} FROM grants WHERE {chosen} AND (expires_at IS NULL OR expires_at > ?)"
-                " ORDER BY rowid",
-                (*values, self._clock.now()),
-            )
-            return [_grant(row) for row in rows]
-
-        return await self._database.read(work)
+        sql = f"SELECT {_COLUMNS} FROM grants WHERE {chosen} AND (expires_at IS NULL OR expires_at > ?) ORDER BY rowid"
+        return [Grant(*row) for row in await self._database.rows(sql, (*values, self._clock.now()))]
 
     async def revoke(self, id: GrantId) -> bool:
-        def work(db: Connection) -> bool:
-            db.execute("DELETE FROM grants WHERE id = ?", (id,))
-            return db.changes() == 1
-
-        return await self._database.write(work)
-
-
-def _insert(db: Connection, grant: Grant) -> None:
-    db.execute(
-        f"INSERT INTO grants ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        msgspec.structs.astuple(grant),
-    )
-
-
-def _grant(row: tuple[Any, ...]) -> Grant:
-    return Grant(*row)
+        return await self._database.change("DELETE FROM grants WHERE id = ?", (id,)) == 1

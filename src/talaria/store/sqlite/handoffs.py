@@ -1,11 +1,9 @@
 """Handoff states on the session row. Every step is guarded by the state it leaves."""
 
 from collections.abc import Sequence
-from typing import cast
 
 from talaria.model.ids import SessionId
-from talaria.store.base import MAX_REASON_CHARS, HandoffStage, HandoffState
-from talaria.store.sqlite.connection import Connection
+from talaria.store.base import MAX_REASON_CHARS, HandoffState
 from talaria.store.sqlite.database import Database
 
 
@@ -38,33 +36,18 @@ class Handoffs:
         )
 
     async def _step(self, change: str, leaving: str, session: SessionId, *values: str) -> bool:
-        def work(db: Connection) -> bool:
-            db.execute(f"UPDATE sessions SET {change} WHERE id = ? AND {leaving}", (*values, session))
-            return db.changes() == 1
-
-        return await self._database.write(work)
+        sql = f"UPDATE sessions SET {change} WHERE id = ? AND {leaving}"
+        return await self._database.change(sql, (*values, session)) == 1
 
     async def reclaim(self) -> Sequence[SessionId]:
-        def work(db: Connection) -> list[SessionId]:
-            rows = db.execute(
-                "UPDATE sessions SET handoff_state = 'pending' WHERE handoff_state = 'running' RETURNING id"
-            )
-            return [SessionId(str(row[0])) for row in rows.fetchall()]
-
-        return await self._database.write(work)
+        sql = "UPDATE sessions SET handoff_state = 'pending' WHERE handoff_state = 'running' RETURNING id"
+        return [id for (id,) in await self._database.write(lambda db: db.execute(sql).fetchall())]
 
     async def state(self, session: SessionId) -> HandoffState | None:
-        def work(db: Connection) -> HandoffState | None:
-            row = db.execute(
-                "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?", (session,)
-            ).fetchone()
-            return HandoffState(*cast("tuple[HandoffStage | None, str | None, str | None]", row)) if row else None
-
-        return await self._database.read(work)
+        sql = "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?"
+        rows = await self._database.rows(sql, (session,))
+        return HandoffState(*rows[0]) if rows else None
 
     async def pending(self) -> Sequence[SessionId]:
-        def work(db: Connection) -> list[SessionId]:
-            rows = db.execute("SELECT id FROM sessions WHERE handoff_state = 'pending' ORDER BY created_at, id")
-            return [SessionId(str(row[0])) for row in rows]
-
-        return await self._database.read(work)
+        sql = "SELECT id FROM sessions WHERE handoff_state = 'pending' ORDER BY created_at, id"
+        return [id for (id,) in await self._database.rows(sql)]

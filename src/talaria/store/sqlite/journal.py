@@ -1,25 +1,22 @@
 """The journal: what happened, in order, under the epoch of the session's owner."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import assert_never, cast
+from typing import Any, assert_never, cast
 
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.model.compaction import Compacted
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, RouteChanged, TurnEnded, TurnStarted, Undone
-from talaria.model.errors import Fenced, UnknownSession
-from talaria.model.ids import CallId, Epoch, OwnerId, SessionId, TurnId
+from talaria.model.entries import Entry, Recorded
+from talaria.model.errors import Fenced
+from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId
 from talaria.model.messages import ToolCall, ToolResult
-from talaria.model.usage import Usage
+from talaria.model.usage import NO_USAGE, Usage
 from talaria.store.base import (
-    BrokenRuleError,
     CallEnded,
     CallIntended,
     CallRow,
     CallStarted,
-    CallState,
+    Change,
     Held,
     Left,
     Released,
@@ -27,8 +24,8 @@ from talaria.store.base import (
     Spent,
     Write,
 )
-from talaria.store.excerpts import preview
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
+from talaria.store.sessions import Head, unknown
 from talaria.store.sqlite import inbox, spending
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
@@ -57,14 +54,14 @@ class Journal:
                 "UPDATE sessions SET owner = ?, epoch = epoch + 1 WHERE id = ? AND owner IS NULL RETURNING epoch",
                 (owner, session),
             ).fetchone()
-            return Epoch(cast("int", free[0])) if free else self._seize_held(db, session, owner)
+            return Epoch(free[0]) if free else self._seize_held(db, session, owner)
 
         return await self._database.write(work)
 
     def _seize_held(self, db: Connection, session: SessionId, owner: OwnerId) -> Epoch | Held:
         row = db.execute("SELECT owner, epoch FROM sessions WHERE id = ?", (session,)).fetchone()
         if row is None:
-            raise UnknownSession(f"There is no session {session}.")
+            raise unknown(session)
         holder, epoch = cast("tuple[OwnerId, int]", row)
         if self._presence.is_alive(holder):
             return Held(holder)
@@ -81,7 +78,8 @@ class Journal:
                     pass
             append(db, session, [(write, now) for write in writes if isinstance(write, Entry)], epoch)
             for write in writes:
-                _apply(db, session, write, now)
+                if not isinstance(write, Entry):
+                    _apply(db, session, write, now)
             match writes:
                 case [*_, Left(leaves_mail)]:
                     return _release(db, session, epoch, leaves_mail=leaves_mail)
@@ -100,7 +98,7 @@ class Journal:
             rows = db.execute(
                 "SELECT seq, at, body FROM entries WHERE session = ? AND seq > ? ORDER BY seq", (session, after)
             )
-            return [Recorded(seq, at, _decode_entry(body)) for seq, at, body in cast("_EntryRows", rows)]
+            return [Recorded(seq, at, _decode_entry(body)) for seq, at, body in rows]
 
         return await self._database.read(work)
 
@@ -111,28 +109,20 @@ class Journal:
                 " WHERE session = ? AND turn = ? ORDER BY rowid",
                 (session, turn),
             )
-            return [_call_row(*row) for row in cast("_CallRows", rows)]
+            return [_call_row(row) for row in rows]
 
         return await self._database.read(work)
 
     async def interrupted(self) -> Sequence[SessionId]:
         def work(db: Connection) -> list[SessionId]:
-            rows = db.execute(
-                "SELECT id, owner FROM sessions WHERE open_turn IS NOT NULL ORDER BY updated_at DESC, id DESC"
-            )
-            found = cast("list[tuple[SessionId, OwnerId | None]]", rows.fetchall())
-            return [id for id, owner in found if owner is None or not self._presence.is_alive(owner)]
+            sql = "SELECT id, owner FROM sessions WHERE open_turn IS NOT NULL ORDER BY updated_at DESC, id DESC"
+            return [id for id, owner in db.execute(sql).fetchall() if not self._presence.is_alive(owner)]
 
         return await self._database.read(work)
 
 
-_EntryRows = Sequence[tuple[int, float, str]]
-_CallRows = Sequence[tuple[TurnId, CallId, str, str, CallState, float, str | None]]
-
-
-def _call_row(
-    turn: TurnId, id: CallId, name: str, arguments: str, state: CallState, created_at: float, result: str | None
-) -> CallRow:
+def _call_row(row: tuple[Any, ...]) -> CallRow:
+    turn, id, name, arguments, state, created_at, result = row
     return CallRow(turn, ToolCall(id, name, arguments), state, created_at, _decode_result(result) if result else None)
 
 
@@ -163,10 +153,8 @@ def _check_epoch(db: Connection, session: SessionId, epoch: Epoch) -> None:
         raise Fenced(f"Session {session} is run by another process now.")
 
 
-def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None:
+def _apply(db: Connection, session: SessionId, write: Change, now: float) -> None:
     match write:
-        case MessageAdded() | TurnStarted() | TurnEnded() | RouteChanged() | Compacted() | Undone() | Noted():
-            pass  # stands already
         case CallIntended(turn, call):
             db.execute(
                 "INSERT INTO calls (session, id, turn, name, arguments, state, created_at)"
@@ -202,55 +190,10 @@ def _apply(db: Connection, session: SessionId, write: Write, now: float) -> None
             assert_never(write)
 
 
-@dataclass(slots=True)
-class _Head:
-    """What a session's row tells of its journal."""
-
-    seq: int
-    open_turn: str | None
-    preview: str
-    usage: str
-    messages: int = 0
-    """New ones."""
-
-    def add(self, entry: Entry) -> int:
-        """The number of the entry. Raises `BrokenRuleError`."""
-        self.seq += 1
-        match entry:
-            case TurnStarted(turn):
-                if self.open_turn is not None:
-                    raise BrokenRuleError(f"turn {self.open_turn} has not ended")
-                self.open_turn = turn
-            case TurnEnded(turn):
-                if self.open_turn != turn:
-                    raise BrokenRuleError(f"turn {turn} is not the open one")
-                self.open_turn = None
-                self.usage = _encode(_decode_usage(self.usage) + entry.usage).decode()
-            case MessageAdded():
-                self.messages += 1
-                self.preview = self.preview or preview(entry)
-            case _:
-                pass
-        return self.seq
-
-
 def append(
     db: Connection, session: SessionId, entries: Sequence[tuple[Entry, float]], epoch: Epoch | None = None
 ) -> None:
     """Entries with their times at the journal's end, and what the session's row tells of them. Raises `Fenced`."""
-    head = _head(db, session, epoch)
-    if not entries:
-        return
-    rows = [(session, head.add(entry), at, _encode(entry).decode()) for entry, at in entries]
-    db.executemany("INSERT INTO entries (session, seq, at, body) VALUES (?, ?, ?, ?)", rows)
-    db.execute(
-        "UPDATE sessions SET last_seq = ?, updated_at = ?, message_count = message_count + ?, open_turn = ?,"
-        " preview = ?, usage = ? WHERE id = ?",
-        (head.seq, entries[-1][1], head.messages, head.open_turn, head.preview, head.usage, session),
-    )
-
-
-def _head(db: Connection, session: SessionId, epoch: Epoch | None) -> _Head:
     row = db.execute(
         "SELECT last_seq, open_turn, preview, usage FROM sessions"
         " WHERE id = ?1 AND (?2 IS NULL OR (epoch = ?2 AND owner IS NOT NULL))",
@@ -258,4 +201,18 @@ def _head(db: Connection, session: SessionId, epoch: Epoch | None) -> _Head:
     ).fetchone()
     if row is None:
         raise Fenced(f"Session {session} is run by another process now.")
-    return _Head(*cast("tuple[int, str | None, str, str]", row))
+    if not entries:
+        return
+    last_seq, open_turn, preview, usage = row
+    head = Head(open_turn, preview)
+    for entry, _ in entries:
+        head.add(entry)
+    if head.usage is not NO_USAGE:
+        usage = _encode(_decode_usage(usage) + head.usage).decode()
+    rows = [(session, seq, at, _encode(entry).decode()) for seq, (entry, at) in enumerate(entries, last_seq + 1)]
+    db.executemany("INSERT INTO entries (session, seq, at, body) VALUES (?, ?, ?, ?)", rows)
+    db.execute(
+        "UPDATE sessions SET last_seq = ?, updated_at = ?, message_count = message_count + ?, open_turn = ?,"
+        " preview = ?, usage = ? WHERE id = ?",
+        (rows[-1][1], rows[-1][2], head.messages, head.open_turn, head.preview, usage, session),
+    )

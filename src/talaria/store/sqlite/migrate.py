@@ -19,12 +19,11 @@ def steps() -> tuple[tuple[int, str], ...]:
 def migrate(connection: Connection, path: Path) -> None:
     """Bring the schema up to date; another process may be doing the same right now."""
     version = int(connection.pragma("user_version"))
-    newest = LATEST
-    if version == newest:
+    if version == LATEST:
         return
-    if version > newest:
+    if version > LATEST:
         raise StoreTooNew(
-            f"{path} was written by a newer Talaria (schema {version}, this one knows {newest}). Update Talaria; "
+            f"{path} was written by a newer Talaria (schema {version}, this one knows {LATEST}). Update Talaria; "
             "the file was not touched."
         )
     for number, sql in steps():

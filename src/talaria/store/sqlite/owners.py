@@ -33,9 +33,9 @@ class Owners:
 
     async def leave(self, owner: OwnerId) -> None:
         await completed(in_thread(lambda: self._presence.leave(owner)))
-        await self._database.write(lambda db: db.execute("DELETE FROM owners WHERE id = ?", (owner,)) and None)
+        await self._database.change("DELETE FROM owners WHERE id = ?", (owner,))
 
     def _forget_dead(self, db: Connection) -> None:
-        known = [OwnerId(str(row[0])) for row in db.execute("SELECT id FROM owners")]
-        dead = [(owner,) for owner in known if not self._presence.is_alive(owner)]
+        known = db.execute("SELECT id FROM owners").fetchall()
+        dead = [(owner,) for (owner,) in known if not self._presence.is_alive(owner)]
         db.executemany("DELETE FROM owners WHERE id = ?", dead)

@@ -43,9 +43,10 @@ class Presence:
         for owner in tuple(self._held):
             self.leave(owner)
 
-    def is_alive(self, owner: OwnerId) -> bool:
-        if owner in self._held:
-            return True
+    def is_alive(self, owner: OwnerId | None) -> bool:
+        """None is nobody."""
+        if owner is None or owner in self._held:
+            return owner in self._held
         try:
             descriptor = os.open(self._file(owner), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

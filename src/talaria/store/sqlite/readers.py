@@ -1,6 +1,5 @@
 """A few threads that look into the database, each with a connection of its own. They begin when they are needed."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,15 +28,12 @@ class Readers:
 
     async def submit(self, work: Work[T]) -> T:
         """Who is cancelled does not wait for it."""
-        return await self._put(work)
-
-    def _put(self, work: Work[T]) -> "asyncio.Future[T]":
         future = self._jobs.put(work, is_write=False)
         if len(self._threads) < THREADS:
             thread = threading.Thread(target=self._serve, name=f"reader {self._path.name}", daemon=True)
             self._threads.append(thread)
             thread.start()
-        return future
+        return await future
 
     def stop(self) -> None:
         self._jobs.close()
@@ -66,7 +62,7 @@ class Readers:
             connection = connection or self._opened()
             job.result = job.work(connection)
         except FAULTS as fault:
-            job.error = _explained(fault, self._path)
+            job.error = explain(fault, self._path)
             _closed(connection)
             return None
         except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitter)
@@ -77,14 +73,6 @@ class Readers:
         connection = self._connect()
         connection.pragma("query_only", True)
         return connection
-
-
-def _explained(fault: Exception, path: Path) -> Exception:
-    found = explain(fault, path)
-    if found is None:
-        return fault
-    found.__cause__ = fault
-    return found
 
 
 def _closed(connection: Connection | None) -> None:

@@ -1,23 +1,25 @@
 """Sessions: the rows that conversations hang on."""
 
 from collections.abc import Sequence
-from typing import cast
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.entries import Entry, Recorded
-from talaria.model.errors import BadInput, SessionBusy, UnknownSession
-from talaria.model.ids import OwnerId, SessionId, TurnId
+from talaria.model.errors import SessionBusy
+from talaria.model.ids import SessionId
 from talaria.model.usage import Usage
-from talaria.store.adopting import check_at_rest, free_title
 from talaria.store.base import NewSession, Session
 from talaria.store.excerpts import preview
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sessions import check_at_rest, check_title, found, free_title, unknown
+from talaria.store.sqlite.connection import Connection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.journal import append
 from talaria.store.sqlite.presence import Presence
 
+# In the order of the fields of `Session`.
 _ROWS = (
     "SELECT id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at, open_turn,"
     " message_count, usage, preview, person FROM sessions JOIN prompts ON prompts.session = sessions.id"
@@ -34,7 +36,7 @@ class Sessions:
 
     async def create(self, new: NewSession) -> Session:
         def work(db: Connection) -> Session:
-            _check_title(db, new.title)
+            check_title(new.title, partial(_holder, db))
             _insert(db, new, self._clock.now())
             return _existing(db, new.id)
 
@@ -44,51 +46,34 @@ class Sessions:
         return await self._database.read(lambda db: _get(db, session))
 
     async def find(self, name: str, person: str | None = None) -> Session:
-        def work(db: Connection) -> Session:
-            rows = db.execute(
-                f"{_ROWS} WHERE (id = ?1 OR title = ?1"
-                " OR (length(?1) >= 4 AND substr(id, 1, length(?1)) = ?1)) AND (?2 IS NULL OR person = ?2)"
-                " ORDER BY id = ?1 DESC, title IS ?1 DESC LIMIT 2",
-                (name, person),
-            )
-            match [_session(row) for row in rows]:
-                case [session, *others] if not others or name in (session.id, session.title):
-                    return session
-                case []:
-                    raise UnknownSession(f"There is no session called {name!r}; `talaria sessions list` shows them.")
-                case _:
-                    raise UnknownSession(f"{name!r} fits more than one session; give more of its id.")
-
-        return await self._database.read(work)
+        fitting = await self._select(
+            "(id = ?1 OR title = ?1 OR (length(?1) >= 4 AND substr(id, 1, length(?1)) = ?1))"
+            " AND (?2 IS NULL OR person = ?2) ORDER BY id = ?1 DESC, title IS ?1 DESC LIMIT 2",
+            name,
+            person,
+        )
+        return found(name, fitting)
 
     async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
         chosen, values = ("true", ()) if person is None else ("person = ?", (person,))
-
-        def work(db: Connection) -> Sequence[Session]:
-            rows = db.execute(
-                f"{_ROWS} WHERE {chosen} ORDER BY updated_at DESC, id DESC LIMIT ?",
-                (*values, limit),
-            )
-            return [_session(row) for row in rows]
-
-        return await self._database.read(work)
+        return await self._select(f"{chosen} ORDER BY updated_at DESC, id DESC LIMIT ?", *values, limit)
 
     async def latest(self, source: str) -> Session | None:
-        def work(db: Connection) -> Session | None:
-            row = db.execute(
-                f"{_ROWS} WHERE source = ? ORDER BY updated_at DESC, id DESC LIMIT 1",
-                (source,),
-            ).fetchone()
-            return _session(row) if row else None
+        newest = await self._select("source = ? ORDER BY updated_at DESC, id DESC LIMIT 1", source)
+        return newest[0] if newest else None
+
+    async def _select(self, chosen: str, *values: Value) -> Sequence[Session]:
+        def work(db: Connection) -> list[Session]:
+            return [_session(row) for row in db.execute(f"{_ROWS} WHERE {chosen}", values)]
 
         return await self._database.read(work)
 
     async def rename(self, session: SessionId, title: str) -> None:
         def work(db: Connection) -> None:
-            _check_title(db, title, but=session)
+            check_title(title, partial(_holder, db), but=session)
             db.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session))
             if db.changes() != 1:
-                raise UnknownSession(f"There is no session {session}.")
+                raise unknown(session)
 
         await self._database.write(work)
 
@@ -96,9 +81,8 @@ class Sessions:
         def work(db: Connection) -> None:
             row = db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).fetchone()
             if row is None:
-                raise UnknownSession(f"There is no session {session}.")
-            owner = cast("OwnerId | None", row[0])
-            if owner is not None and self._presence.is_alive(owner):
+                raise unknown(session)
+            if self._presence.is_alive(row[0]):
                 raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
             remove(db, session)
 
@@ -106,9 +90,8 @@ class Sessions:
 
     async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
         def work(db: Connection) -> Session:
-            if _get(db, session) is None:
-                raise UnknownSession(f"There is no session {session}.")
-            _check_title(db, title)
+            _existing(db, session)
+            check_title(title, partial(_holder, db))
             _copy(db, session, new, title, self._clock.now())
             return _existing(db, new)
 
@@ -129,10 +112,8 @@ class Sessions:
 def remove(db: Connection, session: SessionId) -> None:
     """With all that belongs to it."""
     db.execute("INSERT INTO unindexed SELECT id FROM entries WHERE session = ?", (session,))
-    db.execute("DELETE FROM chats WHERE session = ?", (session,))
-    db.execute("DELETE FROM inbox WHERE session = ?", (session,))
-    db.execute("DELETE FROM outbox WHERE session = ?", (session,))
-    db.execute("DELETE FROM holds WHERE session = ?", (session,))
+    for table in ("chats", "inbox", "outbox", "holds"):
+        db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     db.execute("DELETE FROM sessions WHERE id = ?", (session,))
 
 
@@ -147,8 +128,7 @@ def _insert(db: Connection, new: NewSession, at: float) -> None:
 
 def _as_it_fits(db: Connection, new: NewSession) -> NewSession:
     parent = new.parent if new.parent is not None and _get(db, new.parent) is not None else None
-    title = free_title(new.title, lambda title: _holder(db, title) is not None)
-    return msgspec.structs.replace(new, parent=parent, title=title)
+    return msgspec.structs.replace(new, parent=parent, title=free_title(new.title, partial(_holder, db)))
 
 
 def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
@@ -178,19 +158,9 @@ def _preview(db: Connection, session: SessionId) -> str:
     return next(filter(None, (preview(_decode_entry(row[0])) for row in rows)), "")
 
 
-def _check_title(db: Connection, title: str | None, but: SessionId | None = None) -> None:
-    if title is None:
-        return
-    if not title.strip():
-        raise BadInput("A title needs at least one letter.")
-    holder = _holder(db, title, but)
-    if holder is not None:
-        raise BadInput(f"The title {title!r} is taken by session {holder}; choose another.")
-
-
-def _holder(db: Connection, title: str, but: SessionId | None = None) -> str | None:
-    row = db.execute("SELECT id FROM sessions WHERE title = ? AND id IS NOT ?", (title, but)).fetchone()
-    return str(row[0]) if row else None
+def _holder(db: Connection, title: str) -> SessionId | None:
+    row = db.execute("SELECT id FROM sessions WHERE title = ?", (title,)).fetchone()
+    return row[0] if row else None
 
 
 def _get(db: Connection, session: SessionId) -> Session | None:
@@ -199,32 +169,12 @@ def _get(db: Connection, session: SessionId) -> Session | None:
 
 
 def _existing(db: Connection, session: SessionId) -> Session:
-    found = _get(db, session)
-    assert found is not None  # noqa: S101  (written in this transaction)
-    return found
+    there = _get(db, session)
+    if there is None:
+        raise unknown(session)
+    return there
 
 
-_Row = tuple[str, str, str, str, str, str, str | None, str | None, float, float, str | None, int, str, str, str]
-
-
-def _session(row: tuple[object, ...]) -> Session:
-    id, source, model, cwd, prompt, tools, title, parent, created, updated, turn, count, usage, preview, person = cast(
-        "_Row", row
-    )
-    return Session(
-        id=SessionId(id),
-        source=source,
-        model=model,
-        cwd=cwd,
-        system_prompt=prompt,
-        tools=tools,
-        title=title,
-        parent=SessionId(parent) if parent else None,
-        created_at=created,
-        updated_at=updated,
-        open_turn=TurnId(turn) if turn else None,
-        message_count=count,
-        usage=_decode_usage(usage),
-        preview=preview,
-        person=person,
-    )
+def _session(row: tuple[Any, ...]) -> Session:
+    *others, usage, preview, person = row
+    return Session(*others, usage=_decode_usage(usage), preview=preview, person=person)

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import assert_never, cast
+from typing import Any, assert_never
+
+import msgspec
 
 from talaria.model.clock import Clock
 from talaria.model.errors import StoreUnavailable
@@ -47,8 +49,8 @@ class Spending:
             raise
 
     def _forget_dead(self, db: Connection) -> None:
-        holders = [OwnerId(str(row[0])) for row in db.execute("SELECT DISTINCT owner FROM holds")]
-        dead = [(owner,) for owner in holders if not self._presence.is_alive(owner)]
+        holders = db.execute("SELECT DISTINCT owner FROM holds").fetchall()
+        dead = [(owner,) for (owner,) in holders if not self._presence.is_alive(owner)]
         db.executemany("DELETE FROM holds WHERE owner = ?", dead)
 
     async def add(self, session: SessionId, writes: Sequence[Spent | Released]) -> None:
@@ -60,16 +62,13 @@ class Spending:
         await self._database.write(work)
 
     async def usage(self, by: UsageKey, since: float = 0.0) -> Sequence[UsageRow]:
-        def work(db: Connection) -> list[UsageRow]:
-            rows = db.execute(
-                f"SELECT {by}, count(*), sum(input), sum(output), sum(cache_read), sum(cache_write), sum(reasoning),"
-                " total(cost_usd), count(*) - count(cost_usd)"
-                f" FROM spending WHERE at >= ? GROUP BY {by} ORDER BY {_ORDER[by]}",
-                (since,),
-            )
-            return [_usage_row(row) for row in rows]
-
-        return await self._database.read(work)
+        rows = await self._database.rows(
+            f"SELECT {by}, count(*), sum(input), sum(output), sum(cache_read), sum(cache_write), sum(reasoning),"
+            " total(cost_usd), count(*) - count(cost_usd)"
+            f" FROM spending WHERE at >= ? GROUP BY {by} ORDER BY {_ORDER[by]}",
+            (since,),
+        )
+        return [_usage_row(row) for row in rows]
 
 
 def apply(db: Connection, session: SessionId, write: Spent | Released, now: float) -> None:
@@ -83,24 +82,11 @@ def apply(db: Connection, session: SessionId, write: Spent | Released, now: floa
 
 
 def _insert_spent(db: Connection, session: SessionId, spent: Spent, now: float) -> None:
-    usage = spent.usage
+    usage = msgspec.structs.astuple(spent.usage)
     db.execute(
         "INSERT INTO spending (session, at, day, person, model, purpose, input, output, cache_read, cache_write,"
         " reasoning, cost_usd) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            session,
-            now,
-            local_day(now),
-            spent.person,
-            spent.model,
-            spent.purpose,
-            usage.input,
-            usage.output,
-            usage.cache_read,
-            usage.cache_write,
-            usage.reasoning,
-            spent.cost_usd,
-        ),
+        (session, now, local_day(now), spent.person, spent.model, spent.purpose, *usage, spent.cost_usd),
     )
 
 
@@ -114,7 +100,7 @@ def _insert_hold(db: Connection, session: SessionId, person: str, owner: OwnerId
         "INSERT INTO holds (session, person, owner, tokens, cost_usd) VALUES (?, ?, ?, ?, ?) RETURNING id",
         (session, person, owner, amount.tokens, amount.cost_usd),
     )
-    return HoldId(cast("int", row.get))
+    return HoldId(row.get)
 
 
 def _totals(db: Connection, session: SessionId, person: str, today: str) -> Totals:
@@ -128,18 +114,15 @@ def _totals(db: Connection, session: SessionId, person: str, today: str) -> Tota
 
 def _amount(db: Connection, spent: str, held: str, *values: Value) -> Amount:
     """Of the rows that the conditions choose from either table."""
-    row = db.execute(
+    [row] = db.execute(
         "SELECT coalesce(sum(tokens), 0), total(cost_usd) FROM ("
         f"SELECT {_TOKENS} AS tokens, cost_usd FROM spending WHERE {spent}"
         f" UNION ALL SELECT tokens, cost_usd FROM holds WHERE {held})",
         values,
-    ).fetchone()
-    return Amount(*cast("tuple[int, float]", row))
+    )
+    return Amount(*row)
 
 
-_UsageRow = tuple[str, int, int, int, int, int, int, float, int]
-
-
-def _usage_row(row: tuple[object, ...]) -> UsageRow:
-    key, calls, input, output, cache_read, cache_write, reasoning, cost_usd, unpriced = cast("_UsageRow", row)
-    return UsageRow(key, calls, Usage(input, output, cache_read, cache_write, reasoning), cost_usd, unpriced)
+def _usage_row(row: tuple[Any, ...]) -> UsageRow:
+    key, calls, *usage, cost_usd, unpriced = row
+    return UsageRow(key, calls, Usage(*usage), cost_usd, unpriced)

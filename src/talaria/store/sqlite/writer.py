@@ -65,7 +65,7 @@ class Writer:
             try:
                 job.result = job.work(self._opened())
             except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitter)
-                job.error = self._explained(fault)
+                job.error = explain(fault, self._path)
         settle(group)
 
     def _commit(self, group: Sequence[Job[Any]]) -> None:
@@ -80,7 +80,7 @@ class Writer:
                     self._run(connection, job)
             connection.execute("COMMIT")
         except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitters)
-            error = self._explained(fault)
+            error = explain(fault, self._path)
             for job in group:
                 job.error = error
             self._roll_back()
@@ -119,11 +119,8 @@ class Writer:
             if not connection.in_transaction:
                 raise  # SQLite has rolled the whole group back (disk full, I/O error)
             connection.execute("ROLLBACK TO job")
-            job.error = self._explained(fault)
+            job.error = explain(fault, self._path)
         connection.execute("RELEASE job")
-
-    def _explained(self, fault: Exception) -> Exception:
-        return explain(fault, self._path) or fault
 
 
 def _have_run(connection: Connection, group: Sequence[Job[Any]]) -> bool:
