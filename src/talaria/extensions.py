@@ -15,7 +15,7 @@ from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
 from talaria.compat.hermes.surroundings import Surroundings
 from talaria.config import paths
-from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig, decode_secret
+from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
 from talaria.context.base import Keeper
 from talaria.context.engine import ContextEngine
 from talaria.context.host import EngineHost
@@ -23,6 +23,7 @@ from talaria.foreign import Broke, Hosted, Lane, contained, within
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
 from talaria.model.clock import Clock
+from talaria.model.secret import decode_secret
 from talaria.plugins import bytecode
 from talaria.plugins.api import is_engine, is_memory
 from talaria.plugins.bridge import Bridge

@@ -9,8 +9,9 @@ from typing import Any, cast
 import msgspec
 
 from talaria.config.extras import ours
-from talaria.config.schema import Config, decode_secret
+from talaria.config.schema import Config
 from talaria.model.errors import BadConfig
+from talaria.model.secret import decode_secret
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`(?: - at `(.*)`)?")

@@ -174,27 +174,11 @@ class McpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     servers: dict[str, ServerEntry] = {}
 
 
-class WebConfig(WebSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class ToolsConfig(Switches, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class TerminalConfig(TerminalSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
 class DisplayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
     """What Enter does while a turn runs."""
     steer_key: str = "c-s"
     """The key that tells the model something while it works."""
-
-
-class ApprovalsConfig(ApprovalSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -209,11 +193,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
     plugins: PluginsConfig = PluginsConfig()
-    tools: ToolsConfig = ToolsConfig()
+    tools: Switches = Switches()
     """Which of them the model may use; all, if nothing is said."""
-    web: WebConfig = WebConfig()
-    terminal: TerminalConfig = TerminalConfig()
-    approvals: ApprovalsConfig = ApprovalsConfig()
+    web: WebSettings = WebSettings()
+    terminal: TerminalSettings = TerminalSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
     display: DisplayConfig = DisplayConfig()
     """The screen of the terminal."""
     gateway: GatewaySettings = GatewaySettings()
@@ -236,12 +220,3 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def wants_plugins(self) -> bool:
         return bool(self.plugins.enabled or self.memory.provider or self.context.engine != BUILTIN_ENGINE)
-
-
-def decode_secret(type: type, value: Any) -> Any:
-    """msgspec's hook for our own types."""
-    if type is not Secret:
-        raise NotImplementedError
-    if not isinstance(value, str):
-        raise TypeError("Expected `str`")
-    return Secret(value)

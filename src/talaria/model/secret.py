@@ -1,6 +1,7 @@
 """A secret value that does not print itself."""
 
 import hashlib
+from typing import Any
 
 
 class Secret:
@@ -31,3 +32,12 @@ class Secret:
 
 
 NO_SECRET = Secret("")
+
+
+def decode_secret(type: type, value: Any) -> Any:
+    """msgspec's hook for our own types."""
+    if type is not Secret:
+        raise NotImplementedError
+    if not isinstance(value, str):
+        raise TypeError("Expected `str`")
+    return Secret(value)

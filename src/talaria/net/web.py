@@ -7,7 +7,7 @@ import msgspec
 SearchBackend = Literal["brave", "tavily", "searxng", "duckduckgo"]
 
 
-class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
+class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     allow_private: tuple[str, ...] = ()
     """Host names, addresses and networks that may be fetched although they are not on the public internet."""
     search_backend: SearchBackend | None = None

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.model.secret import decode_secret
 from talaria.platforms.base import Kit, Manifest, Platform, PlatformSettings
 
 DISTRIBUTION = "talaria-agent"
@@ -67,7 +67,7 @@ def read_settings(manifest: Manifest, raw: Mapping[str, Any], environment: Mappi
             raise BadConfig(f"{where}.{name} is not set{hint}. {manifest.how_to}".strip())
     config = importlib.import_module(f"talaria.platforms.{manifest.name}.config")
     try:
-        settings: PlatformSettings = msgspec.convert(found, config.Settings, dec_hook=_decoded, strict=False)
+        settings: PlatformSettings = msgspec.convert(found, config.Settings, dec_hook=decode_secret, strict=False)
     except msgspec.ValidationError as fault:
         raise BadConfig(f"{where}: {_explained(str(fault), config.Settings)}") from fault
     config.check(settings)
@@ -88,14 +88,6 @@ def _normal(name: str, value: Any) -> Any:
     if name == "allow_all_users" and isinstance(value, str):
         return value.lower() in _YES
     return str(value) if name in _IDS and isinstance(value, int) else value
-
-
-def _decoded(type: type, value: Any) -> Any:
-    if type is not Secret:
-        raise NotImplementedError
-    if not isinstance(value, str):
-        raise TypeError("Expected `str`")
-    return Secret(value)
 
 
 def _explained(fault: str, settings: type[PlatformSettings]) -> str:

@@ -23,7 +23,7 @@ Lasting = Literal["once", "session", "always"]
 _RULE = re.compile(r"(?P<tool>[\w*?-]+)(?:\((?P<what>.*)\))?", re.DOTALL)
 
 
-class ApprovalSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     mode: Literal["manual", "off"] | bool = "manual"
     """`off`: nobody is asked, what would be asked about is done. The sandbox and what is always refused stay.
 

@@ -37,7 +37,7 @@ def builtin_toolset(name: str) -> str:
     return next((toolset for toolset, names in BUILTIN.items() if any(fnmatchcase(name, one) for one in names)), "")
 
 
-class Switches(msgspec.Struct, frozen=True, kw_only=True):
+class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is turned off and on: tools, toolsets, or `all`. The closest name counts, and what is not named is on."""
 
     disabled: tuple[str, ...] = ()

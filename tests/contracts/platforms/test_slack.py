@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.config.schema import decode_secret
 from talaria.model.clock import Clock, SystemClock
+from talaria.model.secret import decode_secret
 from talaria.platforms.base import (
     Address,
     Arrival,

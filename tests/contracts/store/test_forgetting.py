@@ -266,3 +266,11 @@ async def test_somebody_of_whom_nothing_is_kept_has_no_traces(known: ForgettingS
 
     assert await known.forgetting.forget(nobody) == Traces()
     assert await known.forgetting.traces(ANN) == TRACES
+
+
+async def test_an_address_of_a_group_is_not_theirs_though_their_chat_in_it_is(store: ForgettingStore) -> None:
+    await begin(store, "local")
+    await store.chats.bind("agent:main:telegram:group:-1:42", SessionId("local"), "telegram:-1")
+    await store.outbox.add(SessionId("local"), [Outgoing("telegram:-1", "to all", "key", 9e9)])
+    told = await store.forgetting.forget(ANN)
+    assert (told.chats, told.outbox) == (1, 0)

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.config.schema import Config, decode_secret
+from talaria.config.schema import Config
 from talaria.config.selection import DEMO, Choice, as_default, choose, endpoint
+from talaria.model.secret import decode_secret
 
 ENVIRONMENT = {
     "OPENROUTER_API_KEY": "sk-or",

@@ -11,7 +11,7 @@ import msgspec
 
 from talaria.files import read_bytes, replace_file
 from talaria.model.errors import BadConfig, OperatorError
-from talaria.model.secret import Secret
+from talaria.model.secret import decode_secret
 from talaria.tools.mcp.entries import ServerEntry
 
 FILE = ".mcp.json"
@@ -115,7 +115,7 @@ def _entry(project: Project, name: str, given: Any, environment: Mapping[str, st
     if "command" in known:
         known["cwd"] = str(project.file.parent / str(known.get("cwd", ".")))
     try:
-        return msgspec.convert(_expanded(known, environment), ServerEntry, dec_hook=_secret)
+        return msgspec.convert(_expanded(known, environment), ServerEntry, dec_hook=decode_secret)
     except (msgspec.ValidationError, KeyError) as fault:
         said = f"it uses ${{{fault.args[0]}}}, which is not set" if isinstance(fault, KeyError) else str(fault)
         raise BadConfig(f"{project.file}: the server {name} is not right: {said}.") from fault
@@ -136,9 +136,3 @@ def _looked_up(name: str, otherwise: str | None, environment: Mapping[str, str])
     if otherwise is None:
         return environment[name]
     return environment.get(name) or otherwise
-
-
-def _secret(type: type, value: Any) -> Any:
-    if type is not Secret or not isinstance(value, str):
-        raise TypeError("Expected `str`")
-    return Secret(value)

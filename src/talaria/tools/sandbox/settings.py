@@ -28,7 +28,7 @@ class SshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """More for the `ssh` command, such as -p 2222."""
 
 
-class TerminalSettings(msgspec.Struct, frozen=True, kw_only=True):
+class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     backend: Backend = "auto"
     """`auto` is the best sandbox that works here; `local` runs on the machine itself, so commands are asked about."""
     timeout_s: Count = 120
