@@ -1,7 +1,8 @@
 # `make run` and `make test` set up all they need in .venv; only Python 3.11+, pip and make must be there.
 PYTHON ?= python3
 BIN := .venv/bin
-WORKERS ?= 2
+# Of pytest: many tests wait for other processes, so more than two cores need.
+WORKERS ?= 3
 
 # $(call wanted,PROGRAM,PACKAGE,WHAT IF NOT): installs a Debian package where that is possible, and else goes on without.
 define wanted

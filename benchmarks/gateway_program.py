@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.chat_service import Line, Said
 from benchmarks.serving import serve
 from talaria.cli.gateway import log as gateway_log
-from talaria.compose import Settings, open_application
+from talaria.compose import open_application
 from talaria.config.schema import Config, ModelConfig
 from talaria.gateway.service import Door, Gateway
 from talaria.gateway.settings import GatewaySettings
@@ -34,6 +34,7 @@ from talaria.platforms.base import (
     Sender,
     SentId,
 )
+from talaria.settings import Settings
 
 _MOST = 100
 """Of one batch."""

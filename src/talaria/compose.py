@@ -1,20 +1,15 @@
 """The composition root: the only place that knows everybody."""
 
-import hashlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from talaria.agent.limits import Cap, Limits
-from talaria.config import paths, routes
-from talaria.config.load import load
+from talaria.config import routes
 from talaria.config.schema import CapConfig, Config
-from talaria.config.secrets import environment as read_environment
 from talaria.config.secrets import known_secrets
 from talaria.config.selection import DEMO, Choice, choose, endpoint
 from talaria.connections import Connections, local_choice
@@ -25,8 +20,6 @@ from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
 from talaria.model.errors import BadInput, TalariaError
 from talaria.model.ids import OwnerId, SessionId, new_session_id
-from talaria.model.redaction import Redactor
-from talaria.model.secret import Secret
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
@@ -37,6 +30,7 @@ from talaria.runtime.host import Purpose
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup, Terms
 from talaria.servers import Listed, listed
+from talaria.settings import Settings
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.approval import Gate
@@ -56,47 +50,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the outside says: config.yaml, .env and the environment, read once."""
-
-    home: Path
-    config: Config
-    environment: Mapping[str, str]
-    redactor: Redactor = field(default_factory=Redactor)
-    """Knows the secrets of both; one for all."""
-
-    @property
-    def shape(self) -> str:
-        """A digest of what shapes a conversation, besides its route: another one calls for a new live session."""
-        config = self.config
-        sections = (
-            config.compression,
-            config.auxiliary,
-            config.context,
-            config.memory,
-            config.plugins,
-            config.tools,
-            config.web,
-            config.terminal,
-            config.approvals,
-        )
-        return hashlib.sha256(msgspec.json.encode(sections, enc_hook=_fingerprint)).hexdigest()[:16]
-
-
-def _fingerprint(value: object) -> str:
-    """Of a secret: all of it counts, and nothing of it can be read."""
-    if isinstance(value, Secret):
-        return value.fingerprint()
-    return str(value)
-
-
-def read_settings(home: Path) -> Settings:
-    environment = read_environment(paths.secrets_file(home))
-    config = load(paths.config_file(home), environment)
-    return Settings(home, config, environment, Redactor(known_secrets(environment, config)))
 
 
 def open_store(home: Path, clock: Clock | None = None) -> SqliteStore:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from talaria.compose import Application, Settings, open_application, read_settings
+from talaria.compose import Application, open_application
 from talaria.config import paths
 from talaria.model.errors import SessionBusy, TalariaError
 from talaria.model.events import Event
@@ -21,6 +21,7 @@ from talaria.providers.catalog import catalog
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.turn import Report
+from talaria.settings import Settings, read_settings
 from talaria.tools.base import Tool
 from talaria.tools.function import tool
 from talaria.waiting import in_thread

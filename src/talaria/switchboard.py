@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from talaria.compat.hermes.platforms.offered import PluginPlatform
-from talaria.compose import Application, Settings, open_application, reconfigured
+from talaria.compose import Application, open_application, reconfigured
 from talaria.config.secrets import known_secrets
 from talaria.gateway.service import Door, Gateway
 from talaria.model.clock import Clock
 from talaria.model.errors import BadConfig
 from talaria.platforms.base import Kit, Manifest, Platform, PlatformSettings, Sender
 from talaria.platforms.loading import is_wanted, manifests, open_platform, read_settings
+from talaria.settings import Settings
 
 Invites = Callable[[Sender], bool]
 

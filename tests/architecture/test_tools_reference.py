@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from talaria.compose import Settings, builtin_tools
+from talaria.compose import builtin_tools
 from talaria.config.schema import Config
 from talaria.model.clock import SystemClock
 from talaria.model.ids import SessionId
 from talaria.net.web import WebSettings
+from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import AfterCrash, Claim, Invocation, Scope, Tool
 from talaria.tools.browser.browser import Browser

@@ -19,13 +19,14 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.compose import Application, open_application, read_settings
+from talaria.compose import Application, open_application
 from talaria.gateway.envelope import read_parcel, written
 from talaria.gateway.service import Door, Gateway
 from talaria.model.clock import Clock, SystemClock
 from talaria.model.ids import Epoch, OutboxId, SessionId
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
+from talaria.settings import read_settings
 from talaria.store.base import Journal, Store, Write
 from talaria.store.mail import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
 from talaria.store.sqlite.store import SqliteStore

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from talaria.agent.limits import Cap, Limits
-from talaria.compose import Settings, open_application
+from talaria.compose import open_application
 from talaria.config.schema import (
     AgentConfig,
     CapConfig,
@@ -43,6 +43,7 @@ from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup, Terms
 from talaria.runtime.turn import Report
+from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock

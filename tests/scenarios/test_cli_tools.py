@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from talaria.cli.tool_view import looked
-from talaria.compose import Settings
 from talaria.config.schema import Config
+from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
 

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from talaria.compose import read_settings
 from talaria.config.routes import plan
 from talaria.config.selection import Choice, choose, endpoint
 from talaria.model.secret import Secret
+from talaria.settings import read_settings
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.replies import Usage
 

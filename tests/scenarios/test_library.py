@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from talaria import Agent, tool
-from talaria.compose import builtin_names, open_application, open_store, read_settings
+from talaria.compose import builtin_names, open_application, open_store
 from talaria.model.clock import Clock
 from talaria.model.errors import BadConfig, KeyRejected, SessionBusy, StoreUnavailable
 from talaria.model.events import Event, TextDelta, ToolEnded, TurnBegan, TurnDone
 from talaria.model.ids import OwnerId
 from talaria.model.messages import user
+from talaria.settings import read_settings
 from talaria.store.base import Owners, Store
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Failure, Faults, Reply, call

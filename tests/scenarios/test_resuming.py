@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import open_application, read_settings
+from talaria.compose import open_application
 from talaria.model.clock import SystemClock
 from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.errors import Fenced
 from talaria.model.ids import SessionId
 from talaria.model.messages import Assistant, Message, ToolResult, User, user
 from talaria.runtime.turn import Report
+from talaria.settings import read_settings
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import Application, Settings, open_application
+from talaria.compose import Application, open_application
 from talaria.config.schema import Config, ModelConfig
 from talaria.model.ids import SessionId
 from talaria.model.messages import user
 from talaria.runtime.session import LiveSession
+from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
 

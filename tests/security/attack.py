@@ -22,12 +22,13 @@ from tests.security.payload import Payload, calls
 from tests.security.sink import Sink, found
 from tests.security.world import SECRETS, Mode, World, own_address
 
-from talaria.compose import Application, open_application, read_settings
+from talaria.compose import Application, open_application
 from talaria.model.ids import new_session_id
 from talaria.model.messages import user
 from talaria.model.redaction import Redactor
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
+from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Reply
 from talaria.tools.approval import OpenGate

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from tests.scenarios.conftest import commands, environment, home, server, talaria
 
-from talaria.compose import read_settings
 from talaria.config.schema import Config
 from talaria.gateway.access import Gatekeeper, Rules
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadConfig
 from talaria.platforms.base import Address, Arrival, PlatformSettings, Sender
+from talaria.settings import read_settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call

@@ -11,7 +11,7 @@ from talaria.cli.front import Front
 from talaria.cli.options import Options
 from talaria.cli.pictures import read_image
 from talaria.cli.references import references, with_references
-from talaria.compose import Application, Settings, open_application, with_model
+from talaria.compose import Application, open_application, with_model
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
 from talaria.model.ids import SessionId
 from talaria.model.messages import Image, Text, User, user
@@ -22,6 +22,7 @@ from talaria.runtime.open_chat import OpenChat, Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
+from talaria.settings import Settings
 from talaria.store.base import Session, Sessions
 from talaria.waiting import completed, in_thread
 

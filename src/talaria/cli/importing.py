@@ -17,10 +17,11 @@ from talaria.compat.hermes_home.home import locate
 from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
 from talaria.compat.hermes_home.report import Item, Verdict, failed
 from talaria.compat.hermes_home.takeover import Ours, take_files
-from talaria.compose import builtin_tools, open_store, read_settings
+from talaria.compose import builtin_tools, open_store
 from talaria.config import paths
 from talaria.model.clock import SystemClock
 from talaria.model.errors import TalariaError
+from talaria.settings import read_settings
 from talaria.tools.registry import Toolbox
 
 LINE_COLUMNS = 100

@@ -17,10 +17,10 @@ from talaria.cli.confirming import yes_option
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
 from talaria.cli.safe import brief, visible
-from talaria.compose import Settings
 from talaria.config import edit
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput, OperatorError
+from talaria.settings import Settings
 from talaria.tools.mcp import cache, project
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.servers import open_servers

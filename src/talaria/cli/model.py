@@ -12,12 +12,12 @@ from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
 from talaria.cli.survey import Default, KnownModel, Models, ProviderState
 from talaria.cli.trial import Trial
-from talaria.compose import Settings
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.selection import DEMO, Choice, as_default, choose, endpoint
 from talaria.model.errors import MissingCredential, ProviderFailure
 from talaria.runtime.accounts import dollars
+from talaria.settings import Settings
 
 _GAP = "  "
 

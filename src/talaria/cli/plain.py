@@ -14,11 +14,11 @@ from talaria.cli.lines import lines
 from talaria.cli.notices import complain, say
 from talaria.cli.options import Format, Options
 from talaria.cli.render import View, view_for
-from talaria.compose import Settings
 from talaria.model.errors import TalariaError
 from talaria.model.messages import User
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report
+from talaria.settings import Settings
 
 
 class PlainFront:

@@ -9,12 +9,12 @@ import click
 from talaria.cli import exits, surroundings
 from talaria.cli.notices import complain
 from talaria.cli.plugin_view import opened
-from talaria.compose import Settings
 from talaria.extensions import Extensions
 from talaria.foreign import Background, Broke, as_text, contained, returned
 from talaria.model.errors import BadInput
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import PluginCli
+from talaria.settings import Settings
 from talaria.waiting import in_thread
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from talaria.compose import Settings, builtin_names
+from talaria.compose import builtin_names
 from talaria.extensions import Extensions, open_extensions
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput
@@ -19,6 +19,7 @@ from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import engine_name, memory_name
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
+from talaria.settings import Settings
 
 T = TypeVar("T")
 Kind = Literal["engine", "memory"]

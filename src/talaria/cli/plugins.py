@@ -26,7 +26,6 @@ from talaria.cli.plugin_view import (
 )
 from talaria.cli.progress import Progress
 from talaria.cli.safe import brief
-from talaria.compose import Settings
 from talaria.config import edit, paths
 from talaria.config.schema import BUILTIN_ENGINE
 from talaria.extensions import is_safe_mode
@@ -37,6 +36,7 @@ from talaria.plugins.choices import Choice
 from talaria.plugins.consent import Consent
 from talaria.plugins.discovery import Found
 from talaria.plugins.installing import AFTER, installed
+from talaria.settings import Settings
 
 SHOWN_CHARS = 4_000
 ABOUT_CHARS = 100

@@ -11,10 +11,11 @@ from typing import TypeVar
 
 import click
 
-from talaria.compose import Settings, open_store, read_settings
+from talaria.compose import open_store
 from talaria.config import paths
 from talaria.model.errors import BadInput
 from talaria.model.redaction import Redactor
+from talaria.settings import Settings, read_settings
 from talaria.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")

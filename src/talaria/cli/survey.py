@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from talaria.compose import Settings
 from talaria.config import routes
 from talaria.config.schema import Config, LimitsConfig, ProviderConfig
 from talaria.config.selection import DEMO, Choice, choose, endpoint
@@ -19,6 +18,7 @@ from talaria.providers.base import Endpoint, Prices
 from talaria.providers.catalog import ProviderFacts, catalog
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.upstream import Upstream
+from talaria.settings import Settings
 
 _ANY_MODEL = "any"
 

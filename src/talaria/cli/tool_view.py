@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.compose import Settings, builtin_tools
+from talaria.compose import builtin_tools
 from talaria.model.clock import Clock, SystemClock
+from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Tool
 from talaria.tools.mcp import project

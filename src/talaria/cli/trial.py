@@ -6,7 +6,7 @@ import msgspec
 
 from talaria.agent.asking import nothing_said
 from talaria.agent.limits import cost_usd
-from talaria.compose import Settings, open_store
+from talaria.compose import open_store
 from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming
 from talaria.connections import Connections, local_choice
 from talaria.model.clock import SystemClock
@@ -18,6 +18,7 @@ from talaria.providers.base import Endpoint, Provider, Request
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.history import History
 from talaria.providers.upstream import Upstream
+from talaria.settings import Settings
 from talaria.store.base import Spent
 
 TRIALS = SessionId("model-try")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import Application, Settings, open_application
+from talaria.compose import Application, open_application
 from talaria.config.load import decode
 from talaria.model.clock import Clock
 from talaria.model.events import Event, Notice
@@ -17,6 +17,7 @@ from talaria.model.ids import SessionId
 from talaria.model.messages import user
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
+from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

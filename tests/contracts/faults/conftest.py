@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from talaria.compose import OpenStore, Settings, open_application
+from talaria.compose import OpenStore, open_application
 from talaria.config.schema import AgentConfig, Config, LimitsConfig, ModelConfig, ProviderConfig, TimeoutsConfig
 from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded, Recorded, TurnEnded
@@ -25,6 +25,7 @@ from talaria.model.secret import Secret
 from talaria.providers.base import WireName
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
+from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from talaria.compose import Settings, open_application
+from talaria.compose import open_application
 from talaria.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
 from talaria.model.clock import Clock
 from talaria.model.entries import MessageAdded
 from talaria.model.errors import ProviderFailure
 from talaria.model.messages import user
+from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock

@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.handoff.conftest import FORUM, Terminal
 from tests.scenarios.gateway.house import OWNER
 
-from talaria.compose import Settings, open_application
+from talaria.compose import open_application
 from talaria.config.load import decode
 from talaria.gateway.service import Gateway
 from talaria.model.entries import MessageAdded, TurnStarted
@@ -17,6 +17,7 @@ from talaria.model.messages import User
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
 from talaria.runtime.handoff import GIVEN_UP, NOBODY, HandoffFailed, hand_off
+from talaria.settings import Settings
 from talaria.store.base import HandoffState, NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock

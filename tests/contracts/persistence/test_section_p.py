@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import open_application, read_settings
+from talaria.compose import open_application
 from talaria.model.clock import SystemClock
 from talaria.model.entries import MessageAdded
 from talaria.model.errors import StoreUnavailable
 from talaria.model.events import Event, Notice
 from talaria.model.ids import Epoch, SessionId
 from talaria.model.messages import Assistant, Message, ToolResult, User, user
+from talaria.settings import read_settings
 from talaria.store.base import CallEnded, CallIntended, Journal, Write
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.proxies import JournalProxy, StoreProxy

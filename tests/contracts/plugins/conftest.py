@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from tests.contracts.engines.conftest import World, home, install, server, write_plugin
 
-from talaria.compose import Settings, open_application, open_store
+from talaria.compose import open_application, open_store
 from talaria.config.load import decode
 from talaria.extensions import Extensions
 from talaria.model.clock import Clock
+from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

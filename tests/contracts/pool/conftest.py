@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import Application, Settings, open_application, open_store
+from talaria.compose import Application, open_application, open_store
 from talaria.config.load import decode
 from talaria.model.ids import SessionId
 from talaria.model.messages import Assistant, user
@@ -20,6 +20,7 @@ from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.setup import Setup
 from talaria.runtime.turn import Report
+from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.provider import ScriptedProvider

@@ -5,12 +5,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from talaria.compose import open_application, read_settings
+from talaria.compose import open_application
 from talaria.model.errors import SessionBusy
 from talaria.model.ids import SessionId
 from talaria.model.messages import user
 from talaria.providers.upstream import Upstream
 from talaria.runtime.pool import Pool
+from talaria.settings import read_settings
 from talaria.testing.provider import ScriptedProvider
 
 CAP, TALKERS, EACH = 16, 8, 20

@@ -10,13 +10,14 @@ from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import OWNER, House
 
-from talaria.compose import Settings, open_application, open_store
+from talaria.compose import open_application, open_store
 from talaria.config.load import decode
 from talaria.gateway.service import Gateway
 from talaria.model.clock import Clock
 from talaria.model.ids import InboxId, SessionId
 from talaria.model.messages import user
 from talaria.runtime.session import LiveSession
+from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.mail import Inbox, Outgoing
 from talaria.store.memory import MemoryStore

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import Application, Settings, open_application
+from talaria.compose import Application, open_application
 from talaria.config.load import decode
 from talaria.model.entries import Entry
 from talaria.model.events import Event, RouteSwitched, TurnBegan
@@ -20,6 +20,7 @@ from talaria.providers.base import Provider
 from talaria.providers.upstream import Upstream
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report
+from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

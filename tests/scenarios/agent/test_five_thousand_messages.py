@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from talaria.compose import Application, OpenStore, Settings, open_application, open_store
+from talaria.compose import Application, OpenStore, open_application, open_store
 from talaria.config.load import decode
 from talaria.context.summary import OPENING, SYSTEM
 from talaria.model.clock import Clock
@@ -24,6 +24,7 @@ from talaria.providers.base import Delta, Request
 from talaria.providers.upstream import Upstream
 from talaria.providers.wires import wire_for
 from talaria.runtime.session import LiveSession
+from talaria.settings import Settings
 from talaria.store.base import Write
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock, ScriptedProvider, transcript_problems

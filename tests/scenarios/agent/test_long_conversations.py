@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import Application, Settings, open_application
+from talaria.compose import Application, open_application
 from talaria.config.load import decode
 from talaria.model.compaction import Compacted
 from talaria.model.entries import Entry, MessageAdded
 from talaria.model.events import Event, Notice
 from talaria.model.ids import SessionId
 from talaria.model.messages import user
+from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.rules import chat_problems, transcript_problems

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from talaria.compose import Settings, read_settings
 from talaria.config.load import decode
 from talaria.model.ids import SessionId
+from talaria.settings import Settings, read_settings
 from talaria.store.base import Store
 from talaria.switchboard import Switchboard, open_switchboard
 from talaria.testing import ModelServer

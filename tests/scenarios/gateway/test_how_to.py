@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 import talaria
-from talaria.compose import open_store, read_settings
+from talaria.compose import open_store
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.pairing import Pairing
 from talaria.gateway.status import read_status
@@ -25,6 +25,7 @@ from talaria.model.clock import SystemClock
 from talaria.model.secret import Secret
 from talaria.platforms.base import Sender
 from talaria.platforms.webhook import signing
+from talaria.settings import read_settings
 from talaria.switchboard import wanted
 from talaria.testing import ModelServer
 from talaria.testing.servers.discord_server import DiscordServer

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from talaria.compose import Application, Settings, open_application
+from talaria.compose import Application, open_application
 from talaria.config.schema import Config, ModelConfig
 from talaria.gateway.service import Door, Gateway
 from talaria.gateway.settings import GatewaySettings
@@ -25,6 +25,7 @@ from talaria.platforms.base import (
     Sender,
     SentId,
 )
+from talaria.settings import Settings
 from talaria.testing import ModelServer
 from talaria.testing.servers.model_server import RecordedRequest
 

@@ -3,12 +3,13 @@ from pathlib import Path
 import pytest
 
 from talaria import tool
-from talaria.compose import Settings, builtin_tools
+from talaria.compose import builtin_tools
 from talaria.config.schema import Config
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadArguments, Denied
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall
+from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope, Tool

@@ -10,12 +10,12 @@ from click.shell_completion import CompletionItem
 
 from talaria.cli import surroundings, survey
 from talaria.cli.gateway.send import platforms
-from talaria.compose import read_settings
 from talaria.config import paths
 from talaria.config.schema import Config
 from talaria.config.selection import DEMO
 from talaria.platforms.loading import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
+from talaria.settings import read_settings
 
 Found = Iterable[tuple[str, str]]
 """Values, each with what is told beside it."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.compose import Settings
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.schema import Config, ProviderConfig
@@ -15,6 +14,7 @@ from talaria.config.selection import DEMO, Choice, as_default, general_for
 from talaria.files import replace_file
 from talaria.model.secret import NO_SECRET, Secret
 from talaria.providers.catalog import ProviderFacts, catalog
+from talaria.settings import Settings
 
 BEGINNING = """\
 # Settings of Talaria. API keys do not belong here, but into the file .env beside it.

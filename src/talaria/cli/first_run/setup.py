@@ -19,11 +19,11 @@ from talaria.cli.first_run.candidate import Candidate
 from talaria.cli.notices import say
 from talaria.cli.survey import Default, ProviderState
 from talaria.compat.hermes_home.home import locate
-from talaria.compose import Settings
 from talaria.config import paths
 from talaria.config.selection import DEMO, Choice, endpoint, split
 from talaria.model.errors import BadConfig, BadInput, KeyRejected, MissingCredential, OperatorError, TalariaError
 from talaria.providers.catalog import catalog
+from talaria.settings import Settings
 from talaria.tools.sandbox.choosing import Choosing
 
 _USE = {"": "yes", "y": "yes", "yes": "yes", "n": "other", "no": "other", "s": "skip", "skip": "skip"}

@@ -14,7 +14,7 @@ import msgspec
 from talaria.cli import exits, piped, surroundings
 from talaria.cli.json_output import error_document, json_option, print_json
 from talaria.cli.notices import complain, say
-from talaria.compose import Settings, open_store
+from talaria.compose import open_store
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.envelope import Parcel
 from talaria.gateway.ingress import BESIDE
@@ -26,6 +26,7 @@ from talaria.model.errors import BadInput, UserFacing
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.loading import given, is_wanted, manifests
 from talaria.platforms.splitting import units
+from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.mail import OutboxRow, Outgoing
 

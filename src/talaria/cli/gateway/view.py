@@ -6,12 +6,12 @@ from datetime import datetime
 
 import msgspec
 
-from talaria.compose import Settings
 from talaria.gateway.connector import Health
 from talaria.gateway.envelope import read_parcel
 from talaria.gateway.status import Status
 from talaria.model.clock import SystemClock
 from talaria.platforms.loading import install_hint, manifests, missing_modules
+from talaria.settings import Settings
 from talaria.store.mail import OutboxRow
 from talaria.switchboard import wanted
 

@@ -14,9 +14,9 @@ from talaria.cli.health import versions as doctor_versions
 from talaria.cli.health.finding import Finding
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
-from talaria.compose import Settings, read_settings
 from talaria.config import paths
 from talaria.model.errors import BadInput, TalariaError
+from talaria.settings import Settings, read_settings
 from talaria.tools.mcp.entries import ServerEntry
 
 

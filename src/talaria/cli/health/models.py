@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from talaria.cli import survey
 from talaria.cli.health.finding import Finding
-from talaria.compose import Application, Settings, open_application
+from talaria.compose import Application, open_application
 from talaria.config.selection import DEMO
 from talaria.model.clock import SystemClock
 from talaria.model.errors import (
@@ -24,6 +24,7 @@ from talaria.model.errors import (
 from talaria.net.client import HttpClient
 from talaria.providers.base import Endpoint
 from talaria.providers.http import LOOKING
+from talaria.settings import Settings
 
 SKEW_S = 60.0
 SANE_YEARS = range(2025, 2100)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from talaria.cli.health.finding import Finding, Verdict
-from talaria.compose import Settings
 from talaria.config import paths
 from talaria.model.errors import TalariaError
+from talaria.settings import Settings
 from talaria.tools.sandbox import probes
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.choosing import Choosing
