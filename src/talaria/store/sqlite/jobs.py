@@ -11,6 +11,7 @@ from talaria.store.sqlite.connection import Connection
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+AT_ONCE = 16
 
 
 @dataclass(slots=True)
@@ -70,9 +71,12 @@ def settle(group: Sequence[Job[Any]]) -> None:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle_all, jobs)
+            loop.call_soon_threadsafe(_settle_some, jobs)
 
 
-def _settle_all(jobs: Sequence[Job[Any]]) -> None:
-    for job in jobs:
+def _settle_some(jobs: Sequence[Job[Any]]) -> None:
+    """A few at a time: whoever waits for them goes on in the same pass of the loop, and others want their turn, too."""
+    for job in jobs[:AT_ONCE]:
         job.settle()
+    if rest := jobs[AT_ONCE:]:
+        jobs[0].loop.call_soon(_settle_some, rest)
