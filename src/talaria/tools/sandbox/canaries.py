@@ -20,7 +20,6 @@ from typing import Self
 from talaria.tools.sandbox.base import Limits
 
 INTRUDER = Path(__file__).parent / "host" / "intruder.py"
-VARIABLE = "TALARIA_CANARY"
 SECRETS = "read the secret store"
 GUARDED = (".git/hooks", ".git/config", ".talaria", ".mcp.json")
 """In a project, where it is only to be read."""
@@ -45,6 +44,7 @@ class Canaries:
         self._limits = limits
         self._mark = secrets.token_hex(8)
         self._secret = secrets.token_hex(16)
+        self._variable = f"TALARIA_CANARY_{self._mark}"  # of this one: another may be tried at the same time
         self._reads: dict[str, Path] = {}
         self._writes: dict[str, Path] = {}
         self._listeners: dict[str, socket.socket] = {}
@@ -152,7 +152,7 @@ class Canaries:
         """A process in the agent's place."""
         decoy = subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()", self._mark],
-            env={VARIABLE: self._secret},
+            env={self._variable: self._secret},
         )
         self._planted.callback(decoy.wait)
         self._planted.callback(decoy.kill)
@@ -166,7 +166,7 @@ class Canaries:
         yield from ((name, "write", str(path), mark) for name, path in self._writes.items())
         yield from ((name, _way(one), self._addresses[name], mark) for name, one in self._listeners.items())
         yield "move guarded files away", "move", guarded
-        yield "read the environment of other processes", "read_environments", VARIABLE
+        yield "read the environment of other processes", "read_environments", self._variable
         yield "read the secret store through other processes", "read_through_roots", str(self._reads[SECRETS])
         yield "use descriptors left open", "find_descriptors"
         yield "trace the agent", "trace", decoy
