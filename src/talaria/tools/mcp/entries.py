@@ -1,6 +1,7 @@
 """What a settings file says of one MCP server. Read by config.yaml and by a project's `.mcp.json` alike."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -60,9 +61,9 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def programs(self) -> Iterator[Path]:
         """The files that its command names."""
         for word in (self.command, *map(str, self.args)) if self.command else ():
-            path = Path(self.cwd or "", word).expanduser()
-            if path.is_file():
-                yield path.resolve()
+            path = os.path.join(os.path.expanduser(self.cwd or ""), os.path.expanduser(word))  # noqa: PTH111, PTH118
+            if os.path.isfile(path):  # noqa: PTH113  (a word may be anything: this never raises)
+                yield Path(path).resolve()
 
     @property
     def place(self) -> str:
