@@ -35,6 +35,10 @@ def new_owner_id() -> OwnerId:
     return OwnerId(f"{os.getpid()}-{os.urandom(6).hex()}")
 
 
+def new_handoff_id() -> str:
+    return os.urandom(8).hex()
+
+
 def new_approval_id() -> ApprovalId:
     """Nobody can guess it: a button that carries it was shown to whoever presses it."""
     return ApprovalId(os.urandom(16).hex())

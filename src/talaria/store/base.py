@@ -4,7 +4,7 @@ Safety rests on the epoch: every write of a turn carries the epoch under which t
 writer whose epoch is no longer the session's is `Fenced`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -210,6 +210,16 @@ class HandoffState(msgspec.Struct, frozen=True):
     error: str | None
 
 
+class HandoffRequest(msgspec.Struct, frozen=True):
+    """A handoff that is running."""
+
+    id: str
+    """Differs from request to request."""
+    platform: str
+    address: str = ""
+    """Of the chats that are bound for it; empty: none are yet."""
+
+
 class Handoffs(Protocol):
     """A session on its way from the terminal to a platform: pending → running → completed | failed."""
 
@@ -220,12 +230,31 @@ class Handoffs(Protocol):
         ...
 
     async def claim(self, session: SessionId) -> bool: ...
+    async def running(self, session: SessionId) -> HandoffRequest | None:
+        """None: it is not running, or not any more."""
+        ...
+
+    async def bind(self, session: SessionId, keys: Sequence[str], address: str) -> bool:
+        """These chats are about the session from now on; what they were about is kept, for a failure.
+
+        Their mail that is still new follows. False: the handoff is not running, and nothing was changed.
+        """
+        ...
+
     async def complete(self, session: SessionId) -> bool:
         """False: it was not running."""
         ...
 
     async def fail(self, session: SessionId, reason: str) -> bool:
-        """False: it had ended already."""
+        """Its chats are about what they were about before. False: it had ended already."""
+        ...
+
+    async def unsettled(self) -> Mapping[SessionId, str]:
+        """Failed ones of which something may be left to undo, and the ids of their requests."""
+        ...
+
+    async def settle(self, session: SessionId) -> None:
+        """Nothing of its failure is left to undo."""
         ...
 
     async def reclaim(self) -> Sequence[SessionId]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from talaria.store.base import Journal, Sessions, Store
+from talaria.store.base import Handoffs, Journal, Sessions, Store
 from talaria.store.chats import Chats
 from talaria.store.mail import Inbox, Outbox
 
@@ -75,6 +75,7 @@ class StoreProxy:
         inbox: Inbox | None = None,
         outbox: Outbox | None = None,
         chats: Chats | None = None,
+        handoffs: Handoffs | None = None,
     ) -> None:
         self.version = store.version
         self.journal = journal
@@ -84,7 +85,7 @@ class StoreProxy:
         self.sessions = sessions or store.sessions
         self.owners = store.owners
         self.outbox = outbox or store.outbox
-        self.handoffs = store.handoffs
+        self.handoffs = handoffs or store.handoffs
         self.search = store.search
         self.spending = store.spending
         self.approvals = store.approvals

@@ -4,6 +4,7 @@ from talaria.model.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.model.ids import Epoch, SessionId, TurnId
 from talaria.model.messages import Assistant, Text, user
 from talaria.store.base import HandoffState, NewSession, Store
+from talaria.store.mail import Inbound
 from talaria.testing.clock import ManualClock
 
 
@@ -179,3 +180,97 @@ async def test_fork_does_not_inherit_the_handoff(store: Store, session: SessionI
     copy = await store.sessions.fork(session, SessionId("copy"))
 
     assert await store.handoffs.state(copy.id) == HandoffState(None, None, None)
+
+
+KEY, OTHER = "agent:main:telegram:dm:42", "agent:main:telegram:group:-9:42"
+
+
+async def test_each_request_has_an_id_of_its_own(store: Store, session: SessionId) -> None:
+    assert await store.handoffs.running(session) is None
+    await running(store, session)
+    first = await store.handoffs.running(session)
+    assert first is not None
+    assert (first.platform, first.address) == ("telegram", "")
+    await store.handoffs.reclaim()
+    await store.handoffs.claim(session)
+    assert await store.handoffs.running(session) == first
+    await store.handoffs.fail(session, "too slow")
+    assert await store.handoffs.running(session) is None
+    await running(store, session)
+    second = await store.handoffs.running(session)
+    assert second is not None
+    assert second.id != first.id
+
+
+async def mail(store: Store, key: str) -> Inbound:
+    (kept,) = await store.inbox.accept([Inbound("telegram", "bot", "42", "m1", SessionId("new"), "{}", key)])
+    assert kept is not None
+    return kept
+
+
+@pytest.mark.clause("H-18")
+async def test_a_running_handoff_binds_chats_and_keeps_them_when_it_completes(store: Store, session: SessionId) -> None:
+    await store.chats.bind(KEY, SessionId("before"), "telegram:42")
+    assert await store.handoffs.bind(session, [KEY], "telegram:42") is False
+    await running(store, session)
+    waiting = await mail(store, KEY)
+    assert await store.handoffs.bind(session, [KEY, OTHER], "telegram:42") is True
+    found = await store.handoffs.running(session)
+    assert found is not None
+    assert found.address == "telegram:42"
+    assert [row.id for row in await store.inbox.pending(session)] == [waiting.id]
+    await store.handoffs.complete(session)
+    for key in (KEY, OTHER):
+        bound = await store.chats.get(key)
+        assert bound is not None
+        assert bound.session == session
+    assert await store.handoffs.fail(session, "too late") is False
+
+
+@pytest.mark.clause("H-15")
+@pytest.mark.parametrize("crashes", [0, 1])
+async def test_a_handoff_that_fails_leaves_its_chats_as_they_were(
+    store: Store, session: SessionId, crashes: int
+) -> None:
+    await store.chats.bind(KEY, SessionId("before"), "telegram:42")
+    await running(store, session)
+    await store.handoffs.bind(session, [KEY, OTHER], "telegram:42")
+    for _ in range(crashes):
+        await store.handoffs.reclaim()
+        await store.handoffs.claim(session)
+        await store.handoffs.bind(session, [KEY, OTHER], "telegram:42")
+    waiting = await mail(store, KEY)
+    await store.handoffs.fail(session, "blocked")
+    bound = await store.chats.get(KEY)
+    assert bound is not None
+    assert (bound.session, bound.address) == ("before", "telegram:42")
+    assert [row.id for row in await store.inbox.pending(SessionId("before"))] == [waiting.id]
+    assert await store.chats.get(OTHER) is None
+    assert await store.chats.of(session) == []
+
+
+@pytest.mark.clause("H-15")
+async def test_what_was_said_meanwhile_in_a_chat_that_was_about_nothing_begins_a_conversation(
+    store: Store, session: SessionId
+) -> None:
+    await running(store, session)
+    await store.handoffs.bind(session, [KEY], "telegram:42")
+    waiting = await mail(store, KEY)
+    await store.handoffs.fail(session, "blocked")
+    (new,) = await store.inbox.waiting()
+    assert new != session
+    assert [row.id for row in await store.inbox.pending(new)] == [waiting.id]
+    bound = await store.chats.get(KEY)
+    assert bound is not None
+    assert bound.session == new
+
+
+async def test_a_chat_that_has_moved_on_is_not_bound_back(store: Store, session: SessionId) -> None:
+    await store.chats.bind(KEY, SessionId("before"), "telegram:42")
+    await running(store, session)
+    await store.handoffs.bind(session, [KEY], "telegram:42")
+    await store.chats.bind(KEY, SessionId("later"), "telegram:42")
+    await store.handoffs.fail(session, "blocked")
+    bound = await store.chats.get(KEY)
+    assert bound is not None
+    assert bound.session == "later"

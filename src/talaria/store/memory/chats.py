@@ -8,7 +8,7 @@ import msgspec
 from talaria.model.ids import SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.chats import BusyMode, ChatRow
-from talaria.store.memory.tables import Memory
+from talaria.store.memory.tables import Memory, Tables
 
 
 class Chats:
@@ -20,12 +20,7 @@ class Chats:
 
     async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
         with self._memory.transaction() as tables:
-            before = tables.chats.pop(key, None)  # and in again, behind all others
-            tables.chats[key] = ChatRow(key, session, address, before.busy_mode if before else None)
-            for place, row in tables.inbox.items():
-                if row.inbound.key == key and row.inbound.state == "new":
-                    tables.inbox[place] = replace(row, inbound=msgspec.structs.replace(row.inbound, session=session))
-        return before.session if before else None
+            return bind(tables, key, session, address)
 
     async def of(self, session: SessionId) -> Sequence[ChatRow]:
         return [chat for chat in reversed(self._memory.tables.chats.values()) if chat.session == session]
@@ -54,6 +49,20 @@ class Chats:
     async def home(self, platform: str) -> str | None:
         return self._memory.tables.homes.get(platform)
 
-    async def set_home(self, platform: str, address: str) -> None:
+    async def home_person(self, platform: str) -> str:
+        return self._memory.tables.home_people.get(platform, "")
+
+    async def set_home(self, platform: str, address: str, person: str = "") -> None:
         with self._memory.transaction() as tables:
             tables.homes[platform] = address
+            tables.home_people[platform] = person
+
+
+def bind(tables: Tables, key: str, session: SessionId, address: str) -> SessionId | None:
+    """The session that the chat was about before."""
+    before = tables.chats.pop(key, None)  # and in again, after all others
+    tables.chats[key] = ChatRow(key, session, address, before.busy_mode if before else None)
+    for place, row in tables.inbox.items():
+        if row.inbound.key == key and row.inbound.state == "new":
+            tables.inbox[place] = replace(row, inbound=msgspec.structs.replace(row.inbound, session=session))
+    return before.session if before else None

@@ -98,6 +98,8 @@ class _Found:
         tables.outbox = {id: row for id, row in tables.outbox.items() if not self._is_to_them(row.session, row.target)}
         tables.chats = {key: row for key, row in tables.chats.items() if key not in own.keys}
         tables.homes = {name: home for name, home in tables.homes.items() if home not in own.addresses}
+        if tables.home_people.get(self._whose.platform) == self._whose.user:
+            del tables.home_people[self._whose.platform]
         for id in own.conversations:
             remove(tables, id)
         tables.approvals = {

@@ -29,7 +29,7 @@ class MemoryStore:
         self.owners = Owners(memory)
         self.sessions = Sessions(memory, clock)
         self.outbox = Outbox(memory, clock)
-        self.handoffs = Handoffs(memory)
+        self.handoffs = Handoffs(memory, clock)
         self.search = Search(memory)
         self.spending = Spending(memory, clock)
         self.approvals = Approvals(memory, clock)

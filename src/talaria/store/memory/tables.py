@@ -25,6 +25,16 @@ NO_HANDOFF = HandoffState(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
+class HandoffChat:
+    """Bound by a running handoff."""
+
+    key: str
+    address: str
+    before: SessionId | None
+    """What it was about."""
+
+
+@dataclass(frozen=True, slots=True)
 class SessionRow:
     session: Session
     owner: OwnerId | None = None
@@ -35,6 +45,8 @@ class SessionRow:
     calls: dict[CallId, CallRow] = field(default_factory=dict[CallId, CallRow])
     """In the model's order."""
     handoff: HandoffState = NO_HANDOFF
+    handoff_id: str = ""
+    handoff_chats: tuple[HandoffChat, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,8 @@ class Tables:
     chats: dict[str, ChatRow] = field(default_factory=dict[str, ChatRow])
     """By key, in the order of binding."""
     homes: dict[str, str] = field(default_factory=dict[str, str])
+    home_people: dict[str, str] = field(default_factory=dict[str, str])
+    """Who chose each of them."""
     members: dict[User, Member] = field(default_factory=dict[User, Member])
     requests: dict[User, Request] = field(default_factory=dict[User, Request])
     failures: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])

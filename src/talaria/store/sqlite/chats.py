@@ -20,16 +20,7 @@ class Chats:
         return await self._database.read(lambda db: _get(db, key))
 
     async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
-        def work(db: Connection) -> SessionId | None:
-            before = _get(db, key)
-            db.execute(  # a new row, so that its id is the highest
-                f"INSERT OR REPLACE INTO chats ({_COLUMNS}) VALUES (?, ?, ?, ?)",
-                (key, session, address, before.busy_mode if before else None),
-            )
-            db.execute("UPDATE inbox SET session = ? WHERE key = ? AND state = 'new'", (session, key))
-            return before.session if before else None
-
-        return await self._database.write(work)
+        return await self._database.write(lambda db: bind(db, key, session, address))
 
     async def of(self, session: SessionId) -> Sequence[ChatRow]:
         sql = f"SELECT {_COLUMNS} FROM chats WHERE session = ? ORDER BY id DESC"
@@ -54,9 +45,31 @@ class Chats:
         rows = await self._database.rows("SELECT address FROM homes WHERE platform = ?", (platform,))
         return rows[0][0] if rows else None
 
-    async def set_home(self, platform: str, address: str) -> None:
-        sql = "INSERT INTO homes VALUES (?, ?) ON CONFLICT DO UPDATE SET address = excluded.address"
-        await self._database.change(sql, (platform, address))
+    async def home_person(self, platform: str) -> str:
+        rows = await self._database.rows("SELECT person FROM home_people WHERE platform = ?", (platform,))
+        return rows[0][0] if rows else ""
+
+    async def set_home(self, platform: str, address: str, person: str = "") -> None:
+        def work(db: Connection) -> None:
+            for table, column, value in (("homes", "address", address), ("home_people", "person", person)):
+                db.execute(
+                    f"INSERT INTO {table} (platform, {column}) VALUES (?, ?)"
+                    f" ON CONFLICT DO UPDATE SET {column} = excluded.{column}",
+                    (platform, value),
+                )
+
+        await self._database.write(work)
+
+
+def bind(db: Connection, key: str, session: SessionId, address: str) -> SessionId | None:
+    """The session that the chat was about before."""
+    before = _get(db, key)
+    db.execute(  # a new row, so that its id is the highest
+        f"INSERT OR REPLACE INTO chats ({_COLUMNS}) VALUES (?, ?, ?, ?)",
+        (key, session, address, before.busy_mode if before else None),
+    )
+    db.execute("UPDATE inbox SET session = ? WHERE key = ? AND state = 'new'", (session, key))
+    return before.session if before else None
 
 
 def _get(db: Connection, key: str) -> ChatRow | None:

@@ -120,6 +120,7 @@ class _Found:
             "DELETE FROM inbox WHERE id = ?": self._inbox(),
             "DELETE FROM outbox WHERE id = ?": self._outbox(),
             "DELETE FROM chats WHERE key = ?": own.keys,
+            "DELETE FROM handoff_chats WHERE key = ?": own.keys,
             "DELETE FROM homes WHERE address = ?": own.addresses,
         }
         for sql, values in many.items():
@@ -129,6 +130,7 @@ class _Found:
         db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (whose.person,))
         db.execute("DELETE FROM grants WHERE person = ?", (whose.person,))
         db.execute("DELETE FROM holds WHERE person = ?", (whose.person,))
+        db.execute("DELETE FROM home_people WHERE platform = ? AND person = ?", (whose.platform, whose.user))
         db.execute("UPDATE spending SET person = ? WHERE person = ?", (NOBODY, whose.person))
         for table in ("members", "pairing_requests"):
             db.execute(f"DELETE FROM {table} WHERE platform = ? AND user = ?", (whose.platform, whose.user))

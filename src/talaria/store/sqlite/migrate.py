@@ -42,5 +42,5 @@ def _apply(connection: Connection, number: int, sql: str) -> None:
             connection.execute("ROLLBACK")
 
 
-LATEST = 5
+LATEST = 6
 """Number of the newest migration, known without reading the folder; a test compares."""

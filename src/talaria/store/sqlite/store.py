@@ -41,7 +41,7 @@ class SqliteStore:
         self.owners = Owners(self._database, presence, clock)
         self.sessions = Sessions(self._database, presence, clock)
         self.outbox = Outbox(self._database, clock)
-        self.handoffs = Handoffs(self._database)
+        self.handoffs = Handoffs(self._database, clock)
         self.spending = Spending(self._database, presence, clock)
         self.approvals = Approvals(self._database, presence, clock)
         self.grants = Grants(self._database, clock)
