@@ -27,6 +27,7 @@ from talaria.platforms.base import (
     Attachment,
     Batch,
     Capabilities,
+    ChatInfo,
     Outbound,
     PlatformSettings,
     Press,
@@ -81,6 +82,9 @@ class LinePlatform:
     async def answer(self, press: Press, text: str) -> None: ...
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
         raise Rejected("Nothing is attached to a line.")
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        return ChatInfo(where, "dm", where.chat)
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         return None

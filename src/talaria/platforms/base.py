@@ -93,6 +93,15 @@ class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
     """More of the same is likely on its way: the client splits long texts, or it is one picture of an album."""
 
 
+class ChatInfo(msgspec.Struct, frozen=True):
+    """A chat as the messages in it will come."""
+
+    where: Address
+    kind: ChatKind
+    person: str = ""
+    """In a direct chat: the id of whoever is there besides us; empty: that is not known."""
+
+
 class Press(msgspec.Struct, frozen=True, tag="press"):
     """A button of ours was pressed."""
 
@@ -243,6 +252,10 @@ class Platform(Protocol):
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
         """Into the file `to`. Raises `Rejected` when it is larger than that, or gone."""
+        ...
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        """What a message in that chat would say of where it is. A chat of which that is not known is a group."""
         ...
 
     async def create_thread(self, where: Address, name: str) -> Address | None:

@@ -123,6 +123,7 @@ def crashing(store: Store, points: CrashPoints, journal: Journal | None = None) 
         inbox=watched(store.inbox, "accept", "take", "finish"),
         outbox=watched(store.outbox, "add", "begin", "start", "start_due", "sent", "defer", "fail", "expire"),
         chats=watched(store.chats, "bind"),
+        handoffs=watched(store.handoffs, "reclaim", "claim", "bind", "complete", "fail"),
     )
 
 
@@ -153,11 +154,14 @@ class CrashingPlatform:
         self.react = platform.react
         self.answer = platform.answer
         self.fetch = platform.fetch
-        self.create_thread = platform.create_thread
+        self.chat_info = platform.chat_info
         self.offer_commands = platform.offer_commands
 
     async def acknowledge(self, batch: Batch) -> None:
         await self._points.around("acknowledge", self._platform.acknowledge(batch))
+
+    async def create_thread(self, where: Address, name: str) -> Address | None:
+        return await self._points.around("create thread", self._platform.create_thread(where, name))
 
     async def send(self, message: Outbound) -> SentId:
         return await self._points.around("send", self._platform.send(message))

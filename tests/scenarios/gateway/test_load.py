@@ -18,6 +18,7 @@ from talaria.platforms.base import (
     Attachment,
     Batch,
     Capabilities,
+    ChatInfo,
     Outbound,
     PlatformSettings,
     Press,
@@ -89,6 +90,9 @@ class Square:
     async def answer(self, press: Press, text: str) -> None: ...
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
         raise Rejected("Nobody carries anything.")
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        return ChatInfo(where, "dm", where.chat)
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         return None

@@ -27,6 +27,8 @@ class Channel(msgspec.Struct, frozen=True):
     parent_id: Snowflake | None = None
     guild_id: Snowflake | None = None
     last_message_id: Snowflake | None = None
+    recipients: "tuple[User, ...]" = ()
+    """Of a direct chat, as far as it is told."""
 
     @property
     def kind(self) -> ChatKind:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,10 +18,12 @@ from talaria.platforms.base import (
     Attachment,
     Batch,
     Capabilities,
+    ChatInfo,
     Kit,
     NotTaken,
     Outbound,
     Platform,
+    PlatformFailure,
     Press,
     Rejected,
     SentId,
@@ -164,14 +166,36 @@ class DiscordPlatform:
         if not await self._api.download(await self._fresh_url(place), to, max_bytes):
             raise Rejected("The file is gone from Discord.")
 
+    async def chat_info(self, where: Address) -> ChatInfo:
+        id = _channel(where)
+        channel = await self._known(id)
+        if channel.kind == "dm" and not channel.recipients:  # what came with a message does not name them
+            channel = await _asked(self._api, f"/channels/{id}", Channel)
+        person = channel.recipients[0].id if channel.kind == "dm" and len(channel.recipients) == 1 else ""
+        return ChatInfo(channel.address, channel.kind, person)
+
     async def create_thread(self, where: Address, name: str) -> Address | None:
+        """By itself or, where that is refused, under a message with its name."""
         parent = await self._known(_channel(Address(where.platform, where.chat)))
         kind = _THREAD_IN.get(parent.type)
         if kind is None:
             return None
-        body = {"name": name.strip()[:100] or "…", "type": kind, "auto_archive_duration": _WEEK_MIN}
-        made = _decoded(await self._api.call("POST", f"/channels/{parent.id}/threads", body), Channel)
-        return Address("discord", where.chat, made.id)
+        body = {"name": name.strip()[:100] or "…", "auto_archive_duration": _WEEK_MIN}
+        try:
+            answer = await self._api.call("POST", f"/channels/{parent.id}/threads", {**body, "type": kind})
+        except (AccessLost, Rejected):
+            answer = await self._create_thread_under_message(parent.id, body)
+        return Address("discord", where.chat, _decoded(answer, Channel).id)
+
+    async def _create_thread_under_message(self, parent: str, body: dict[str, Any]) -> bytes:
+        seed = {"content": render.content(body["name"]), "allowed_mentions": _NOBODY}
+        sent = _decoded(await self._api.call("POST", f"/channels/{parent}/messages", seed), incoming.Named).id
+        try:
+            return await self._api.call("POST", f"/channels/{parent}/messages/{sent}/threads", body)
+        except PlatformFailure:
+            with suppress(PlatformFailure):
+                await self._api.call("DELETE", f"/channels/{parent}/messages/{sent}")
+            raise
 
     async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
         commands = [_command(name, words) for name, words in menu if _COMMAND.fullmatch(name)]

@@ -34,6 +34,7 @@ class Me(msgspec.Struct, frozen=True):
 class Room(msgspec.Struct, frozen=True):
     id: str
     kind: ChatKind
+    person: str = ""
 
 
 class Media(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,6 +14,7 @@ from talaria.platforms.base import (
     Attachment,
     Batch,
     Capabilities,
+    ChatInfo,
     Kit,
     NotTaken,
     Outbound,
@@ -71,7 +72,7 @@ class Matrix:
         self.capabilities = CAPABILITIES
         self._client = client
         self._settings = settings
-        rooms = Rooms(client, kit, memory)
+        self._rooms = rooms = Rooms(client, kit, memory)
         self._speaker = Speaker(client, rooms)
         self._listener = Listener(client, kit, memory, rooms, self._speaker)
         self._edits: OrderedDict[str, tuple[int, str]] = OrderedDict()
@@ -149,6 +150,11 @@ class Matrix:
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
         with self._lasting():
             await media.fetched(self._client, attachment, to, max_bytes)
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        with self._lasting():
+            room = await self._rooms.describe(where.chat)
+        return ChatInfo(where, room.kind, room.person)
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         if where.thread:

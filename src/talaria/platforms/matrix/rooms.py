@@ -50,6 +50,9 @@ class Rooms:
         is_for_two = room is not None and len(room.users) <= 2 and self._memory.is_direct(room_id)
         return Room(room_id, "dm" if is_for_two else "group")
 
+    async def describe(self, room_id: str) -> Room:
+        return self.view(room_id)
+
     def me(self, room_id: str) -> Me:
         us = self._client.user_id
         return Me(us, self.name_of(us, room_id))

@@ -58,6 +58,12 @@ class FoundPerson(msgspec.Struct, frozen=True):
 
 class Channel(msgspec.Struct, frozen=True):
     id: str
+    user: str = ""
+    """Of a direct message: with whom."""
+
+
+class FoundChannel(msgspec.Struct, frozen=True):
+    channel: Channel
 
 
 class Following(msgspec.Struct, frozen=True):

@@ -120,7 +120,7 @@ def arrival(message: Message, us: Us) -> Arrival | None:
     return Arrival(
         message.ts,
         Address("slack", message.channel, message.thread),
-        _kind(message.channel),
+        chat_kind(message.channel),
         Sender(message.user),
         _words(text, us.user),
         is_addressed=message.type == "app_mention" or _is_addressed(message, text, us),
@@ -141,7 +141,7 @@ def _command(payload: msgspec.Raw, _us: Us) -> Arrival | None:
     return Arrival(
         command.trigger_id,
         Address("slack", command.channel_id),
-        _kind(command.channel_id),
+        chat_kind(command.channel_id),
         Sender(command.user_id, command.user_name or ""),
         "/" + (_words(command.text or "", "").lstrip("/") or "help"),
         is_addressed=True,
@@ -157,7 +157,7 @@ def _press(payload: msgspec.Raw, _us: Us) -> Press | None:
     return Press(
         action.action_ts,
         Address("slack", place.channel_id, thread),
-        _kind(place.channel_id),
+        chat_kind(place.channel_id),
         Sender(interaction.user.id, interaction.user.username or ""),
         action.value,
         place.message_ts,
@@ -171,7 +171,7 @@ _READERS: dict[str, Callable[[msgspec.Raw, Us], Arrival | Press | None]] = {
 }
 
 
-def _kind(channel: str) -> ChatKind:
+def chat_kind(channel: str) -> ChatKind:
     return "dm" if channel.startswith("D") else "group"
 
 

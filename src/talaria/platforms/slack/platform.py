@@ -14,6 +14,7 @@ from talaria.platforms.base import (
     Attachment,
     Batch,
     Capabilities,
+    ChatInfo,
     Kit,
     Outbound,
     PlatformFailure,
@@ -22,7 +23,7 @@ from talaria.platforms.base import (
     SentId,
 )
 from talaria.platforms.slack import files, incoming, render
-from talaria.platforms.slack.answers import Done, FoundPerson, Identity, Posted
+from talaria.platforms.slack.answers import Done, FoundChannel, FoundPerson, Identity, Posted
 from talaria.platforms.slack.config import Settings, check
 from talaria.platforms.slack.failures import NotUnderstood
 from talaria.platforms.slack.history import Marks, Missed
@@ -196,6 +197,13 @@ class Slack:
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
         await files.fetch(self._web, self._settings, attachment, to, max_bytes)
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        kind = incoming.chat_kind(where.chat)
+        if kind == "group":
+            return ChatInfo(where, kind)
+        found = await self._web.read("conversations_info", FoundChannel, channel=where.chat)
+        return ChatInfo(where, kind, found.channel.user)
 
     async def create_thread(self, where: Address, name: str) -> Address:
         """Under a message of ours with that name."""

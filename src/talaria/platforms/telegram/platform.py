@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -20,9 +20,11 @@ from talaria.platforms.base import (
     Attachment,
     Batch,
     Capabilities,
+    ChatInfo,
     Kit,
     NotTaken,
     Outbound,
+    PlatformFailure,
     Press,
     Rejected,
     SentId,
@@ -31,7 +33,7 @@ from talaria.platforms.downloads import save
 from talaria.platforms.splitting import units
 from talaria.platforms.telegram import failures, line, outgoing
 from talaria.platforms.telegram.config import Settings, check
-from talaria.platforms.telegram.incoming import NAME, Me
+from talaria.platforms.telegram.incoming import GENERAL, NAME, Me
 from talaria.platforms.telegram.line import Declined, Line
 from talaria.platforms.telegram.outgoing import Manner, number
 from talaria.platforms.telegram.polling import Polling
@@ -175,6 +177,16 @@ class Telegram:
                 await save(pieces, to, max_bytes)
         except TelegramError as error:
             raise _undownloaded(error) from None
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        """A private chat has the id of its person; those of groups are negative. All of a forum is in topics."""
+        if where.chat.isdecimal():
+            return ChatInfo(where, "dm", where.chat)
+        is_forum = False
+        if not where.thread:
+            with suppress(PlatformFailure):
+                is_forum = (await _answered(self._bot.get_chat(number(where.chat)), where)).is_forum is True
+        return ChatInfo(Address(where.platform, where.chat, GENERAL) if is_forum else where, "group")
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         try:

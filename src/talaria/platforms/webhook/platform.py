@@ -13,6 +13,7 @@ from talaria.platforms.base import (
     Attachment,
     Batch,
     Capabilities,
+    ChatInfo,
     Kit,
     NotTaken,
     Outbound,
@@ -80,6 +81,9 @@ class Webhook:
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
         raise Rejected("A webhook brings no files.")
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        return ChatInfo(where, "dm")
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         return None

@@ -54,6 +54,7 @@ class Api:
             ("PUT", message + "/reactions/{emoji}/@me", "create_reaction", self._create_reaction),
             ("POST", "/channels/{channel}/typing", "trigger_typing", self._trigger_typing),
             ("POST", "/channels/{channel}/threads", "create_thread", self._create_thread),
+            ("POST", message + "/threads", "create_thread_from_message", self._create_thread_from_message),
             ("PUT", "/applications/{application}/commands", "overwrite_commands", self._overwrite_commands),
             ("POST", "/interactions/{id}/{token}/callback", "create_interaction_response", self._respond),
             ("POST", "/webhooks/{application}/{token}", "create_followup_message", self._follow_up),
@@ -160,13 +161,22 @@ class Api:
         self._room(given)
 
     async def _create_thread(self, given: Arguments) -> Json:
-        parent = self._room(given)
+        return await self._made_thread(self._room(given), self._world.new_id(), given["name"])
+
+    async def _create_thread_from_message(self, given: Arguments) -> Json:
+        """Discord gives it the message's id."""
+        room, message = self._message(given)
+        if message["id"] in self._world.rooms:
+            raise Problem(400, 160004, "A thread has already been created for this message")
+        return await self._made_thread(room, message["id"], given["name"])
+
+    async def _made_thread(self, parent: Room, id: str, name: str) -> Json:
         if parent.type != 0:
             raise Problem(400, 50024, "Cannot execute action on this channel type")
-        if not 1 <= len(given["name"]) <= 100:
+        if not 1 <= len(name) <= 100:
             raise Problem(400, 50035, "Invalid Form Body: name")
-        room, _ = self._world.room(self._world.new_id(), parent=parent.id)
-        room.name = given["name"]
+        room, _ = self._world.room(id, parent=parent.id)
+        room.name = name
         made = self._world.channel(room)
         await self._gateway.tell("THREAD_CREATE", {**made, "newly_created": True})
         return made

@@ -31,6 +31,7 @@ class SlackApi:
             "reactions.add": self._react,
             "conversations.history": self._history,
             "conversations.replies": self._replies,
+            "conversations.info": self._info,
             "users.conversations": self._list,
             "users.info": self._user,
             "files.getUploadURLExternal": self._ticket,
@@ -117,6 +118,11 @@ class SlackApi:
         oldest = str(given.get("oldest") or "")
         posts = [parent, *(post for post in channel.replies(parent.ts) if post.ts > oldest)]
         return _page("messages", [channel.kept(post) for post in posts], given)
+
+    def _info(self, given: Arguments) -> Answer:
+        channel = self._channel(given)
+        direct = {"user": channel.user} if channel.user else {"name": channel.id.lower()}
+        return {"channel": {"id": channel.id, "is_im": bool(channel.user), **direct}}
 
     def _list(self, given: Arguments) -> Answer:
         wants_direct = "im" in str(given.get("types") or "public_channel").split(",")

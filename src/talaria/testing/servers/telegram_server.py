@@ -29,6 +29,11 @@ from talaria.testing.servers.telegram_updates import Conflict, Updates
 
 MAX_UPLOAD_BYTES = 50 * 2**20
 MAX_DOWNLOAD_BYTES = 20 * 2**20
+_NO_GIFTS = dict.fromkeys(
+    ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels"), False
+)
+_FULL_INFO = {"accent_color_id": 0, "max_reaction_count": 11, "accepted_gift_types": _NO_GIFTS}
+"""What Telegram tells of every chat that is asked about."""
 _STRUCTURED = frozenset(
     ("allowed_updates", "commands", "link_preview_options", "reaction", "reply_markup", "reply_parameters")
 )
@@ -233,6 +238,7 @@ class TelegramServer(Loopback):
             "setmessagereaction": chats.react,
             "sendchataction": chats.show_typing,
             "createforumtopic": chats.create_topic,
+            "getchat": lambda call: {**chats.find(call.get("chat_id")).described(), **_FULL_INFO},
             "answercallbackquery": self._answer_press,
             "setmycommands": lambda _: True,
             "getfile": self._get_file,

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, has_own
 from talaria.compat.hermes.platforms.calling import called
@@ -28,6 +28,8 @@ from talaria.platforms.base import (
     Attachment,
     Batch,
     Capabilities,
+    ChatInfo,
+    ChatKind,
     File,
     NotTaken,
     Outbound,
@@ -45,6 +47,7 @@ CLOSE_S = 10.0
 PULSE_S = 60.0
 USUAL_MAX_CHARS = 4_000
 BATCH = 100
+_DIRECT = frozenset({"dm", "private", "direct"})
 
 Tell = Callable[[str, Broke], None]
 """What of the plugin failed, and how."""
@@ -244,6 +247,12 @@ class AdaptedPlatform:
     async def show_typing(self, where: Address) -> None:
         typing = self._adapter.send_typing
         await self._called("send_typing", lambda: typing(where.chat, **fitting(typing, _facts(where))))
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        info: object = await self._called("get_chat_info", lambda: self._adapter.get_chat_info(where.chat))
+        told = cast("dict[str, object]", info) if isinstance(info, dict) else {}
+        kind: ChatKind = "dm" if as_text(told.get("type") or "") in _DIRECT else "group"
+        return ChatInfo(where, kind, as_text(told.get("user_id") or where.chat) if kind == "dm" else "")
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         thread = await self._called(
