@@ -58,6 +58,10 @@ class Gatekeeper:
         is_meant = isinstance(item, Press) or item.is_addressed or not requires_mention
         return principal if principal is not None and is_meant else "ignored"
 
+    def admins(self, platform: str) -> frozenset[str]:
+        """Ids of people who may do all that the person at the terminal may."""
+        return self._rules_of(platform).admins
+
     def has_rules(self, platform: str) -> bool:
         """Otherwise it is not set up, and nobody knows who may speak there."""
         return platform in self._rules

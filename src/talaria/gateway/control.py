@@ -88,5 +88,5 @@ class Control:
         await self._store.chats.set_busy_mode(chat.received.key, mode)
 
     async def set_home(self, chat: PlatformChat) -> None:
-        where = chat.received.arrival.where
-        await self._store.chats.set_home(where.platform, str(where))
+        where, principal = chat.received.arrival.where, chat.received.principal
+        await self._store.chats.set_home(where.platform, str(where), principal.user)

@@ -1,29 +1,42 @@
 """Conversations on their way from the terminal to a platform. Each is claimed by one gateway, greeted there with all
-its context, and completed or failed with a reason."""
+its context, and completed or failed with a reason.
+
+A request has an id, and so have the turns that greet for it: after a crash the next gateway finds what was done for
+this very request, and goes on from there. A failure, or an answer that comes too late, undoes all of it.
+"""
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import msgspec
+
+from talaria.gateway.access import Gatekeeper
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
-from talaria.gateway.envelope import Principal, Received
+from talaria.gateway.envelope import Parcel, Principal, Received, written
 from talaria.gateway.keys import session_key
 from talaria.gateway.links import Links
 from talaria.gateway.mailroom import Mailroom
-from talaria.model.entries import MessageAdded
-from talaria.model.errors import TalariaError, UserFacing
-from talaria.model.ids import SessionId
-from talaria.model.messages import User, user
-from talaria.platforms.base import Address, Arrival, ChatKind, Platform, PlatformFailure, Sender
+from talaria.gateway.replies import LIVES_S
+from talaria.model.entries import TurnEnded, TurnStarted, Undone
+from talaria.model.errors import SessionBusy, TalariaError, UserFacing
+from talaria.model.ids import SessionId, TurnId
+from talaria.model.messages import user
+from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, PlatformFailure, Sender
 from talaria.runtime.pool import Pool
-from talaria.store.base import Session
+from talaria.runtime.session import LiveSession
+from talaria.store.base import HandoffRequest, Session
+from talaria.store.mail import Outgoing
 
 FIRST_LOOK_S = 5.0
 EVERY_S = 2.0
 DELIVERED_WITHIN_S = 45.0
 LOOK_S = 0.2
-SYSTEM = Sender("system:handoff", "Handoff")
+THREAD_S = 20.0
+SYSTEM = "system:handoff"
 GREETING = (
     "[The person has just moved this conversation from their terminal to {place}. "
     "Say in a few sentences where you stand and what comes next. Do not call tools for that.]"
@@ -36,90 +49,173 @@ class HandoffFailed(UserFacing):
     """`str()` of it is the reason that is kept."""
 
 
+class _NotWanted(HandoffFailed):
+    """The terminal does not wait any more: it has said that the handoff failed, and why."""
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    """One that greets for a request."""
+
+    id: TurnId
+    end: TurnEnded | None = None
+
+
 class HandoffWatcher:
     def __init__(
         self,
         desk: Desk,
         links: Links,
+        gatekeeper: Gatekeeper,
         conversations: Conversations,
         mailroom: Mailroom,
         pool: Pool,
         delivery: Delivery,
+        wake: Callable[[SessionId], None],
     ) -> None:
+        """`wake`: that session has mail."""
         self._desk = desk
         self._store = desk.host.store
         self._clock = desk.host.clock
         self._links = links
+        self._gatekeeper = gatekeeper
         self._conversations = conversations
         self._mailroom = mailroom
         self._pool = pool
         self._delivery = delivery
+        self._wake = wake
+        self._running: dict[SessionId, asyncio.Task[None]] = {}
+        self._greeting: dict[SessionId, LiveSession] = {}
+        self._destinations: dict[str, asyncio.Lock] = {}
+        """By platform: two conversations must not be bound to one chat at the same time."""
+        self._is_closed = False
 
     async def run(self) -> None:
         await self._store.handoffs.reclaim()
         await self._clock.sleep(FIRST_LOOK_S)
-        while True:
-            try:
-                await self.look()
-            except TalariaError as fault:
-                log.warning("handoffs wait: %s", fault)
-            await self._clock.sleep(EVERY_S)
+        async with asyncio.TaskGroup() as group:
+            while not self._is_closed:
+                try:
+                    await self._look(group)
+                except TalariaError as fault:
+                    log.warning("handoffs wait: %s", fault)
+                await self._clock.sleep(EVERY_S)
 
-    async def look(self) -> None:
+    async def _look(self, group: asyncio.TaskGroup) -> None:
         for session in await self._store.handoffs.pending():
-            if await self._store.handoffs.claim(session):
-                await self._carried_out(session)
+            if session not in self._running and await self._store.handoffs.claim(session):
+                self._running[session] = group.create_task(self._serve(session), name=f"handoff {session}")
+        for session, live in tuple(self._greeting.items()):
+            if await self._store.handoffs.running(session) is None:
+                live.interrupt()
+        for session, request in (await self._store.handoffs.unsettled()).items():
+            if session not in self._running:
+                self._running[session] = group.create_task(self._clean_up(session, request), name=f"handoff {session}")
 
-    async def _carried_out(self, session: SessionId) -> None:
+    async def close(self, grace_s: float) -> None:
+        """Begin none; those that run may end. What does not is left as it is on the disk: the next start goes on."""
+        self._is_closed = True
+        if running := tuple(self._running.values()):
+            await asyncio.wait(running, timeout=grace_s)
+        for live in self._greeting.values():
+            live.abandon()
+        if running := tuple(self._running.values()):
+            await asyncio.wait(running, timeout=LOOK_S)
+
+    async def _serve(self, session: SessionId) -> None:
+        """One handoff, to its end. Whoever waits at the terminal hears of it, whatever it is."""
+        began_at, reason = self._clock.monotonic(), ""
+        request = await self._store.handoffs.running(session)
+        if request is None:  # taken back in the moment in which it was claimed
+            del self._running[session]
+            return
         try:
-            await self._carry_out(session)
+            await self._carry_out(session, request)
         except (TalariaError, TimeoutError) as fault:
-            await self._store.handoffs.fail(session, str(fault) or "it took too long")
+            reason = str(fault) or "it took too long"
+            log.warning("handoff of session %s failed: %s", session, type(fault).__name__)
         except Exception as fault:  # the person waits for an answer, whatever it is
+            reason = f"a bug: {fault!r}"
             log.exception("handoff of session %s broke", session)
-            await self._store.handoffs.fail(session, f"a bug: {fault!r}")
-        else:
-            await self._store.handoffs.complete(session)
+        finally:
+            self._greeting.pop(session, None)
+        if self._is_closed and reason:
+            return
+        if reason:
+            await self._clean_up(session, request.id, reason)
+        self._running.pop(session, None)
+        outcome, seconds = "failed" if reason else "completed", self._clock.monotonic() - began_at
+        log.info("handoff of session %s to %s %s after %.1f s", session, request.platform, outcome, seconds)
 
-    async def _carry_out(self, session: SessionId) -> None:
-        state = await self._store.handoffs.state(session)
-        row = await self._store.sessions.get(session)
-        if state is None or row is None or not state.platform:
+    async def _carry_out(self, session: SessionId, request: HandoffRequest) -> None:
+        row, platform = await self._store.sessions.get(session), self._links.find(request.platform)
+        if row is None or not request.platform:
             raise HandoffFailed("No platform was named.")
-        platform = self._links.find(state.platform)
         if platform is None:
-            raise HandoffFailed(f"{state.platform} is not connected.")
-        received = await self._destination(platform, row)
-        where = str(received.arrival.where)
-        before = await self._store.chats.bind(received.key, session, where)
-        self._mailroom.arrivals.forget(session)
-        self._pool.release(session)
-        try:
-            await self._greet(session, received, platform)
-        except Exception:
-            if before is not None:
-                await self._store.chats.bind(received.key, before, where)
-                self._mailroom.held[before] = None
-            raise
+            raise HandoffFailed(f"{request.platform} is not connected.")
+        async with self._destinations.setdefault(platform.name, asyncio.Lock()):
+            received, keys = await self._destination(platform, row, request)
+            before = [await self._store.chats.get(key) for key in keys]
+            if not await self._store.handoffs.bind(session, keys, str(received.arrival.where)):
+                raise _NotWanted("It was taken back.")
+        for one in (session, *(chat.session for chat in before if chat is not None)):
+            self._mailroom.arrivals.forget(one)
+            self._pool.release(one)
+        await self._greet(session, request, received)
+        if not await self._store.handoffs.complete(session):
+            raise _NotWanted("It came too late.")
 
-    async def _destination(self, platform: Platform, row: Session) -> Received:
+    async def _destination(
+        self, platform: Platform, row: Session, request: HandoffRequest
+    ) -> tuple[Received, Sequence[str]]:
+        """Where it goes, and the keys under which the next messages there will look for their conversation."""
         home = await self.home_channel(platform.name)
         if home is None:
             raise HandoffFailed(f"{platform.name} has no home channel: send /sethome where it should be.")
-        thread = await self._thread_of(row.id, home)
-        thread = thread or await _new_thread(platform, home, f"Talaria — {row.title or row.id[:8]}")
-        where, kind = thread or home, _kind(home, is_thread=thread is not None)
-        principal = Principal(platform.name, home.chat if kind == "dm" else SYSTEM.id, SYSTEM.name, is_admin=True)
-        sender = Sender(principal.user, principal.name)
-        key = session_key(where, kind, principal.user if kind == "dm" else "", self._desk.key_rules)
-        return Received(Arrival("", where, kind, sender), principal, key)  # there is no message to reply to
+        try:
+            info = await platform.chat_info(home)
+        except PlatformFailure as fault:
+            raise HandoffFailed(str(fault)) from fault
+        where = Address.parse(request.address) if request.address else await self._thread(platform, home, info, row)
+        where, rules = where or info.where, self._desk.key_rules
+        people = await self._people(platform.name, where, info)
+        keys = [session_key(where, info.kind, person, rules) for person in people]
+        user = people[0] if len(people) == 1 and people[0] else SYSTEM
+        is_admin = user in self._gatekeeper.admins(platform.name)
+        principal = Principal(platform.name, user, "Handoff", is_admin=is_admin)
+        arrival = Arrival("", where, info.kind, Sender(user, principal.name))  # there is no message to reply to
+        return Received(arrival, principal, keys[0]), keys
 
-    async def _thread_of(self, session: SessionId, home: Address) -> Address | None:
-        """That was made for it before a crash."""
-        bound = [Address.parse(chat.address) for chat in await self._store.chats.of(session) if chat.address]
-        return next(
-            (one for one in bound if one.thread and (one.platform, one.chat) == (home.platform, home.chat)), None
-        )
+    async def _people(self, platform: str, where: Address, info: ChatInfo) -> Sequence[str]:
+        """Whose conversation it becomes there. Empty: everybody's."""
+        if info.kind == "dm":
+            return (info.person or where.chat,)
+        rules = self._desk.key_rules
+        if session_key(where, "group", SYSTEM, rules) == session_key(where, "group", "", rules):
+            return ("",)
+        admins, chosen_by = self._gatekeeper.admins(platform), await self._store.chats.home_person(platform)
+        if chosen_by in admins:
+            return (chosen_by,)
+        if not admins:
+            raise HandoffFailed(
+                f"Everybody in {where} has a conversation of their own, and it is not known which is yours:"
+                " send /sethome there."
+            )
+        return sorted(admins)
+
+    async def _thread(self, platform: Platform, home: Address, info: ChatInfo, row: Session) -> Address | None:
+        """The one that it has there already, or a new one. None: it goes to the home channel itself."""
+        if home.thread or not platform.capabilities.has_threads:
+            return None
+        for chat in await self._store.chats.of(row.id):
+            known = Address.parse(chat.address) if chat.address else info.where
+            if known.thread and known != info.where and known.chat == home.chat and known.platform == home.platform:
+                return known
+        try:
+            async with asyncio.timeout(THREAD_S):
+                return await platform.create_thread(home, f"Talaria — {row.title or row.id[:8]}")
+        except (PlatformFailure, TimeoutError) as fault:
+            log.info("no thread at %s: %s", home, fault or "it took too long")
+            return None
 
     async def home_channel(self, platform: str) -> Address | None:
         chosen = await self._store.chats.home(platform)
@@ -127,53 +223,82 @@ class HandoffWatcher:
             return Address.parse(chosen)
         return self._desk.homes.get(platform)
 
-    async def _greet(self, session: SessionId, received: Received, platform: Platform) -> None:
-        """A real turn, whose answer is sent like any other."""
-        letter = self._conversations.letter((), received)
-        message: User = user(GREETING.format(place=platform.name), author="host")
-        row = await self._store.sessions.get(session)
-        is_open = row is not None and row.open_turn is not None
-        if not is_open and await self._has_been_greeted(session, message):
-            return
-        live = await self._conversations.open(session, received)
-        report = await live.resume(letter=letter) if is_open else None
-        report = report or await live.ask(message, letter=letter)
-        self._pool.touch(session)
-        self._delivery.wake(str(received.arrival.where))
-        if report.outcome == "failed":
-            raise HandoffFailed(str(report.error or "The model did not answer."))
-        await self._delivered(f"{report.turn}:0")
+    async def _greet(self, session: SessionId, request: HandoffRequest, received: Received) -> None:
+        """A real turn, whose answer is sent like any other; once for each request, also after a crash."""
+        turns = await self._turns(session, request.id)
+        turn = turns[-1] if turns else None
+        if turn is None or turn.end is None:
+            id = turn.id if turn else TurnId(f"handoff_{request.id}_{len(turns)}")
+            letter = msgspec.structs.replace(self._conversations.letter((), received), turn=id)
+            live = self._greeting[session] = await self._conversations.open(session, received)
+            report = await live.resume(letter=letter) if turn else None
+            message = user(GREETING.format(place=request.platform), author="host")
+            report = report or await live.ask(message, letter=letter)
+            del self._greeting[session]
+            self._pool.touch(session)
+            self._delivery.wake(str(received.arrival.where))
+            turn = _Turn(report.turn, TurnEnded(report.turn, report.outcome, error=str(report.error or "")))
+        if turn.end is not None and turn.end.outcome == "failed":
+            raise HandoffFailed(turn.end.error or "The model did not answer.")
+        await self._delivered(session, turn.id)
 
-    async def _has_been_greeted(self, session: SessionId, message: User) -> bool:
-        """A crash came after the answer: it is on its way like any other."""
-        entries = await self._store.journal.entries(session)
-        said = [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
-        asked = [one for one in said if isinstance(one, User)]
-        return bool(asked) and asked[-1].author == "host" and message.text in asked[-1].text
+    async def _turns(self, session: SessionId, request: str) -> Sequence[_Turn]:
+        """Those that greeted for this request and were not taken back, in their order."""
+        found: dict[TurnId, _Turn] = {}
+        for recorded in await self._store.journal.entries(session):
+            match recorded.entry:
+                case TurnStarted(turn) if turn.startswith(f"handoff_{request}_"):
+                    found[turn] = _Turn(turn)
+                case TurnEnded(turn) as end if turn in found:
+                    found[turn] = _Turn(turn, end)
+                case Undone(turn):
+                    found.pop(turn, None)
+                case _:
+                    pass
+        return tuple(found.values())
 
-    async def _delivered(self, key: str) -> None:
+    async def _delivered(self, session: SessionId, turn: TurnId) -> None:
         async with asyncio.timeout(DELIVERED_WITHIN_S):
             while True:
-                row = await self._store.outbox.find(key)
-                if row is None or row.state == "sent":
+                rows = [row for row in await self._store.outbox.rows(session) if row.key.startswith(f"{turn}:")]
+                if failed := next((row for row in rows if row.state in ("failed", "expired")), None):
+                    raise HandoffFailed(f"It could not be sent: {failed.error}")
+                if all(row.state == "sent" for row in rows):
                     return
-                if row.state in ("failed", "expired"):
-                    raise HandoffFailed(f"It could not be sent: {row.error}")
+                if await self._store.handoffs.running(session) is None:
+                    raise _NotWanted("It came too late.")
                 await self._clock.sleep(LOOK_S)
 
+    async def _clean_up(self, session: SessionId, request: str, reason: str = "") -> None:
+        """After a failure: `reason` or, if there is none, one that is on the disk already."""
+        try:
+            await self._undo(session, request)
+            if reason:
+                await self._store.handoffs.fail(session, reason)
+            await self._store.handoffs.settle(session)
+            for waiting in await self._store.inbox.waiting():  # chats are bound back, and their mail with them
+                self._mailroom.arrivals.forget(waiting)
+                self._wake(waiting)
+        except TalariaError as fault:
+            log.warning("a failed handoff of session %s is cleaned up later: %s", session, fault)
+        finally:
+            self._running.pop(session, None)
 
-def _kind(home: Address, *, is_thread: bool) -> ChatKind:
-    """A thread is everybody's there; without one it is the person's own chat. Telegram's have positive numbers."""
-    is_private = home.platform == "telegram" and not home.chat.startswith("-")
-    return "group" if is_thread and not is_private else "dm"
-
-
-async def _new_thread(platform: Platform, home: Address, name: str) -> Address | None:
-    if home.thread or not platform.capabilities.has_threads:
-        return None
-    try:
-        async with asyncio.timeout(20):
-            return await platform.create_thread(home, name)
-    except (PlatformFailure, TimeoutError) as fault:
-        log.info("no thread at %s: %s", home, fault)
-        return None
+    async def _undo(self, session: SessionId, request: str) -> None:
+        """What greeted is taken back: from the chat, as far as it was sent, and from the conversation."""
+        row, turns = await self._store.sessions.get(session), await self._turns(session, request)
+        if row is None or not turns:
+            return
+        turn, expires_at = turns[-1].id, self._clock.now() + LIVES_S
+        shown = [one for one in await self._store.outbox.rows(session) if one.key.startswith(f"{turn}:")]
+        nothing = [Outgoing(one.target, written(Parcel()), one.key, expires_at) for one in shown]
+        await self._store.outbox.add(session, nothing)
+        for one in shown:
+            self._delivery.wake(one.target)
+        self._pool.release(session)
+        host = self._desk.host
+        live = host.live(session, row, host.setup(cwd=Path(row.cwd), origin="platform"), None, host.terms())
+        try:
+            await live.undo(only=turn)
+        except SessionBusy:  # somebody goes on with it already
+            log.info("the greeting stays in session %s: another turn came after it", session)

@@ -83,7 +83,14 @@ class Gateway:
         )
         self._control = Control(self._desk, self.pool, self._questions, self._mailroom.drop)
         self._handoffs = HandoffWatcher(
-            self._desk, self._links, conversations, self._mailroom, self.pool, self._delivery
+            self._desk,
+            self._links,
+            self._gatekeeper,
+            conversations,
+            self._mailroom,
+            self.pool,
+            self._delivery,
+            self._placement.wake,
         )
         self._ingress = Ingress(
             self._desk,
@@ -196,6 +203,7 @@ class Gateway:
             log.warning("%d turns go on at the next start", self._placement.running)
             self._mailroom.close()
             await self._placement.ended(ABANDON_S)
+        await self._handoffs.close(max(0.0, deadline - self._clock.monotonic()))
         while not self._delivery.is_idle and self._clock.monotonic() < deadline:
             await self._clock.sleep(LOOK_S)
         for task in self._connecting.values():

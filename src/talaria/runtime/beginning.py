@@ -68,7 +68,8 @@ class Beginning:
         self, message: User, recorder: Recorder, letter: Letter | None, news: Sequence[str], terms: Terms
     ) -> tuple[Turn, Sequence[Write]]:
         """A turn, and what it begins with."""
-        turn = self.turn(new_turn_id(), recorder, terms)
+        chosen = letter.turn if letter else None
+        turn = self.turn(chosen or new_turn_id(), recorder, terms)
         history = tuple(self._standing.view.history)
         added = await turn.hooks.before_turn(turn.facts, message.text, history, teller(recorder))
         mail = letter.opening(turn.id) if letter else ()

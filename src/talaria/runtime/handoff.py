@@ -11,6 +11,7 @@ from talaria.waiting import completed
 LOOK_S = 0.5
 PATIENCE_S = 60.0
 NOBODY = "It timed out: no gateway has taken it within 60 s. Is one running? (talaria gateway status)"
+TOO_SLOW = "It timed out: a gateway took it, but was not done within 60 s. The conversation stays here."
 GIVEN_UP = "The person did not want to wait."
 
 
@@ -38,9 +39,10 @@ async def _arrived(handoffs: Handoffs, clock: Clock, session: SessionId) -> None
         await clock.sleep(LOOK_S)
         if await _has_arrived(handoffs, session):
             return
-    if not await handoffs.fail(session, NOBODY) and await _has_arrived(handoffs, session):
+    reason = NOBODY if await handoffs.running(session) is None else TOO_SLOW
+    if not await handoffs.fail(session, reason) and await _has_arrived(handoffs, session):
         return
-    raise HandoffFailed(NOBODY)
+    raise HandoffFailed(reason)
 
 
 async def _has_arrived(handoffs: Handoffs, session: SessionId) -> bool:

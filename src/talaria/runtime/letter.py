@@ -24,6 +24,8 @@ class Letter(msgspec.Struct, frozen=True):
     ids: tuple[InboxId, ...]
     """Empty: nobody has written, but somebody is to be answered."""
     reply: Callable[[Ending], Sequence[Outgoing]]
+    turn: TurnId | None = None
+    """The id under which the turn is to run, so that whoever asked finds it again after a crash; None: any."""
 
     def opening(self, turn: TurnId) -> tuple[Write, ...]:
         return (InboxTaken(turn, self.ids),) if self.ids else ()

@@ -184,17 +184,20 @@ class LiveSession:
             threshold = turn.walk.endpoint.compact_at or tokens
             return await shorten(turn, Wish(tokens, threshold, focus, keep_last, is_asked_for=True), recorder)
 
-    async def undo(self) -> str | None:
-        """Take the last turn back; the person's words in it, or None if there is no turn left."""
+    async def undo(self, only: TurnId | None = None) -> str | None:
+        """Take the last turn back; the person's words in it, or None if there is no turn left.
+
+        `only` this one: None, and nothing happens, if another came after it.
+        """
         if self._tenure.row is None:
             return None
         async with self._seized() as epoch:
             recorder = self._beginning.recorder(epoch, ignore)
+            turn = self._view.last_turn
+            if turn is None or turn != (only or turn):
+                return None
             if self._view.open_turn is not None:
                 await self._give_up(self._view.open_turn, recorder)
-            turn = self._view.last_turn
-            if turn is None:
-                return None
             asked = await self._standing.asked_in(turn)
             await recorder.record(Undone(turn))
             await self._standing.look_anew()

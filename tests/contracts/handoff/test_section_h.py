@@ -231,7 +231,7 @@ async def test_a_thread_that_cannot_be_made_is_done_without(terminal: Terminal, 
         assert (await terminal.request(session)).state == "completed"
         (greeting,) = await house.said(1, chat=FORUM)
         assert greeting.thread == ""
-        assert await house.session_of(f"agent:main:telegram:dm:{FORUM}") == session
+        assert await house.session_of(f"agent:main:telegram:thread:{FORUM}:1") == session
 
 
 @pytest.mark.clause("H-X4")
