@@ -125,6 +125,8 @@ class Application:
         if not platform.isidentifier() or (given is None and not has_token):
             told = "is not among the platforms that are set up here; see: talaria gateway platforms"
             raise BadInput(f"{platform!r} {told}")
+        if (given or {}).get("enabled") is False:
+            raise BadInput(f"{platform} is turned off: gateway.platforms.{platform}.enabled is false in config.yaml.")
         named = (given or {}).get("home_channel") or self.settings.environment.get(variable)
         if not named and not await self.store.chats.home(platform):
             raise BadInput(f"{platform} has no home channel: send /sethome where it should be, or set {variable}.")

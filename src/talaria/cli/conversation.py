@@ -178,8 +178,14 @@ class Conversation(OpenChat):
         return f"{path} goes with your next message."
 
     async def hand_off(self, platform: str) -> None:
+        from talaria.gateway.claims import gateway_file, holder  # noqa: PLC0415  (only who asks for it pays for it)
+
+        if self._live.is_busy:
+            raise BadInput("This conversation is still working on an answer; hand it over when that has ended.")
         await self._kept()
         await self.app.check_handoff(platform)
+        if await in_thread(lambda: holder(gateway_file(self.app.home))) is None:
+            raise BadInput("No gateway is running to take it: start one with `talaria gateway start`.")
         self._front.say(f"Waiting for the gateway to take this conversation to {platform} ...")
         await hand_off(self.app.store, self.app.clock, self.session, platform)
 

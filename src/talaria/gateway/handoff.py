@@ -93,7 +93,7 @@ class HandoffWatcher:
         await self._store.handoffs.reclaim()
         await self._clock.sleep(FIRST_LOOK_S)
         async with asyncio.TaskGroup() as group:
-            while not self._is_closed:
+            while True:
                 try:
                     await self._look(group)
                 except TalariaError as fault:
@@ -101,12 +101,14 @@ class HandoffWatcher:
                 await self._clock.sleep(EVERY_S)
 
     async def _look(self, group: asyncio.TaskGroup) -> None:
-        for session in await self._store.handoffs.pending():
-            if session not in self._running and await self._store.handoffs.claim(session):
-                self._running[session] = group.create_task(self._serve(session), name=f"handoff {session}")
         for session, live in tuple(self._greeting.items()):
             if await self._store.handoffs.running(session) is None:
                 live.interrupt()
+        if self._is_closed:
+            return
+        for session in await self._store.handoffs.pending():
+            if session not in self._running and await self._store.handoffs.claim(session):
+                self._running[session] = group.create_task(self._serve(session), name=f"handoff {session}")
         for session, request in (await self._store.handoffs.unsettled()).items():
             if session not in self._running:
                 self._running[session] = group.create_task(self._clean_up(session, request), name=f"handoff {session}")

@@ -137,3 +137,18 @@ async def test_a_handoff_that_fails_says_why_and_the_conversation_stays(station:
     await person.sees(PROMPT)
     station.model.say("Still here.")
     await person.types("are you there?", "Still here.")
+
+
+@pytest.mark.clause("H-14")
+async def test_with_no_gateway_running_it_is_said_at_once(station: Station, sit_down: Sit) -> None:
+    settings(station, home_channel=OWNER)
+    station.write()
+    person = sit_down()
+    found = re.search(r"session (\S+)", await person.sees("/help"))
+    assert found is not None
+    await person.sees(PROMPT)
+    station.model.say("Noted.")
+    await person.types("the cat is white", "Noted.")
+    await person.sees(PROMPT)
+    assert "Waiting" not in await person.types("/handoff telegram", "No gateway is running to take it")
+    assert await state(station, found[1]) == HandoffState(None, None, None)

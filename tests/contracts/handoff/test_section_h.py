@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.handoff.conftest import FORUM, Terminal
-from tests.scenarios.gateway.house import OWNER
+from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.compose import open_application
 from talaria.config.load import decode
@@ -82,6 +82,15 @@ async def test_a_platform_that_cannot_take_it_is_refused_at_once(
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
         await terminal.app.check_handoff(platform)
+
+
+@pytest.mark.clause("H-14")
+async def test_a_platform_that_is_turned_off_is_refused_at_once(house: House) -> None:
+    off = {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER, "enabled": False}
+    house.platform("telegram", off)
+    async with open_application(house.settings(), tools=()) as app:
+        with pytest.raises(BadInput, match="telegram is turned off"):
+            await app.check_handoff("telegram")
 
 
 @pytest.mark.usefixtures("in_chat")

@@ -54,6 +54,19 @@ def test_lines_wait_for_the_turn_and_are_answered_in_order(
     assert said_to(server.requests[-1]) == ["go", "second", "third"]
 
 
+@pytest.mark.clause("H-14")
+def test_a_handoff_is_refused_while_the_turn_runs(
+    working: Callable[..., Terminal], server: ModelServer, held: Held
+) -> None:
+    screen = working()
+    screen.say("/handoff telegram")
+    screen.see("still working on an answer")
+    assert "queued" not in screen.status
+    server.say("Done.")
+    held.let_go()
+    screen.see("Done.")
+
+
 def test_steering_reaches_the_model_at_its_next_step(
     working: Callable[..., Terminal], server: ModelServer, held: Held
 ) -> None:

@@ -1,0 +1,286 @@
+"""Section H, when it does not work out: a failure or an answer that comes too late leaves nothing behind, and the next
+try is a real one."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from tests.contracts.handoff.conftest import FORUM, Terminal, house, in_chat, in_forum, run_folder, terminal
+from tests.scenarios.gateway.house import OWNER
+
+from talaria.gateway.handoff import EVERY_S
+from talaria.model.entries import MessageAdded
+from talaria.model.ids import SessionId
+from talaria.platforms.base import Address, ChatInfo, Platform, Sender
+from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
+from talaria.runtime.view import standing
+from talaria.store.base import HandoffState
+from talaria.switchboard import wanted
+from talaria.testing.servers.chat_service import Refusal, Slow
+from talaria.testing.servers.replies import Failure, Faults, Reply
+
+__all__ = ["house", "in_chat", "in_forum", "run_folder", "terminal"]
+
+DM = f"agent:main:telegram:dm:{OWNER}"
+BLOCKED = Refusal(403, words="Forbidden: bot was blocked by the user")
+
+
+async def said(terminal: Terminal, session: SessionId) -> list[str]:
+    """What the conversation consists of, for whoever goes on with it."""
+    entries = standing(await terminal.app.store.journal.entries(session))
+    return [one.entry.message.text for one in entries if isinstance(one.entry, MessageAdded)]
+
+
+def without_date(texts: Sequence[str]) -> list[str]:
+    return [text.split("]\n\n")[-1] for text in texts]
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-15")
+@pytest.mark.parametrize("broken", ["model", "platform"])
+async def test_a_chat_that_was_never_used_is_unbound_and_the_transcript_is_as_before(
+    terminal: Terminal, broken: str
+) -> None:
+    house = terminal.house
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say(Failure(400) if broken == "model" else "never seen")
+        if broken == "platform":
+            house.telegram.fault("sendMessage", BLOCKED)
+        assert (await terminal.request(session)).state == "failed"
+        assert await house.store.chats.get(DM) is None
+        assert await house.store.chats.of(session) == []
+        assert without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
+        assert not house.telegram.seen()
+        house.model.say("Who are you?")
+        await house.telegram.say("hello")
+        assert [one.text for one in await house.said(1)] == ["Who are you?"]
+        assert "the cat is white" not in house.model.requests[-1].body.decode()
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-19")
+async def test_a_retry_after_a_failed_delivery_is_heard(terminal: Terminal) -> None:
+    house = terminal.house
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say("never seen", "We spoke of the cat.")
+        house.telegram.fault("sendMessage", BLOCKED)
+        assert (await terminal.request(session)).state == "failed"
+        assert await terminal.request(session) == HandoffState("completed", "telegram", None)
+        assert [one.text for one in await house.said(1)] == ["We spoke of the cat."]
+        assert without_date(await said(terminal, session))[:2] == ["the cat is white", "Noted."]
+        assert len(await said(terminal, session)) == 4
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-19")
+async def test_a_second_handoff_with_no_message_in_between_is_heard(terminal: Terminal) -> None:
+    house = terminal.house
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say("First.", "Second.")
+        for _ in range(2):
+            assert (await terminal.request(session)).state == "completed"
+        assert [one.text for one in await house.said(2)] == ["First.", "Second."]
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-19")
+async def test_after_the_home_channel_has_moved_it_is_heard_there(terminal: Terminal) -> None:
+    house = terminal.house
+    settings = {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER, "allowed_chats": ["-4002"]}
+    house.platform("telegram", settings)
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say("In the chat.", "In the group.", "White.")
+        await terminal.request(session)
+        await house.said(1)
+        await house.telegram.say("/sethome", chat="-4002")
+        await house.said(1, chat="-4002")
+        assert (await terminal.request(session)).state == "completed"
+        assert (await house.said(2, chat="-4002"))[1].text == "In the group."
+        await house.telegram.say("@talaria_bot what colour?", chat="-4002")
+        assert (await house.said(3, chat="-4002"))[2].text == "White."
+        assert "the cat is white" in house.model.requests[-1].body.decode()
+
+
+@pytest.mark.usefixtures("in_forum")
+@pytest.mark.clause("H-17")
+async def test_a_second_handoff_uses_the_thread_of_the_first(terminal: Terminal) -> None:
+    house = terminal.house
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say("First.", "Second.")
+        for _ in range(2):
+            await terminal.request(session)
+        first, second = await house.said(2, chat=FORUM)
+        assert first.thread == second.thread != ""
+        assert len(house.telegram.calls("createForumTopic")) == 1
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-14")
+@pytest.mark.clause("H-15")
+async def test_one_that_is_taken_but_too_slow_is_undone_and_the_terminal_says_so(terminal: Terminal) -> None:
+    house, clock = terminal.house, terminal.clock
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say(Reply("never seen", faults=Faults(hang=True)))
+        handing = asyncio.create_task(terminal.hand_off(session))
+        clock.advance(EVERY_S)
+        await asyncio.to_thread(house.model.wait_for_requests, 2)
+        assert (await house.store.chats.get(DM)) is not None
+        while not handing.done():
+            clock.advance(1)
+            await asyncio.sleep(0)
+        with pytest.raises(HandoffFailed, match="a gateway took it, but was not done within 60 s"):
+            await handing
+        assert await terminal.state(session) == HandoffState("failed", "telegram", TOO_SLOW)
+        assert await house.store.chats.get(DM) is None
+
+        async def is_undone() -> bool:
+            clock.advance(EVERY_S)
+            return without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
+
+        await house.until(is_undone)
+        assert not house.telegram.seen()
+        assert without_date([await terminal.talk(text="and now?", answer="Now.")]) == [session]
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-15")
+async def test_a_greeting_that_was_sent_too_late_is_taken_back(terminal: Terminal) -> None:
+    """The terminal gives up in the moment in which the answer is on its way."""
+    house = terminal.house
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say("Here.")
+        house.telegram.fault("sendMessage", Slow(0.5))
+        handoffs = house.store.handoffs
+        await handoffs.request(session, "telegram")
+        terminal.clock.advance(EVERY_S)
+        await house.until(lambda: bool(house.telegram.calls("sendMessage")))
+        assert await handoffs.fail(session, TOO_SLOW)
+        await house.until(lambda: bool(house.telegram.calls("deleteMessage")))
+        await house.until(lambda: not house.telegram.seen())
+        assert await terminal.state(session) == HandoffState("failed", "telegram", TOO_SLOW)
+        assert await house.store.chats.get(DM) is None
+        assert without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-15")
+async def test_what_a_dead_gateway_left_of_one_that_failed_is_undone_by_the_next(terminal: Terminal) -> None:
+    house = terminal.house
+    house.config["gateway"]["drain_s"] = 0.05
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say(Reply("never seen", faults=Faults(hang=True)))
+        await house.store.handoffs.request(session, "telegram")
+        terminal.clock.advance(EVERY_S)
+        await asyncio.to_thread(house.model.wait_for_requests, 2)
+    assert (await terminal.state(session)).state == "running"
+    assert await terminal.app.store.handoffs.fail(session, TOO_SLOW)
+    async with house.open():
+
+        async def is_undone() -> bool:
+            terminal.clock.advance(EVERY_S)
+            return without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
+
+        await house.until(is_undone)
+    assert not house.telegram.seen()
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-19")
+async def test_one_that_is_greeting_when_the_gateway_stops_goes_on_at_the_next_start(terminal: Terminal) -> None:
+    house = terminal.house
+    house.config["gateway"]["drain_s"] = 0.05
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say(Reply("never seen", faults=Faults(hang=True)))
+        await house.store.handoffs.request(session, "telegram")
+        terminal.clock.advance(EVERY_S)
+        await asyncio.to_thread(house.model.wait_for_requests, 2)
+    assert (await terminal.state(session)).state == "running"
+    house.model.say("Here.")
+    async with house.open():
+        assert (await terminal.ended(session)).state == "completed"
+        assert [one.text for one in await house.said(1)] == ["Here."]
+    texts = without_date(await said(terminal, session))
+    assert (texts[:2], texts[-1], len(texts)) == (["the cat is white", "Noted."], "Here.", 4)
+
+
+@pytest.mark.usefixtures("in_forum")
+@pytest.mark.clause("H-16")
+async def test_a_slow_one_does_not_hold_up_another(terminal: Terminal) -> None:
+    house = terminal.house
+    async with house.open():
+        slow, quick = await terminal.talk("s1"), await terminal.talk("s2", "the dog is black")
+        house.model.say(Reply("never seen", faults=Faults(hang=True)), "About the dog.")
+        await house.store.handoffs.request(slow, "telegram")
+        terminal.clock.advance(EVERY_S)
+        await asyncio.to_thread(house.model.wait_for_requests, 3)
+        assert (await terminal.request(quick)).state == "completed"
+        assert (await terminal.state(slow)).state == "running"
+        await house.store.handoffs.fail(slow, "enough")
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-16")
+@pytest.mark.clause("C-X8")
+async def test_the_live_session_of_the_gateway_makes_way_for_a_new_one(terminal: Terminal) -> None:
+    house = terminal.house
+    async with house.open() as board:
+        session = await terminal.talk()
+        house.model.say("First.", "Second.")
+        await terminal.request(session)
+        before = board.gateway.pool.find(session)
+        await terminal.request(session)
+        after = board.gateway.pool.find(session)
+        assert before is not None
+        assert after is not None
+        assert after is not before
+        assert before.is_released
+
+
+class _Odd:
+    """A platform with a bug where nobody expects one."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.name, self.account, self.capabilities = platform.name, platform.account, platform.capabilities
+        self.receive, self.acknowledge, self.send = platform.receive, platform.acknowledge, platform.send
+        self.edit, self.delete, self.show_typing = platform.edit, platform.delete, platform.show_typing
+        self.react, self.answer, self.fetch = platform.react, platform.answer, platform.fetch
+        self.create_thread, self.offer_commands = platform.create_thread, platform.offer_commands
+
+    async def chat_info(self, where: Address) -> ChatInfo:
+        raise ZeroDivisionError(f"of {where}")
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-16")
+async def test_any_exception_ends_it_as_failed_and_the_gateway_goes_on(terminal: Terminal) -> None:
+    house = terminal.house
+    async with house.open() as board:
+        (door,) = wanted(board.app.settings, terminal.clock).doors
+
+        @asynccontextmanager
+        async def opened(is_allowed: Callable[[Sender], bool]) -> AsyncGenerator[Platform]:
+            async with door.open(is_allowed) as platform:
+                yield _Odd(platform)
+
+        settings = msgspec.structs.replace(door.settings, require_mention=False)  # so that it is opened anew
+        odd = msgspec.structs.replace(door, open=opened, settings=settings)
+        await board.gateway.reload(board.app, board.app.settings.config.gateway, [odd])
+        await house.until(lambda: all(one.heard_at for one in board.gateway.health))
+        session = await terminal.talk()
+        ended = await terminal.request(session)
+        assert ended.state == "failed"
+        assert "ZeroDivisionError" in (ended.error or "")
+        house.model.say("Still here.")
+        await house.telegram.say("hello")
+        assert [one.text for one in await house.said(1)] == ["Still here."]
