@@ -5,6 +5,9 @@ from collections.abc import Generator
 
 import pytest
 
+LONG_S = 1800
+"""How long a test of `make test-long` may take; others have what pyproject.toml says."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -14,3 +17,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"{report.nodeid} did not run: {report.longrepr}"
     return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("long") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_S))

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import count
 from pathlib import Path
@@ -187,15 +187,19 @@ class Town:
         self.deaths = 0
 
     def case(self, *scripts: Sequence[str], mutation: str = "") -> "Case":
-        return Case(self, self.folder / f"case{next(self._numbers)}", scripts, mutation)
+        return Case(self, self.folder / f"case{self.next_number()}", scripts, mutation)
 
     @property
     def used_home(self) -> Path:
         return self.folder / "used"
 
-    def settings(self, folder: Path, people: Sequence[Person]) -> str:
+    def next_number(self) -> int:
+        """Of a case."""
+        return next(self._numbers)
+
+    def settings(self, folder: Path, people: Sequence[Person], more: Mapping[str, Any] | None = None) -> str:
         prefix = PREFIX.get(self.platform, "")
-        settings = {**self.service.settings, "allowed_users": [f"{prefix}{one.id}" for one in people]}
+        settings = {**self.service.settings, "allowed_users": [f"{prefix}{one.id}" for one in people], **(more or {})}
         gateway = {"workspace": str(folder / "people"), "platforms": {self.platform: settings}}
         return json.dumps({"model": {"default": "m", "base_url": self._model.base_url}, "gateway": gateway})
 

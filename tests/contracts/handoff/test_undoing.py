@@ -284,3 +284,39 @@ async def test_any_exception_ends_it_as_failed_and_the_gateway_goes_on(terminal:
         house.model.say("Still here.")
         await house.telegram.say("hello")
         assert [one.text for one in await house.said(1)] == ["Still here."]
+
+
+@pytest.mark.usefixtures("in_forum")
+@pytest.mark.clause("H-17")
+async def test_a_thread_that_was_made_before_a_crash_is_used(terminal: Terminal) -> None:
+    house, handoffs = terminal.house, terminal.app.store.handoffs
+    session = await terminal.talk()
+    await house.telegram.say("somebody began it", chat=FORUM, thread="7", user="1")
+    await handoffs.request(session, "telegram")
+    await handoffs.claim(session)
+    await handoffs.bind(session, [f"agent:main:telegram:thread:{FORUM}:7"], f"telegram:{FORUM}:7")
+    house.model.say("Here.")
+    async with house.open():
+        assert (await terminal.ended(session)).state == "completed"
+        assert [(one.text, one.thread) for one in await house.said(1, chat=FORUM)] == [("Here.", "7")]
+    assert not house.telegram.calls("createForumTopic")
+
+
+@pytest.mark.usefixtures("in_chat")
+@pytest.mark.clause("H-19")
+async def test_one_that_was_greeted_before_a_crash_is_not_greeted_again(terminal: Terminal) -> None:
+    house = terminal.house
+    house.config["gateway"]["drain_s"] = 0.05
+    async with house.open():
+        session = await terminal.talk()
+        house.model.say("Here.")
+        house.telegram.fault("sendMessage", *[Refusal(502)] * 50)
+        await house.store.handoffs.request(session, "telegram")
+        terminal.clock.advance(EVERY_S)
+        await house.until(lambda: bool(house.telegram.calls("sendMessage")))
+    assert (await terminal.state(session)).state == "running"
+    house.telegram.forget_faults()
+    async with house.open():
+        assert (await terminal.ended(session)).state == "completed"
+        assert "Here." in (await house.said(1))[-1].text
+    assert len(house.model.requests) == 2

@@ -1,6 +1,7 @@
 """A gateway in this process, between people on a chat service and a scripted model."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from talaria.testing import ModelServer
 from talaria.testing.servers.chat_service import Seen
 from talaria.testing.servers.telegram_server import TelegramServer
 
-PATIENCE_S = 15.0
+PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "15"))
 OWNER = "1001"
 
 

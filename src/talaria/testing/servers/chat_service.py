@@ -97,6 +97,10 @@ class Loopback:
     def fault(self, method: str, *faults: Fault) -> None:
         self._faults[method].extend(faults)
 
+    def forget_faults(self) -> None:
+        """From now on all calls are answered well."""
+        self._faults.clear()
+
     def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
         return tuple(self._calls[method])
 
