@@ -87,6 +87,8 @@ class HandoffWatcher:
         self._greeting: dict[SessionId, LiveSession] = {}
         self._destinations: dict[str, asyncio.Lock] = {}
         """By platform: two conversations must not be bound to one chat at the same time."""
+        self._unfinished: dict[SessionId, tuple[str, str]] = {}
+        """Failures that could not be cleaned up yet: the ids of their requests, and the reasons."""
         self._is_closed = False
 
     async def run(self) -> None:
@@ -108,10 +110,13 @@ class HandoffWatcher:
             return
         for session in await self._store.handoffs.pending():
             if session not in self._running and await self._store.handoffs.claim(session):
-                self._running[session] = group.create_task(self._serve(session), name=f"handoff {session}")
+                self._running[session] = task = group.create_task(self._serve(session), name=f"handoff {session}")
+                task.add_done_callback(lambda _, session=session: self._running.pop(session, None))
         for session, request in (await self._store.handoffs.unsettled()).items():
             if session not in self._running:
-                self._running[session] = group.create_task(self._clean_up(session, request), name=f"handoff {session}")
+                await self._clean_up(session, request)
+        for session, (request, reason) in tuple(self._unfinished.items()):
+            await self._clean_up(session, request, reason)
 
     async def close(self, grace_s: float) -> None:
         """Begin none; those that run may end. What does not is left as it is on the disk: the next start goes on."""
@@ -126,12 +131,11 @@ class HandoffWatcher:
     async def _serve(self, session: SessionId) -> None:
         """One handoff, to its end. Whoever waits at the terminal hears of it, whatever it is."""
         began_at, reason = self._clock.monotonic(), ""
-        request = await self._store.handoffs.running(session)
-        if request is None:  # taken back in the moment in which it was claimed
-            del self._running[session]
-            return
+        request: HandoffRequest | None = None
         try:
-            await self._carry_out(session, request)
+            request = await self._store.handoffs.running(session)
+            if request is not None:  # else it was taken back in the moment in which it was claimed
+                await self._carry_out(session, request)
         except (TalariaError, TimeoutError) as fault:
             reason = str(fault) or "it took too long"
             log.warning("handoff of session %s failed: %s", session, type(fault).__name__)
@@ -140,13 +144,11 @@ class HandoffWatcher:
             log.exception("handoff of session %s broke", session)
         finally:
             self._greeting.pop(session, None)
-        if self._is_closed and reason:
-            return
-        if reason:
-            await self._clean_up(session, request.id, reason)
-        self._running.pop(session, None)
+        if reason and not self._is_closed:
+            await self._clean_up(session, request.id if request else "", reason)
         outcome, seconds = "failed" if reason else "completed", self._clock.monotonic() - began_at
-        log.info("handoff of session %s to %s %s after %.1f s", session, request.platform, outcome, seconds)
+        platform = request.platform if request else "?"
+        log.info("handoff of session %s to %s %s after %.1f s", session, platform, outcome, seconds)
 
     async def _carry_out(self, session: SessionId, request: HandoffRequest) -> None:
         row, platform = await self._store.sessions.get(session), self._links.find(request.platform)
@@ -273,6 +275,7 @@ class HandoffWatcher:
 
     async def _clean_up(self, session: SessionId, request: str, reason: str = "") -> None:
         """After a failure: `reason` or, if there is none, one that is on the disk already."""
+        self._unfinished.pop(session, None)
         try:
             await self._undo(session, request)
             if reason:
@@ -283,8 +286,9 @@ class HandoffWatcher:
                 self._wake(waiting)
         except TalariaError as fault:
             log.warning("a failed handoff of session %s is cleaned up later: %s", session, fault)
-        finally:
-            self._running.pop(session, None)
+            self._unfinished[session] = (request, reason)
+        except Exception:
+            log.exception("a failed handoff of session %s could not be cleaned up", session)
 
     async def _undo(self, session: SessionId, request: str) -> None:
         """What greeted is taken back: from the chat, as far as it was sent, and from the conversation."""
