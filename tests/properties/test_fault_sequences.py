@@ -57,7 +57,8 @@ from talaria.tools.function import FunctionTool, tool
 from talaria.tools.registry import Toolbox
 
 MAX_ROUNDS = 3
-LONGEST_REST_S = 60.0
+LONGEST_REST_S = 30.0
+"""Of the times that are named below, the longest that can be meant."""
 REPAIRS: tuple[Repair, ...] = get_args(Repair)
 TORN = 999
 """The argument of calls that are not whole: nothing may run with it."""
@@ -91,7 +92,7 @@ all_means = st.builds(
     st.sampled_from([None, None, None, 3_000, 100_000]),
     st.sampled_from([None, None, None, 5_000, 100_000]),
 )
-all_gaps = st.lists(st.sampled_from([0.0, 4.0, 6.0, 59.0, 61.0, 4000.0]), min_size=1, max_size=4)
+all_gaps = st.lists(st.sampled_from([0.0, 4.0, 12.0, 29.0, 31.0, 4000.0]), min_size=1, max_size=4)
 """How long after the last turn each turn comes."""
 
 
@@ -184,9 +185,9 @@ class Life:
         self._watch(event)
 
     def _due(self) -> str:
-        """Where a turn begins now: at the primary, unless that rests and another does not."""
+        """Where a turn begins now: at the primary, unless that named a time and another endpoint did not."""
         endpoints, primary = self._route.endpoints, self._route.primary
-        awake = [endpoint for endpoint in endpoints if not self._upstream.is_resting(endpoint)]
+        awake = [endpoint for endpoint in endpoints if not self._upstream.has_asked_to_wait(endpoint)]
         if self._clock.monotonic() - self._last_trouble >= LONGEST_REST_S:
             assert primary in awake
         return (awake or endpoints)[0].label

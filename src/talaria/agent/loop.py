@@ -22,7 +22,7 @@ async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int 
     """Return the final answer; `runtime/turn.py` commits it together with the turn's end."""
     if not turn.walk.is_on_primary:
         primary = turn.walk.route.primary
-        await announce(turn, primary, f"{primary.label} rests after a limit or a failure.", sink)
+        await announce(turn, primary, f"{primary.label} asked not to be called yet.", sink)
     is_closing = turn.history.last == _CLOSING  # as a crash may have left it
     for _ in range(rounds_used, turn.max_rounds if not is_closing else 0):
         for writes in turn.take_steering():

@@ -1,6 +1,6 @@
 """A turn's way along its route: which endpoint, with which key, and what was tried there.
 
-It ends with the turn. What outlives it (who needs rest, what an endpoint cannot take) is told to `Upstream`.
+It ends with the turn. What outlives it (a time that an endpoint named, what it cannot take) is told to `Upstream`.
 """
 
 from dataclasses import dataclass, field
@@ -13,10 +13,13 @@ from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 
 REST_AFTER_LIMIT_S = 60.0
-REST_AFTER_EXHAUSTION_S = 5.0
+"""For auxiliary calls: a turn does not come back to an endpoint that it has left, and the next one asks it again."""
+LONGEST_WAIT_S = 31 * 24 * 3600.0
+"""An endpoint that names a longer one is mistaken, for example by writing a date as a number of seconds."""
 MAX_COMPACTIONS = 3
 """For one call."""
-_LIMITS: frozenset[FailureKind] = frozenset({"rate_limit", "upstream_rate_limit", "billing"})
+_LIMITS_OF_KEYS: frozenset[FailureKind] = frozenset({"rate_limit", "billing"})
+_LIMITS: frozenset[FailureKind] = frozenset({"rate_limit", "billing", "upstream_rate_limit"})
 
 
 @dataclass(slots=True)
@@ -36,11 +39,13 @@ class _Stay:
 
 @dataclass(slots=True)
 class Walk:
-    """Begins at the primary, or where somebody is awake."""
+    """Begins at the primary, unless that named a time which has not come yet and another endpoint did not."""
 
     route: Route
     upstream: Upstream
     max_attempts: int = 3
+    is_auxiliary: bool = False
+    """Not a turn of a conversation: it also keeps away from endpoints that rest after a limit."""
     mishaps: list[ProviderFailure] = field(default_factory=list[ProviderFailure])
     """Why endpoints were left."""
     _untried: list[Endpoint] = field(init=False)
@@ -137,22 +142,30 @@ class Walk:
         self._go_to(self._wider() if needs_room else self._untried)
 
     def give_up(self, failure: ProviderFailure) -> None:
-        """There is no way on. A route that was walked to its end is not begun again at once."""
+        """No endpoint is left to ask."""
         self._leave(failure)
-        if self.route.fallbacks and not self._untried:
-            self.upstream.rest(self.route.primary, REST_AFTER_EXHAUSTION_S)
 
     def _leave(self, failure: ProviderFailure) -> None:
         self.mishaps.append(failure)
+        pool, key, wait_s = self.upstream.keys(self.endpoint), self._stay.key, failure.retry_after_s
         if failure.kind in _LIMITS:
             self.upstream.rest(self.endpoint, REST_AFTER_LIMIT_S)
-            if self._stay.key is not None:
-                self.upstream.keys(self.endpoint).rest(self._stay.key, self.endpoint.model, failure)
+            if key is not None:
+                pool.rest(key, self.endpoint.model, failure)
+        if wait_s is not None and wait_s <= LONGEST_WAIT_S:
+            if key is not None and failure.kind in _LIMITS_OF_KEYS:  # another key may be let in sooner
+                wait_s = min(wait_s, pool.other_key_in_s(key, self.endpoint.model))
+            self.upstream.wait_as_asked(self.endpoint, wait_s)
 
     def _go_to(self, candidates: list[Endpoint]) -> None:
-        """The first that is awake; if all rest, the first."""
-        awake = [endpoint for endpoint in candidates if not self.upstream.is_resting(endpoint)]
-        self.endpoint = (awake or candidates)[0]
+        """The first that may be asked now; if none may, the first."""
+        upstream = self.upstream
+        ready = [
+            endpoint
+            for endpoint in candidates
+            if not upstream.has_asked_to_wait(endpoint) and not (self.is_auxiliary and upstream.is_resting(endpoint))
+        ]
+        self.endpoint = (ready or candidates)[0]
         self._untried.remove(self.endpoint)
         self._stay = _Stay(self.upstream.repairs(self.endpoint))
 

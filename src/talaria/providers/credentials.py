@@ -1,6 +1,7 @@
 """The keys of one provider: which one is used next, and which ones need rest. Never shared, never printed."""
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +23,14 @@ Mint = Callable[[], Awaitable[Secret]]
 class _State:
     resting_until: dict[str, float] = field(default_factory=dict[str, float])
     """By model: one model's limit is not another's. Under "" what concerns them all."""
+    guessed: set[str] = field(default_factory=set[str])
+    """Models whose limit named no time: how long the key rests for them is our own rule."""
     uses: int = 0
 
 
 class KeyPool:
-    """Rest is a preference: when every key rests, the one that may wake soonest is tried all the same."""
+    """Rest is a preference: when every key rests, one is tried all the same. The first choice is one whose limit named
+    no time, then the one that may wake soonest."""
 
     def __init__(self, keys: Sequence[Secret], rotation: Rotation, clock: Clock, mint: Mint | None = None) -> None:
         self._keys = list(keys)
@@ -50,7 +54,7 @@ class KeyPool:
         if not self._keys:
             return NO_SECRET
         awake = [key for key in self._keys if not self._rest_s(key, model) and key not in but]
-        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._rest_s(key, model))
+        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._asked_rest_s(key, model))
         self._states[chosen].uses += 1
         self._last = chosen
         return chosen
@@ -59,6 +63,10 @@ class KeyPool:
         """Another one than these is awake."""
         return any(other not in keys and not self._rest_s(other, model) for other in self._keys)
 
+    def other_key_in_s(self, key: Secret, model: str) -> float:
+        """When the next of the other keys may be used; infinite if there are none."""
+        return min((self._asked_rest_s(other, model)[0] for other in self._keys if other != key), default=math.inf)
+
     def rest(self, key: Secret, model: str, failure: ProviderFailure) -> None:
         """A key that failed is not used for a while, if there is another one."""
         if key not in self._states:
@@ -66,6 +74,8 @@ class KeyPool:
         if failure.kind == "upstream_rate_limit":
             return  # not the key's fault
         scope = model if failure.kind == "rate_limit" else ""
+        guessed = self._states[key].guessed
+        guessed.add(scope) if scope and failure.retry_after_s is None else guessed.discard(scope)
         self._states[key].resting_until[scope] = self._clock.monotonic() + _rest_s(failure.kind, failure.retry_after_s)
 
     def can_refresh(self, key: Secret) -> bool:
@@ -120,6 +130,12 @@ class KeyPool:
     def _rest_s(self, key: Secret, model: str) -> float:
         until = self._states[key].resting_until
         return max(0.0, max(until.get("", 0.0), until.get(model, 0.0)) - self._clock.monotonic())
+
+    def _asked_rest_s(self, key: Secret, model: str) -> tuple[float, float]:
+        """To compare keys that rest: without what is only guessed, then with it."""
+        state, rest_s = self._states[key], self._rest_s(key, model)
+        is_guess = model in state.guessed and state.resting_until.get("", 0.0) <= self._clock.monotonic()
+        return (0.0 if is_guess else rest_s), rest_s
 
 
 def _rest_s(kind: FailureKind, retry_after_s: float | None) -> float:

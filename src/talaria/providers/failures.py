@@ -18,7 +18,7 @@ from talaria.model.errors import (
     RequestRejected,
 )
 from talaria.providers import wording
-from talaria.providers.retry_after import retry_after_s
+from talaria.providers.retry_after import reset_s, retry_after_s
 
 MAX_QUOTE_CHARS = 300
 STATUS_DIGITS = 3
@@ -96,6 +96,8 @@ def refused(
     if kind == "format_error" and repair is None and has_images and status >= 400:
         repair = "drop_images"
     wait_s = retry_after_s(headers, _full_text(detail), now)
+    if wait_s is None and kind in ("rate_limit", "upstream_rate_limit", "billing"):
+        wait_s = reset_s(headers, now)
     return _failure(label, kind, _quoted(status, detail), wait_s=wait_s, repair=repair)
 
 

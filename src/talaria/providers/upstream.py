@@ -1,4 +1,4 @@
-"""The model endpoints as this process knows them: how to reach them, their keys, and which of them need rest.
+"""The model endpoints as this process knows them: how to reach them, their keys, and which of them asked for time.
 
 Shared by all sessions, and all that is remembered from one turn to the next. Connecting is left to who makes it.
 """
@@ -25,6 +25,7 @@ class Upstream:
         self._providers: dict[Endpoint, Provider] = {}
         self._pools: dict[tuple[object, ...], KeyPool] = {}
         self._resting_until: dict[str, float] = {}
+        self._asked_wait_until: dict[str, float] = {}
         self._repairs: dict[str, frozenset[Repair]] = {}
 
     def provider(self, endpoint: Endpoint) -> Provider:
@@ -41,12 +42,19 @@ class Upstream:
         return self._pools[place]
 
     def rest(self, endpoint: Endpoint, seconds: float) -> None:
-        """Turns do not begin there for a while."""
+        """It has just refused for a limit: auxiliary calls go elsewhere for a while. Turns ask it all the same."""
         until = self._clock.monotonic() + seconds
         self._resting_until[endpoint.origin] = max(until, self._resting_until.get(endpoint.origin, 0.0))
 
     def is_resting(self, endpoint: Endpoint) -> bool:
         return self._clock.monotonic() < self._resting_until.get(endpoint.origin, 0.0)
+
+    def wait_as_asked(self, endpoint: Endpoint, seconds: float) -> None:
+        """It named the time itself: until then turns begin elsewhere, too."""
+        self._asked_wait_until[endpoint.origin] = self._clock.monotonic() + seconds
+
+    def has_asked_to_wait(self, endpoint: Endpoint) -> bool:
+        return self._clock.monotonic() < self._asked_wait_until.get(endpoint.origin, 0.0)
 
     def repairs(self, endpoint: Endpoint) -> frozenset[Repair]:
         """What requests to this endpoint go without from the start."""

@@ -64,7 +64,7 @@ class Auxiliary(msgspec.Struct, frozen=True):
             system=system,
             tools=(),
             history=History([user(asked)] if isinstance(asked, str) else asked),
-            walk=Walk(self.route, self.upstream, self.max_attempts),
+            walk=Walk(self.route, self.upstream, self.max_attempts, is_auxiliary=True),
             budget=budget,
             clock=self.clock,
             redactor=self.redactor,

@@ -56,9 +56,44 @@ async def test_only_when_every_key_is_used_up_a_fallback_takes_over(world: "Open
         fallback.say("meanwhile", "still")
         async with world(model={"default": "work:m"}, providers=providers, fallback_providers="house:s") as here:
             assert (await here.ask()).model == "house:s"
-            assert (await here.ask()).text == "still"  # within the minute that the primary rests
-        assert shown(server) == POOL
+            assert (await here.ask()).text == "still"
+        assert shown(server) == [*POOL, "sk-two"]  # the primary is asked again, with the key that may wake soonest
     assert shown(fallback) == ["sk-house", "sk-house"]
+
+
+@pytest.mark.clause("R-11")
+@pytest.mark.parametrize(
+    ("named_s", "after_s", "asked"),
+    [
+        pytest.param((None, None), 0, "sk-one", id="no key named a time"),
+        pytest.param((300, None), 0, "sk-two", id="the key that named none is asked"),
+        pytest.param((300, 100), 99, None, id="both named a time"),
+        pytest.param((300, 100), 101, "sk-two", id="the time of the last one has passed"),
+        pytest.param((100, 300), 101, "sk-one", id="the time of the first one has passed"),
+    ],
+)
+async def test_with_all_keys_limited_the_next_turn_asks_the_primary_unless_each_key_was_given_a_time(
+    world: "OpenWorld", fallback: ModelServer, named_s: tuple[int | None, int | None], after_s: int, asked: str | None
+) -> None:
+    named = dict(zip(POOL, named_s, strict=False))
+
+    def respond(request: RecordedRequest) -> Answer:
+        seconds = named[request.headers["authorization"].removeprefix("Bearer ")]
+        return Failure(429, headers={} if seconds is None else {"retry-after": str(seconds)})
+
+    with ModelServer(respond=respond) as server:
+        providers = {
+            "work": {"base_url": server.base_url, "api_keys": POOL[:2]},
+            "house": {"base_url": fallback.base_url},
+        }
+        fallback.say("one", "two")
+        async with world(model={"default": "work:m"}, providers=providers, fallback_providers="house:s") as here:
+            assert (await here.ask()).text == "one"
+            assert set(shown(server)) == set(POOL[:2])
+            before = len(server.requests)
+            here.clock.advance(after_s)
+            assert (await here.ask()).text == "two"
+            assert shown(server)[before : before + 1] == ([asked] if asked else [])
 
 
 async def test_without_a_fallback_the_last_refusal_is_told_without_any_key(world: "OpenWorld") -> None:

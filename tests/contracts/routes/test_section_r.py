@@ -49,8 +49,8 @@ async def test_the_primary_is_a_value_with_all_that_is_needed_to_call_it(
         primary.say(LIMITED, "back again")
         fallback.say("from the fallback")
         assert (await here.ask()).text == "from the fallback"
-        here.clock.advance(61)
         assert (await here.ask()).text == "back again"
+        assert here.switches == []
     request = primary.requests[1]
     assert (request.path, request.json["model"]) == ("/v1/chat/completions", "big")
     assert request.headers["authorization"] == "Bearer sk-1"
@@ -83,8 +83,8 @@ async def test_the_anthropic_wire_has_its_own_key_address_and_way_to_log_in_each
         primary.say(LIMITED, "back again")
         fallback.say("meanwhile")
         await here.ask()
-        here.clock.advance(61)
         assert (await here.ask()).text == "back again"
+        assert here.switches == []
     for request in primary.requests:
         assert (request.path, request.headers[header]) == ("/v1/messages", sent)
         assert ("x-api-key" in request.headers) != ("authorization" in request.headers)
@@ -128,7 +128,6 @@ async def test_a_single_fallback_takes_over_for_the_turn_and_hands_back(
         report = await here.ask()
         assert (report.text, report.model) == ("meanwhile", "house:small")
         assert [(switch.before, switch.model) for switch in here.switches] == [("custom:big", "house:small")]
-        here.clock.advance(61)
         report = await here.ask()
         assert (report.text, report.model, here.switches) == ("back again", "custom:big", [])
 
@@ -163,7 +162,6 @@ async def test_the_window_that_counts_is_that_of_the_endpoint_in_use(
         await here.ask("x" * 5_000)
         assert (here.switches[0].window, here.switches[0].compact_at) == (1_000, 850)
         assert [text for text in notices(here) if "window of house:small" in text]
-        here.clock.advance(61)
         await here.ask()
         assert (here.began.window, here.began.compact_at) == (200_000, 150_000)
         assert notices(here) == []
@@ -179,8 +177,8 @@ async def test_prompt_caching_is_decided_by_the_endpoint_in_use(
         primary.say(LIMITED, "back again")
         fallback.say("meanwhile")
         await here.ask()
-        here.clock.advance(61)
-        await here.ask()
+        assert (await here.ask()).text == "back again"
+        assert here.switches == []
     assert [request.json.get("cache_control") for request in primary.requests] == [{"type": "ephemeral"}] * 2
     assert b"cache_control" not in fallback.requests[0].body
 
@@ -199,15 +197,55 @@ async def test_a_primary_that_cannot_be_made_ready_does_not_break_the_turn(
 
 
 @pytest.mark.clause("R-11")
+@pytest.mark.parametrize("status", [400, 429, 402])
 async def test_after_a_turn_on_a_fallback_the_first_request_of_the_next_goes_to_the_primary(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, status: int
+) -> None:
+    async with world(model=model_at(primary), providers=house_at(fallback), fallback_providers="house:small") as here:
+        primary.say(Failure(status), "back again")
+        fallback.say("meanwhile")
+        assert (await here.ask()).text == "meanwhile"
+        assert (await here.ask()).text == "back again"
+        assert here.clock.slept == []
+    assert asked_models(primary) == ["big", "big"]
+    assert asked_models(fallback) == ["small"]
+
+
+NAMED = {
+    "retry-after": {"retry-after": "30"},
+    "reset": {"x-ratelimit-reset-requests": "30s", "x-ratelimit-remaining-requests": "0"},
+}
+
+
+@pytest.mark.clause("R-11")
+@pytest.mark.parametrize("headers", NAMED.values(), ids=NAMED)
+async def test_only_a_time_that_the_primary_named_itself_keeps_the_next_turn_from_it(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, headers: dict[str, str]
+) -> None:
+    async with world(model=model_at(primary), providers=house_at(fallback), fallback_providers="house:small") as here:
+        primary.say(Failure(429, headers=headers), "back again")
+        fallback.say("one", "two")
+        assert (await here.ask()).text == "one"
+        here.clock.advance(29)
+        assert (await here.ask()).text == "two"
+        assert here.began.model == "house:small"
+        assert [(switch.before, switch.model) for switch in here.switches] == [("custom:big", "house:small")]
+        here.clock.advance(2)
+        assert (await here.ask()).text == "back again"
+        assert here.switches == []
+    assert asked_models(primary) == ["big", "big"]
+
+
+@pytest.mark.clause("R-11")
+async def test_another_conversations_first_request_goes_to_the_primary_too(
     world: "OpenWorld", primary: ModelServer, fallback: ModelServer
 ) -> None:
     async with world(model=model_at(primary), providers=house_at(fallback), fallback_providers="house:small") as here:
-        primary.say(Failure(400), "back again")
+        primary.say(LIMITED, "for the other")
         fallback.say("meanwhile")
         await here.ask()
-        assert (await here.ask()).text == "back again"
-    assert asked_models(primary) == ["big", "big"]
+        other = here.app.session(cwd=here.app.settings.home, origin="terminal")
+        assert (await other.ask(user("go"))).text == "for the other"
     assert asked_models(fallback) == ["small"]
 
 
@@ -219,7 +257,6 @@ async def test_the_full_cycle_is_kept_in_the_journal(
         primary.say(LIMITED, "back again")
         fallback.say("meanwhile")
         first = await here.ask()
-        here.clock.advance(61)
         second = await here.ask()
         kept = [entry for entry in await here.journal() if isinstance(entry, RouteChanged)]
         assert [(entry.turn, entry.before, entry.model) for entry in kept] == [

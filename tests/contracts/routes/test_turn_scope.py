@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.contracts.routes.conftest import OpenWorld, World
 
 LIMITED = Failure(429)
+LATER = Failure(429, headers={"retry-after": "500"})
 CUT = Reply("Half an answer", faults=Faults(cut_at=800, chunk_delay_s=0.02))
 
 
@@ -29,55 +30,81 @@ def route(primary: ModelServer, fallback: ModelServer, **more: Any) -> dict[str,
     }
 
 
-@pytest.mark.parametrize("status", [429, 402])
-async def test_after_a_limit_the_primary_rests_for_a_minute(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, status: int
-) -> None:
-    async with world(**route(primary, fallback)) as here:
-        primary.say(Failure(status), "back again")
-        fallback.say("one", "two")
-        await here.ask()
-        here.clock.advance(59)
-        assert (await here.ask()).model == "house:small"
-        assert here.began.model == "house:small"
-        assert [(switch.before, switch.model) for switch in here.switches] == [("custom:big", "house:small")]
-        here.clock.advance(2)
-        assert (await here.ask()).model == "custom:big"
-    assert len(primary.requests) == 2
-
-
-async def test_after_an_exhausted_route_the_primary_rests_for_five_seconds(
+async def test_after_an_exhausted_route_the_next_turn_walks_it_again_from_the_primary(
     world: "OpenWorld", primary: ModelServer, fallback: ModelServer
 ) -> None:
     async with world(**route(primary, fallback)) as here:
-        primary.say(Failure(400), "back again")
-        fallback.say(Failure(400), "from the fallback")
+        primary.say(LIMITED, LIMITED, "back again")
+        fallback.say(Failure(402), "meanwhile")
         assert (await here.ask()).outcome == "failed"
-        here.clock.advance(4)
-        assert (await here.ask()).model == "house:small"
-        here.clock.advance(2)
-        assert (await here.ask()).model == "custom:big"
+        assert (await here.ask()).text == "meanwhile"
+        assert here.began.model == "custom:big"
+        assert (await here.ask()).text == "back again"
+        assert here.switches == []
 
 
-async def test_when_everybody_rests_the_primary_is_tried_all_the_same(
+async def test_when_everybody_named_a_time_the_primary_is_tried_all_the_same(
     world: "OpenWorld", primary: ModelServer, fallback: ModelServer
 ) -> None:
     async with world(**route(primary, fallback), agent={"api_max_retries": 1}) as here:
-        primary.say(LIMITED, "back again")
-        fallback.say(LIMITED)
+        primary.say(LATER, "back again")
+        fallback.say(LATER)
         assert (await here.ask()).outcome == "failed"
         assert (await here.ask()).text == "back again"
 
 
-async def test_a_primary_that_rests_is_the_last_resort_of_a_turn_that_began_elsewhere(
+async def test_a_primary_that_named_a_time_is_the_last_resort_of_a_turn_that_began_elsewhere(
     world: "OpenWorld", primary: ModelServer, fallback: ModelServer
 ) -> None:
     async with world(**route(primary, fallback)) as here:
-        primary.say(LIMITED, "after all")
+        primary.say(LATER, "after all")
         fallback.say("meanwhile", Failure(400))
         await here.ask()
         assert (await here.ask()).text == "after all"
         assert [switch.model for switch in here.switches] == ["house:small", "custom:big"]
+        assert here.switches[0].reason == "custom:big asked not to be called yet."
+
+
+async def test_a_fallback_that_named_a_time_is_passed_over_until_then(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    with ModelServer() as last:
+        settings = route(primary, fallback, fallback_providers=["house:small", "cabin:tiny"])
+        settings["providers"]["cabin"] = {"base_url": last.base_url}
+        async with world(**settings) as here:
+            primary.say(LIMITED, LIMITED, LIMITED)
+            fallback.say(LATER, "awake again")
+            last.say("one", "two")
+            assert [(await here.ask()).text for _ in range(2)] == ["one", "two"]
+            here.clock.advance(501)
+            assert (await here.ask()).text == "awake again"
+
+
+async def test_a_time_that_cannot_be_meant_is_not_waited_for(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    """Some servers write a date as a number of seconds."""
+    async with world(**route(primary, fallback)) as here:
+        primary.say(Failure(429, headers={"retry-after": "1800000000"}), "back again")
+        fallback.say("meanwhile")
+        assert [(await here.ask()).text for _ in range(2)] == ["meanwhile", "back again"]
+        assert here.switches == []
+
+
+async def test_small_work_within_a_turn_leaves_an_endpoint_alone_that_was_just_limited(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    async with world(**route(primary, fallback)) as here:
+        primary.say(LIMITED, "a minute later")
+        fallback.say("meanwhile", "a title")
+        await here.ask()
+
+        async def title() -> str:
+            return (await here.app.auxiliary("title").ask("Name it.", system="Be short.", session=here.live.id)).text
+
+        assert await title() == "a title"
+        here.clock.advance(61)
+        assert await title() == "a minute later"
 
 
 async def test_one_models_limit_does_not_rest_another_model_of_the_provider(

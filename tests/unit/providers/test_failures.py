@@ -160,12 +160,45 @@ def test_an_error_inside_a_stream_is_as_telling_as_a_status(error: dict[str, Any
         ({}, said("Rate limit reached. Please try again in 6.5s."), 6.5),
         ({"retry-after": "2"}, said("Please try again in 6s."), 2),
         ({}, said("Please retry after 26 seconds."), 26),
+        ({"x-ratelimit-reset-requests": "6m0s", "x-ratelimit-remaining-requests": "0"}, b"", 360),
+        ({"x-ratelimit-reset-requests": "6m0s", "x-ratelimit-remaining-requests": "3"}, b"", None),
+        ({"x-ratelimit-reset-tokens": "9s"}, b"", None),
+        ({"retry-after": "2", "x-ratelimit-reset": "60"}, b"", 2),
+        ({"X-RateLimit-Reset": "60"}, b"", 60),
+        ({"x-ratelimit-reset": "60", "x-ratelimit-remaining": "1"}, b"", None),
+        ({"x-ratelimit-reset": str(int(NOW) + 30)}, b"", 30),
+        ({"x-ratelimit-reset": str(int(NOW * 1000) + 30_000)}, b"", 30),
+        ({"ratelimit-reset": "30", "ratelimit-remaining": "0"}, b"", 30),
+        ({"ratelimit-reset": "later"}, b"", None),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2027-01-15T08:00:30Z",
+            },
+            b"",
+            30,
+        ),
+        (
+            {
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "6s",
+                "x-ratelimit-remaining-tokens": "0",
+                "x-ratelimit-reset-tokens": "9s",
+            },
+            b"",
+            9,
+        ),
     ],
 )
 def test_a_wait_is_understood_in_whatever_way_it_is_said(
     headers: dict[str, str], body: bytes, waits_s: float | None
 ) -> None:
     assert failures.refused("x:m", 429, headers, body, now=NOW).retry_after_s == waits_s
+
+
+def test_the_reset_of_a_limit_says_nothing_about_another_failure() -> None:
+    headers = {"x-ratelimit-reset": "60", "x-ratelimit-remaining": "0"}
+    assert failures.refused("x:m", 500, headers, b"", now=NOW).retry_after_s is None
 
 
 def test_what_the_provider_behind_an_aggregator_said_is_passed_on() -> None:
