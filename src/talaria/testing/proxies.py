@@ -33,6 +33,17 @@ class JournalProxy(_Proxy[Journal]):
     interrupted = _passed_on(Journal.interrupted)
 
 
+class SessionsProxy(_Proxy[Sessions]):
+    create = _passed_on(Sessions.create)
+    get = _passed_on(Sessions.get)
+    find = _passed_on(Sessions.find)
+    list = _passed_on(Sessions.list)
+    latest = _passed_on(Sessions.latest)
+    rename = _passed_on(Sessions.rename)
+    delete = _passed_on(Sessions.delete)
+    fork = _passed_on(Sessions.fork)
+
+
 class InboxProxy(_Proxy[Inbox]):
     accept = _passed_on(Inbox.accept)
     cursor = _passed_on(Inbox.cursor)
