@@ -163,6 +163,7 @@ class Gateway:
         self._desk.host, self._desk.settings, self._desk.homes = host, settings, _homes(doors)
         self._gatekeeper.set_rules(self._rules())
         self._mailroom.send_away()
+        self.pool.set_bounds(cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
         for name in {*before, *self._doors}:
             old, new = before.get(name), self._doors.get(name)
             if old is not None and new is not None and old.settings == new.settings:

@@ -35,6 +35,12 @@ class Pool:
         self._is_told = False
         """That the cap does not hold."""
 
+    def set_bounds(self, *, cap: int, idle_s: float) -> None:
+        """From now on: a lower cap at once, another idle time at the next sweep."""
+        self._cap = cap
+        self._idle_s = idle_s
+        self._keep_within_cap()
+
     def __len__(self) -> int:
         return len(self._kept)
 

@@ -20,6 +20,7 @@ from talaria.store.base import Session, Sessions, Store
 from talaria.switchboard import Switchboard
 from talaria.testing import Reply, call
 from talaria.testing.proxies import SessionsProxy, StoreProxy
+from talaria.testing.servers.replies import Faults
 
 __all__ = ["gateway_house", "run_folder"]
 
@@ -182,3 +183,42 @@ async def test_those_whose_last_turn_ended_long_ago_are_released_and_the_others_
         clock.advance(300)
         await clock.sweep(house)
         assert await company.kept() == [lively]
+
+
+@pytest.mark.clause("C-14")
+@pytest.mark.clause("C-21")
+async def test_a_lower_cap_applies_at_once_and_takes_nobody_out_of_a_turn(company: Company) -> None:
+    house, (busy, second, third, _) = company.house, PEOPLE
+    house.config["gateway"]["drain_s"] = 0.1
+    house.model.say(Reply(faults=Faults(hang=True)))
+    async with house.open() as board:
+        pool = board.gateway.pool
+        await house.telegram.say("think", user=busy)
+        await asyncio.to_thread(house.model.wait_for_requests, 1)
+        for number, person in enumerate((second, third), 2):
+            house.model.say("Fine.")
+            await house.telegram.say("go", user=person)
+            await house.said(1, user=person)
+            await house.until(lambda number=number: (len(pool), board.gateway.running) == (number, 1))
+        lives = [pool.find(await house.session_of(key(person))) for person in (busy, second, third)]
+        house.config["gateway"]["max_live_sessions"] = 1
+        await board.reload(house.settings())
+        assert [live.is_released for live in lives if live] == [False, True, False]
+        await house.telegram.say("/stop", user=busy)
+        await house.until(lambda: board.gateway.running == 0)
+        assert [pool.find(live.id) for live in lives if live] == [lives[0], None, None]
+
+
+@pytest.mark.clause("C-18")
+async def test_a_shorter_idle_time_counts_from_the_next_sweep_on(company: Company) -> None:
+    house, clock, (person, *_) = company.house, SweepingClock(), PEOPLE
+    house.options = {"clock": clock}
+    async with house.open() as board:
+        await company.hears(person)
+        clock.advance(300)
+        await clock.sweep(house)
+        assert await company.kept() == [person]
+        house.config["gateway"]["live_session_idle_s"] = 60
+        await board.reload(house.settings())
+        await clock.sweep(house)
+        assert await company.kept() == []
