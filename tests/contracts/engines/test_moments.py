@@ -119,6 +119,37 @@ async def test_the_model_in_use_is_told_also_when_it_changes(
         assert {facts["api_key"] for _, _, facts in calls(one.home, "model")} == {""}
 
 
+@pytest.mark.clause("R-08")
+async def test_after_a_turn_on_a_fallback_the_engine_is_told_of_the_primary_again(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    """Whatever it made of its window meanwhile, it has the primary's when it is asked whether to compact."""
+    install(
+        "recorder",
+        changed(
+            (
+                "context_length, api_key=api_key)",
+                "context_length, api_key=api_key)\n        super().update_model(model, context_length)",
+            ),
+            ("**usage)", "**usage)\n        self.context_length = self.threshold_tokens = 1"),
+            ('"should", prompt_tokens)', '"should", self.context_length, self.threshold_tokens)'),
+        ),
+    )
+    with ModelServer() as other:
+        house = {"house": {"base_url": other.base_url, "models": {"big": {"context_length": 64_000}}}}
+        async with world(
+            enabled=("recorder",), engine="recorder", providers=house, fallback_providers=["house:big"]
+        ) as one:
+            live = one.session()
+            server.say(Failure(429), "from the primary")
+            other.say("from the fallback")
+            assert (await one.ask(live)).text == "from the fallback"
+            assert (await one.ask(live)).text == "from the primary"
+            told = [args for _, args, _ in calls(one.home, "model")]
+            assert told == [["test-model", 32_000], ["big", 64_000], ["test-model", 32_000]]
+            assert [args for _, args, _ in calls(one.home, "should")][-1] == [32_000, 24_000]
+
+
 async def test_leaving_a_conversation_ends_it_for_the_engine_and_coming_back_begins_anew(
     world: OpenWorld, install: Install, server: ModelServer
 ) -> None:
