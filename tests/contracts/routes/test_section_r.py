@@ -1,17 +1,21 @@
 """Section R, the primary route restored each turn: what arrives where, and what the person and the journal are told."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from talaria.model.entries import RouteChanged
 from talaria.model.errors import Disconnected
-from talaria.model.events import Notice
+from talaria.model.events import Event, Notice
 from talaria.model.messages import Assistant, user
 from talaria.model.secret import Secret
 from talaria.providers.base import Delta, Endpoint, Provider, Request
+from talaria.runtime.turn import Report
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Faults, Reply
 
@@ -300,24 +304,94 @@ async def test_silence_of_the_primary_is_recovered_from_with_fresh_connections(
     assert fallback.requests == []
 
 
+@pytest.fixture
+def closed_port() -> Iterator[socket.socket]:
+    """Nobody listens there, and nobody else can."""
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        yield bound
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[socket.socket]:
+    """Somebody listens there and takes nobody: whoever comes waits for a connection."""
+    with socket.socket() as listening, ExitStack() as stack:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(2):  # so many are kept waiting; the next gets no answer at all
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield listening
+
+
+async def recovered_at(here: "World", port: socket.socket) -> tuple[Report, str]:
+    """A turn in which somebody begins to serve there as soon as new connections are tried; and what was told by then."""
+    number = port.getsockname()[1]
+    server = ModelServer(port=number)
+    server.say("recovered")
+    told: list[str] = []
+    with ExitStack() as stack:
+
+        def watch(event: Event) -> None:
+            if isinstance(event, Notice):
+                told.append(event.text)
+                if "new connections" in event.text:
+                    port.close()
+                    stack.enter_context(server)
+
+        report = await here.live.ask(user("go"), watch)
+        assert len(server.requests) == 1
+    return report, told[-1]
+
+
+def address_of(port: socket.socket) -> str:
+    return f"http://127.0.0.1:{port.getsockname()[1]}/v1"
+
+
 @pytest.mark.clause("R-15")
-async def test_a_connection_that_cannot_be_made_is_recovered_from(world: "OpenWorld", primary: ModelServer) -> None:
-    async with world(model=model_at(primary)) as here:
-        primary.say("recovered")
-        troubled = here.through(failing("ConnectTimeout", 3))
-        assert (await troubled.ask()).text == "recovered"
-        assert here.clock.slept[-1] == 6
-
-
-@pytest.mark.clause("R-16")
-async def test_an_exhausted_pool_is_recovered_from_also_at_a_named_provider(
-    world: "OpenWorld", primary: ModelServer
+@pytest.mark.parametrize("provider", ["custom", "zai"])
+async def test_a_refused_connection_is_recovered_from(
+    world: "OpenWorld", fallback: ModelServer, closed_port: socket.socket, provider: str
 ) -> None:
-    providers = {"zai": {"base_url": primary.base_url, "api_key": "k"}}
-    async with world(model={"default": "zai:glm"}, providers=providers) as here:
+    settings = {"provider": provider, "default": "big", "base_url": address_of(closed_port)}
+    async with world(
+        {"GLM_API_KEY": "sk-glm"}, model=settings, providers=house_at(fallback), fallback_providers="house:small"
+    ) as here:
+        report, told = await recovered_at(here, closed_port)
+        assert (report.text, report.model) == ("recovered", f"{provider}:big")
+        assert "Connection refused" in told
+        assert (len(here.clock.slept), here.clock.slept[-1]) == (3, 6)
+    assert fallback.requests == []
+
+
+@pytest.mark.clause("R-15")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse where Linux lets wait")
+async def test_a_connection_that_is_not_made_in_time_is_recovered_from(
+    world: "OpenWorld", deaf_port: socket.socket
+) -> None:
+    providers = {"zai": {"base_url": address_of(deaf_port), "timeouts": {"connect_s": 0.05}}}
+    async with world({"ZAI_API_KEY": "k"}, model={"default": "zai:glm"}, providers=providers) as here:
+        report, told = await recovered_at(here, deaf_port)
+        assert (report.text, report.model) == ("recovered", "zai:glm")
+        assert "no connection within" in told
+        assert (len(here.clock.slept), here.clock.slept[-1]) == (3, 6)
+
+
+@pytest.mark.clause("R-15")
+@pytest.mark.clause("R-16")
+@pytest.mark.parametrize("name", ["ConnectTimeout", "PoolTimeout"])
+async def test_a_time_limit_of_another_library_is_recovered_from_also_at_a_named_provider(
+    world: "OpenWorld", primary: ModelServer, name: str
+) -> None:
+    providers = {"zai": {"base_url": primary.base_url}}
+    async with world({"GLM_API_KEY": "sk-glm"}, model={"default": "zai:glm"}, providers=providers) as here:
         primary.say("recovered")
-        assert (await here.through(failing("PoolTimeout", 3)).ask()).model == "zai:glm"
-        assert here.clock.slept[-1] == 6
+        assert (await here.through(failing(name, 3)).ask()).model == "zai:glm"
+        assert (len(here.clock.slept), here.clock.slept[-1]) == (3, 6)
+    assert primary.requests[0].headers["authorization"] == "Bearer sk-glm"
 
 
 @pytest.mark.clause("R-17")

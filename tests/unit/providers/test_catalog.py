@@ -6,8 +6,8 @@ import pytest
 from talaria.providers.catalog import ProviderFacts, catalog
 
 NAMES = [
-    *("openrouter", "openai", "anthropic", "nous", "gemini", "groq", "deepseek", "mistral", "xai", "together"),
-    *("ollama", "lmstudio", "llama.cpp", "vllm", "custom"),
+    *("openrouter", "openai", "anthropic", "nous", "gemini", "groq", "deepseek", "mistral", "xai", "zai"),
+    *("together", "ollama", "lmstudio", "llama.cpp", "vllm", "custom"),
 ]
 LOCAL = {"ollama", "lmstudio", "llama.cpp", "vllm"}
 

@@ -16,6 +16,7 @@ _NAMES = {
     **dict.fromkeys(("claude", "claude-code"), "anthropic"),
     **dict.fromkeys(("google", "google-gemini", "google-ai-studio"), "gemini"),
     **dict.fromkeys(("x-ai", "x.ai", "grok"), "xai"),
+    **dict.fromkeys(("z-ai", "z.ai", "glm", "zhipu"), "zai"),
     **dict.fromkeys(("lm-studio", "lm_studio"), "lmstudio"),
     **dict.fromkeys(("llamacpp", "llama-cpp"), "llama.cpp"),
 }
