@@ -58,9 +58,7 @@ def _helper(named: str, main: Route, config: Config, environment: Mapping[str, s
 
 
 def _entries(config: Config) -> Sequence[Fallback]:
-    given = config.fallback_providers
-    several = given if isinstance(given, tuple) else (given,)
-    return [_parsed(entry, config) if isinstance(entry, str) else entry for entry in several]
+    return [_parsed(entry, config) if isinstance(entry, str) else entry for entry in config.fallbacks]
 
 
 def _parsed(named: str, config: Config) -> Fallback:

@@ -94,6 +94,9 @@ class Fallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     api_key: Secret = NO_SECRET
 
 
+Fallbacks = str | Fallback | tuple[str | Fallback, ...]
+
+
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     max_turns: Count = 60
     """Rounds of tool calls per turn."""
@@ -183,8 +186,10 @@ class DisplayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     model: ModelConfig = ModelConfig()
-    fallback_providers: str | Fallback | tuple[str | Fallback, ...] = ()
+    fallback_providers: Fallbacks = ()
     """One or several, in order: `provider:model`, or its parts."""
+    fallback_model: Fallbacks = ()
+    """Another name for the same, as people know it from Hermes; those under `fallback_providers` come first."""
     providers: dict[str, ProviderConfig] = {}
     agent: AgentConfig = AgentConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -211,6 +216,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         twice = {*self.mcp_servers} & {*self.mcp.servers} | {*self.mcpServers} & {*self.mcp_servers, *self.mcp.servers}
         if twice:
             raise ValueError(f"the MCP server {min(twice)!r} is named twice")
+
+    @property
+    def fallbacks(self) -> tuple[str | Fallback, ...]:
+        """In the order in which they are asked, under whichever name they are given."""
+        given = (self.fallback_providers, self.fallback_model)
+        return tuple(entry for one in given for entry in (one if isinstance(one, tuple) else (one,)))
 
     @property
     def all_mcp_servers(self) -> dict[str, ServerEntry]:

@@ -271,14 +271,15 @@ async def test_the_full_cycle_is_kept_in_the_journal(
 
 
 @pytest.mark.clause("R-13")
+@pytest.mark.parametrize("setting", ["fallback_providers", "fallback_model"])
 @pytest.mark.parametrize("shape", ["one entry", "a list", "one name", "a list of names"])
 async def test_fallbacks_are_one_entry_or_a_list(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, shape: str
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, shape: str, setting: str
 ) -> None:
     entry = {"provider": "house", "model": "small", "base_url": f"{fallback.base_url}/", "api_key": "sk-own"}
     given = {"one entry": entry, "a list": [entry], "one name": "house:small", "a list of names": ["house:small"]}
     async with world(
-        model=model_at(primary, api_key="sk-1"), providers=house_at(fallback), fallback_providers=given[shape]
+        model=model_at(primary, api_key="sk-1"), providers=house_at(fallback), **{setting: given[shape]}
     ) as here:
         primary.say(Failure(401))
         fallback.say("meanwhile")
@@ -328,7 +329,7 @@ def deaf_port() -> Iterator[socket.socket]:
 
 
 async def recovered_at(here: "World", port: socket.socket) -> tuple[Report, str]:
-    """A turn in which somebody begins to serve there as soon as new connections are tried; and what was told by then."""
+    """A turn during which somebody begins to serve there, as soon as new connections are tried; and what was told."""
     number = port.getsockname()[1]
     server = ModelServer(port=number)
     server.say("recovered")

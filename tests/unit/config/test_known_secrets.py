@@ -121,6 +121,7 @@ def settings(**document: Any) -> Config:
         {"providers": {"x": {"headers": {"Authorization": "Bearer blue whale"}}}},
         {"providers": {"x": {"headers": {"X-Api-Key": "blue whale", "X-Title": "Of Talaria"}}}},
         {"fallback_providers": [{"provider": "x", "api_key": "blue whale"}]},
+        {"fallback_model": {"provider": "x", "api_key": "blue whale"}},
         {"mcp_servers": {"x": {"command": "c", "env": {"X_TOKEN": "blue whale", "NODE_ENV": "productive"}}}},
         {"mcpServers": {"x": {"url": "http://x/mcp", "headers": {"Cookie": "blue whale"}}}},
         {"plugins": {"entries": {"x": {"deep": [{"apiKey": "blue whale", "mode": "very careful"}]}}}},

@@ -71,9 +71,9 @@ def test_every_setting_is_read(file: Path) -> None:
             "zzz: 1",
             (
                 "there is no setting 'zzz'; "
-                "it may be one of: model, fallback_providers, providers, agent, limits, compression, auxiliary, "
-                "context, memory, plugins, tools, web, terminal, approvals, display, gateway, mcp_servers, mcp, "
-                "mcpServers."
+                "it may be one of: model, fallback_providers, fallback_model, providers, agent, limits, compression, "
+                "auxiliary, context, memory, plugins, tools, web, terminal, approvals, display, gateway, "
+                "mcp_servers, mcp, mcpServers."
             ),
         ),
         ("model: {defualt: x}", "there is no setting 'model.defualt'; did you mean 'default'?"),

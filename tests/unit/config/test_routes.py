@@ -34,6 +34,13 @@ def test_fallbacks_come_in_their_order_and_each_has_its_own_key() -> None:
     assert [one.keys for one in found] == [(Secret("sk-or"),), (Secret("sk-groq"),), (Secret("sk-oa"),)]
 
 
+def test_fallback_model_is_another_name_and_both_are_one_list() -> None:
+    settings = config(
+        model={"default": "openrouter:a"}, fallback_model=["groq:d", "groq:b"], fallback_providers="groq:b"
+    )
+    assert [one.label for one in planned(settings)] == ["openrouter:a", "groq:b", "groq:d"]
+
+
 def test_a_fallback_without_a_model_takes_its_providers_default() -> None:
     settings = config(model={"default": "openrouter:a"}, fallback_providers={"provider": "groq"})
     assert planned(settings)[1].model == "llama-3.3-70b-versatile"
