@@ -431,3 +431,35 @@ def call_ids(sent: Any) -> Iterator[str]:
                 yield found[name]
         if found.get("type") in ("tool_use", "function") and "id" in found:
             yield found["id"]
+
+
+LEAST: list[tuple[WireName, str, Effort, dict[str, Any]]] = [
+    ("openai_chat", "gpt-5.1", "none", {"reasoning_effort": "none"}),
+    ("openai_chat", "gpt-5.1", "minimal", {"reasoning_effort": "low"}),
+    ("openai_chat", "openai/gpt-5-mini", "none", {"reasoning_effort": "minimal"}),
+    ("openai_chat", "gpt-5-codex", "none", {"reasoning_effort": "low"}),
+    ("openai_chat", "o3", "minimal", {"reasoning_effort": "low"}),
+    ("openai_chat", "qwen3:8b", "none", {"reasoning_effort": "none"}),
+    ("openai_responses", "gpt-5.2", "none", {"reasoning": {"effort": "none"}}),
+    ("openai_responses", "gpt-5", "none", {"reasoning": {"effort": "minimal", "summary": "auto"}}),
+    ("openai_responses", "gpt-5", "low", {"reasoning": {"effort": "low", "summary": "auto"}}),
+    ("anthropic_messages", "claude-sonnet-4-5", "none", {}),
+    ("anthropic_messages", "claude-opus-5", "none", {}),
+]
+
+
+@pytest.mark.parametrize(("wire", "model", "effort", "sent"), LEAST)
+def test_no_reasoning_and_the_least_of_it_are_said_as_each_model_knows_them(
+    wire: WireName, model: str, effort: Effort, sent: dict[str, Any]
+) -> None:
+    asked = request(History([user("Hi")]), effort=effort)
+    body = json.loads(encoded(asked, endpoint(wire, model=model)))
+    names = ("reasoning_effort", "reasoning", "thinking", "output_config")
+    assert {name: body[name] for name in names if name in body} == sent
+
+
+@pytest.mark.parametrize(("effort", "sent"), [("none", {"type": "disabled"}), ("low", None)])
+def test_where_thinking_has_a_switch_it_is_switched_off(effort: Effort, sent: dict[str, str] | None) -> None:
+    at = msgspec.structs.replace(endpoint("openai_chat", model="glm-4.7"), provider="zai")
+    body = json.loads(encoded(request(History([user("Hi")]), effort=effort), at))
+    assert (body.get("thinking"), body.get("reasoning_effort")) == (sent, None if sent else effort)

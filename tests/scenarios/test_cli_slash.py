@@ -71,6 +71,18 @@ async def test_resume_without_a_name_lists_the_latest_ten(talaria: Talaria, home
     assert [line.split()[0] for line in sessions.splitlines()] == [f"talk-{number:02}" for number in range(11, -1, -1)]
 
 
+def test_reasoning_is_chosen_for_this_conversation_and_kept_with_it(talaria: Talaria, server: ModelServer) -> None:
+    server.say("one", "two", "three", "four")
+    ended = talaria(input="first\n/reasoning\n/reasoning high\nsecond\n")
+    assert ended.stderr.splitlines() == [
+        "The model decides by itself how hard it thinks in this conversation, as the settings say.",
+        "From the next message on, reasoning effort is high in this conversation.",
+    ]
+    ended = talaria("-c", input="/think\nthird\n/new\nfourth\n")
+    assert "Reasoning effort is high in this conversation.\n" in ended.stderr
+    assert [request.json.get("reasoning_effort") for request in server.requests] == [None, "high", "high", None]
+
+
 def test_list_marks_the_conversation_in_use(talaria: Talaria, server: ModelServer) -> None:
     server.say("one", "two")
     kept(talaria, "first", "my talk")
@@ -159,7 +171,7 @@ def test_unclear_word_is_told_and_never_sent(talaria: Talaria, server: ModelServ
     assert (ended.returncode, len(server.requests)) == (0, 0)
     assert ended.stderr == (
         "There is no command /statsu; did you mean /status? /help lists them.\n"
-        "/re fits more than one command: /reset, /retry, /rewind, /resume.\n"
+        "/re fits more than one command: /reset, /retry, /rewind, /resume, /reasoning.\n"
     )
 
 

@@ -13,13 +13,13 @@ from talaria.agent.walk import Walk
 from talaria.context.base import Keeper
 from talaria.context.thrashing import Compactions
 from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded
+from talaria.model.entries import Effort, MessageAdded
 from talaria.model.events import Notice
 from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, user
 from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
-from talaria.providers.base import Effort, Endpoint, Request
+from talaria.providers.base import Endpoint, Request
 from talaria.providers.history import History
 from talaria.providers.size import prompt_tokens
 from talaria.store.base import Write

@@ -6,10 +6,11 @@ import msgspec
 
 from talaria.context.threshold import SHARE
 from talaria.gateway.settings import GatewaySettings
+from talaria.model.entries import Effort
 from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
 from talaria.net.web import WebSettings
-from talaria.providers.base import Caching, Effort, Prices, Rotation, WireName
+from talaria.providers.base import Caching, Prices, Rotation, WireName
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.policy import ApprovalSettings
 from talaria.tools.sandbox.settings import TerminalSettings

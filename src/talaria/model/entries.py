@@ -11,6 +11,8 @@ from talaria.model.usage import NO_USAGE, Usage
 
 TurnOrigin = Literal["terminal", "library", "platform", "schedule"]
 TurnOutcome = Literal["completed", "interrupted", "failed"]
+Effort = Literal["none", "minimal", "low", "medium", "high"]
+"""How hard a model is to think before it answers."""
 
 
 class MessageAdded(msgspec.Struct, frozen=True, tag="message"):
@@ -45,13 +47,19 @@ class Undone(msgspec.Struct, frozen=True, tag="undone"):
     turn: TurnId
 
 
+class EffortChanged(msgspec.Struct, frozen=True, tag="effort"):
+    """From the next turn on the model thinks as hard as this; None: as the settings say."""
+
+    effort: Effort | None
+
+
 class Noted(msgspec.Struct, frozen=True, tag="note"):
     """Something a reader of the journal should know; the model does not see it."""
 
     text: str
 
 
-Entry = MessageAdded | TurnStarted | TurnEnded | RouteChanged | Compacted | Undone | Noted
+Entry = MessageAdded | TurnStarted | TurnEnded | RouteChanged | Compacted | Undone | EffortChanged | Noted
 
 
 class Recorded(msgspec.Struct, frozen=True):

@@ -7,18 +7,19 @@ from typing import Any
 
 import msgspec
 
+from talaria.model.entries import Effort
 from talaria.model.messages import Assistant, AssistantPart, Context, Image, Message, Text, Thinking, ToolResult, User
 from talaria.model.secret import Secret
 from talaria.providers import prefix
 from talaria.providers.anthropic_messages_stream import MessagesDecoder
 from talaria.providers.arguments import as_object
-from talaria.providers.base import Effort, Endpoint, Request
+from talaria.providers.base import Endpoint, Request
 from talaria.providers.identifiers import fitting
 from talaria.providers.repairs import drops_extras, repaired
 
 DEFAULT_MAX_TOKENS = 8192
 MIN_BUDGET_TOKENS = 1024
-_BUDGETS: dict[Effort, int] = {"minimal": 1024, "low": 4096, "medium": 10_000, "high": 24_000}
+_BUDGETS: dict[Effort, int] = {"none": 0, "minimal": 1024, "low": 4096, "medium": 10_000, "high": 24_000}
 _THINKS_BY_BUDGET = re.compile(r"claude-3|claude-(?:opus|sonnet|haiku)-4(?![-.][6-9])|^(?!.*claude)")
 """Claude up to 4.5, and other vendors' models on this wire. Every later Claude is told an effort, and most refuse a
 budget."""
@@ -125,7 +126,7 @@ def _tail(request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> di
         tail["cache_control"] = prefix.MARK
     if request.tools and not request.may_call and not drops_extras(request):
         tail["tool_choice"] = {"type": "none"}
-    if request.effort is None:
+    if request.effort in (None, "none"):  # then it does not think
         return tail
     if not _THINKS_BY_BUDGET.search(endpoint.model):
         effort = "low" if request.effort == "minimal" else request.effort

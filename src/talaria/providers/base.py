@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from talaria.model.entries import Effort
 from talaria.model.errors import Repair
 from talaria.model.events import TextDelta, ThinkingDelta
 from talaria.model.ids import SessionId
@@ -15,7 +16,6 @@ from talaria.net.timeouts import Timeouts
 from talaria.providers.history import History
 
 WireName = Literal["openai_chat", "openai_responses", "anthropic_messages"]
-Effort = Literal["minimal", "low", "medium", "high"]
 Rotation = Literal["fill_first", "round_robin", "least_used", "random"]
 Caching = Literal["automatic", "markers", "off"]
 """How an endpoint is told to cache the prompt: by one word for the whole request, by marks on stable prefixes, or not

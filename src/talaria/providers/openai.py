@@ -1,11 +1,13 @@
 """What OpenAI's two wires have in common: the header of the key, the shape of a person's message, the output limit, the
 token counts."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from talaria.model.entries import Effort
 from talaria.model.messages import Context, Image, Text, User, UserPart
 from talaria.model.secret import Secret
 from talaria.model.usage import Usage
@@ -13,6 +15,7 @@ from talaria.providers.base import Endpoint, Request
 from talaria.providers.reading import count
 
 Encoded = dict[str, Any]
+_FAMILY = re.compile(r"(?P<five>gpt-5(?P<dot>\.\d)?)|o[134]\b")
 
 
 def headers(key: Secret) -> Mapping[str, str]:
@@ -29,6 +32,18 @@ def user_message(message: User, encode_part: Callable[[UserPart], Encoded]) -> E
 
 def output_limit(request: Request, endpoint: Endpoint) -> int | None:
     return min((limit for limit in (request.max_output, endpoint.max_output) if limit is not None), default=None)
+
+
+def effort(request: Request, endpoint: Endpoint) -> Effort | None:
+    """As the model knows it. Each family of OpenAI's has its own least effort: `none` from gpt-5.1 on (which has no
+    `minimal`), `minimal` for gpt-5, `low` for those before."""
+    wanted = request.effort
+    family = _FAMILY.match(endpoint.model.rpartition("/")[2])
+    if family is None or wanted not in ("none", "minimal"):
+        return wanted
+    if family["dot"]:
+        return "low" if wanted == "minimal" or "codex" in endpoint.model else "none"
+    return "minimal" if family["five"] and "codex" not in endpoint.model else "low"
 
 
 class PromptDetails(msgspec.Struct):

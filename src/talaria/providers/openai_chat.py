@@ -46,6 +46,9 @@ _STOPS: dict[str, StopReason] = {
     "content_filter": "refused",
 }
 
+_WITH_SWITCH = frozenset({"zai", "deepseek"})
+"""Vendors who know no effort `none`: thinking is switched off in another way."""
+
 
 class OpenAIChat:
     path = "/chat/completions"
@@ -97,8 +100,10 @@ def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     limit = openai.output_limit(request, endpoint)
     if limit is not None:
         tail[_limit_name(request, endpoint)] = limit
-    if request.effort is not None:
-        tail["reasoning_effort"] = request.effort
+    if request.effort == "none" and endpoint.provider in _WITH_SWITCH:
+        tail["thinking"] = {"type": "disabled"}
+    elif request.effort is not None:
+        tail["reasoning_effort"] = openai.effort(request, endpoint)
     if endpoint.caching == "automatic":
         tail["cache_control"] = prefix.MARK
     return tail

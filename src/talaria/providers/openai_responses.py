@@ -93,8 +93,9 @@ def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     limit = openai.output_limit(request, endpoint)
     if limit is not None:
         tail["max_output_tokens"] = max(limit, MIN_OUTPUT_TOKENS)
-    if request.effort is not None:
-        tail["reasoning"] = {"effort": request.effort, "summary": "auto"}
+    effort = openai.effort(request, endpoint)
+    if effort is not None:
+        tail["reasoning"] = {"effort": effort} | ({} if effort == "none" else {"summary": "auto"})
     return tail
 
 

@@ -101,7 +101,7 @@ class Beginning:
             facts=companions.facts(id),
             compactions=view.compactions,
             max_rounds=terms.limits.max_rounds,
-            effort=terms.effort,
+            effort=view.effort or terms.effort,
             is_streaming=terms.is_streaming,
             redactor=self._redactor,
             news=lambda: companions.take_news(self._standing.view.history),

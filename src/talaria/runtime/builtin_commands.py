@@ -3,7 +3,9 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
+from talaria.model.entries import Effort
 from talaria.model.errors import BadInput
 from talaria.model.ids import SessionId
 from talaria.model.messages import Assistant, Message, User
@@ -110,6 +112,26 @@ async def _model(chat: Chat, name: str) -> Outcome:
     return Say(f"The model in use is {chat.model}.")
 
 
+async def _reasoning(chat: Chat, word: str) -> Outcome:
+    efforts: dict[str, Effort | None] = {**{name: name for name in get_args(Effort)}, "off": "none", "default": None}
+    if word and word.lower() not in efforts:
+        raise BadInput(
+            f"{_short(word)!r} is not a reasoning effort. Use /reasoning none, minimal, low, medium, high or default."
+        )
+    if word:
+        await chat.set_effort(efforts[word.lower()])
+    own, usual = await chat.effort()
+    match own or usual:
+        case None:
+            how = "the model decides by itself how hard it thinks"
+        case "none":
+            how = "the model answers without reasoning"
+        case effort:
+            how = f"reasoning effort is {effort}"
+    told = f"{how} in this conversation{'' if own else ', as the settings say'}."
+    return Say(f"From the next message on, {told}" if word else f"{told[0].upper()}{told[1:]}")
+
+
 async def _help(chat: Chat, _: str) -> Outcome:
     return Say(await chat.help())
 
@@ -190,6 +212,14 @@ BUILTIN = (
     ),
     Command("image", "add an image to your next message", "conversation", _image, (), "PATH", cli_only=True),
     Command("model", "which model answers, or another one until you leave", "model", _model, (), "[NAME]"),
+    Command(
+        "reasoning",
+        "how hard the model thinks in this conversation; `default` is as the settings say",
+        "model",
+        _reasoning,
+        ("think",),
+        "[none|minimal|low|medium|high|default]",
+    ),
     Command("tools", "what the model may use", "info", _tools),
     Command("status", "which conversation and model this is", "info", _status),
     Command("usage", "what it has used and cost, and what today has", "info", _usage),

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from talaria.model.entries import Effort
 from talaria.model.ids import SessionId
 from talaria.store.base import Session
 
@@ -93,4 +94,12 @@ class Chat(Protocol):
     async def proposed_title(self) -> str: ...
     async def use_model(self, name: str) -> None:
         """From the next turn on this model answers here."""
+        ...
+
+    async def effort(self) -> tuple[Effort | None, Effort | None]:
+        """How hard the model thinks: in this conversation, and by the settings. None: nothing is said about that."""
+        ...
+
+    async def set_effort(self, effort: Effort | None) -> None:
+        """In this conversation, from the next turn on; None: as the settings say."""
         ...

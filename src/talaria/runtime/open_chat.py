@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from talaria.model.entries import MessageAdded
+from talaria.model.entries import Effort, MessageAdded
 from talaria.model.errors import BadInput
 from talaria.model.ids import SessionId, new_session_id
 from talaria.model.messages import Message
@@ -55,6 +55,12 @@ class OpenChat(ABC):
 
     async def use_model(self, name: str) -> None:
         raise BadInput(f"Which model answers in chats is a setting: talaria model set {name}")
+
+    async def effort(self) -> tuple[Effort | None, Effort | None]:
+        return await self.live.own_effort(), self._host.terms().effort
+
+    async def set_effort(self, effort: Effort | None) -> None:
+        await completed(self.live.set_effort(effort))  # nothing must come between the record and the view of it
 
     @property
     def session(self) -> SessionId:

@@ -13,7 +13,7 @@ from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
 from talaria.context.base import Keeper, Wish
 from talaria.model.clock import Clock
-from talaria.model.entries import Undone
+from talaria.model.entries import Effort, EffortChanged, Undone
 from talaria.model.errors import ModelCorrectable, SessionBusy
 from talaria.model.events import Event, TurnBegan
 from talaria.model.ids import Epoch, InboxId, OwnerId, SessionId, TurnId, new_turn_id
@@ -204,6 +204,16 @@ class LiveSession:
             if self.companions.keeper is not None:
                 await self.companions.keeper.reset()  # what was counted is not there any more
             return asked
+
+    async def own_effort(self) -> Effort | None:
+        """How hard the model thinks in this conversation; None: as the settings say."""
+        await self.catch_up()
+        return self._view.effort
+
+    async def set_effort(self, effort: Effort | None) -> None:
+        """From the next turn on, also in another process. A conversation that has not begun begins with this."""
+        async with self._seized() as epoch:
+            await self._beginning.recorder(epoch, ignore).record(EffortChanged(effort))
 
     async def hand_over(self, successor: "LiveSession", *, carry_over: bool = False) -> None:
         """Leave this conversation for another: what keeps the context ends here and begins there.

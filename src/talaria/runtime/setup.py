@@ -6,9 +6,8 @@ import msgspec
 
 from talaria.agent.limits import Limits
 from talaria.files import harmless
-from talaria.model.entries import TurnOrigin
+from talaria.model.entries import Effort, TurnOrigin
 from talaria.model.ids import SessionId
-from talaria.providers.base import Effort
 from talaria.providers.route import Route
 
 
@@ -45,4 +44,5 @@ class Terms(msgspec.Struct, frozen=True):
     max_attempts: int = 3
     """At one endpoint, before another is asked."""
     effort: Effort | None = None
+    """Where the conversation has none of its own; None: as hard as the model does by itself."""
     is_streaming: bool = True

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from talaria.context.thrashing import Compactions
 from talaria.model.compaction import Compacted, expanded
 from talaria.model.entries import (
+    Effort,
+    EffortChanged,
     Entry,
     MessageAdded,
     Noted,
@@ -38,6 +40,8 @@ class View:
         """Answers with calls in the open turn."""
         self.usage = NO_USAGE
         """Of all answers in the open turn."""
+        self.effort: Effort | None = None
+        """Of this conversation; None: as the settings say."""
         self.compactions = Compactions()
         self._beside = 0
         """Tokens of what is sent besides the messages, as far as the last compaction tells."""
@@ -67,6 +71,8 @@ class View:
                 self._beside = max(0, entry.tokens - self.history.tokens(0))
                 self.history.rebuild(expanded(list(self.history), entry))
                 self.compactions.add(entry, at)
+            case EffortChanged(effort):
+                self.effort = effort
             case Noted() | RouteChanged() | Undone():
                 pass
 
@@ -83,7 +89,7 @@ def takes_back(entries: Iterable[Recorded]) -> bool:
 
 
 def standing(entries: Iterable[Recorded]) -> list[Recorded]:
-    """Without the turns that were taken back."""
+    """Without the turns that were taken back. What was chosen for the conversation meanwhile stays chosen."""
     kept: list[Recorded] = []
     starts: dict[TurnId, int] = {}
     for recorded in entries:
@@ -92,7 +98,8 @@ def standing(entries: Iterable[Recorded]) -> list[Recorded]:
                 starts[turn] = len(kept)
                 kept.append(recorded)
             case Undone(turn) if turn in starts:
-                del kept[starts.pop(turn) :]
+                start = starts.pop(turn)
+                kept[start:] = [one for one in kept[start:] if isinstance(one.entry, EffortChanged)]
             case _:
                 kept.append(recorded)
     return kept

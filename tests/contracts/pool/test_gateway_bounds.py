@@ -36,8 +36,12 @@ class Company:
         self._told = dict.fromkeys(PEOPLE, 0)
 
     async def hears(self, person: str, *answers: str | Reply, text: str = "go") -> str:
-        """A message of theirs, what the model says to it, and the last words that they read, once the turn is over."""
+        """What they read in the end: a message of theirs, and what the model says to it."""
         self.house.model.say(*(answers or ("Fine.",)))
+        return await self.says(person, text)
+
+    async def says(self, person: str, text: str) -> str:
+        """The last words that they read, once all is quiet again."""
         await self.house.telegram.say(text, user=person)
         self._told[person] += 1
         said = await self.house.said(self._told[person], user=person)

@@ -191,7 +191,7 @@ def test_beginning_of_a_built_in_is_enough(typed: str, found: str | None) -> Non
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("/re", "/re fits more than one command: /reset, /retry, /rewind, /resume."),
+        ("/re", "/re fits more than one command: /reset, /retry, /rewind, /resume, /reasoning."),
         ("/statsu now", "There is no command /statsu; did you mean /status? /help lists them."),
         ("/nonsense", "There is no command /nonsense; /help lists them."),
         ("/", "There is no command /; /help lists them."),

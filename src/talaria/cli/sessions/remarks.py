@@ -3,7 +3,16 @@
 import time
 
 from talaria.model.compaction import Compacted
-from talaria.model.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted, Undone
+from talaria.model.entries import (
+    EffortChanged,
+    Entry,
+    MessageAdded,
+    Noted,
+    RouteChanged,
+    TurnEnded,
+    TurnStarted,
+    Undone,
+)
 
 
 def remark_on(entry: Entry) -> str:
@@ -11,6 +20,8 @@ def remark_on(entry: Entry) -> str:
     match entry:
         case Noted(text):
             return text
+        case EffortChanged(effort):
+            return f"Reasoning effort: {effort or 'as the settings say'}."
         case Undone():
             return "The turn before this was taken back."
         case Compacted():
