@@ -36,7 +36,7 @@ FailureKind = Literal[
     "ssl_cert_verification",
     "unknown",
 ]
-Repair = Literal["drop_images", "drop_thinking", "drop_extras", "rename_limit", "plain_schemas"]
+Repair = Literal["drop_images", "drop_thinking", "drop_effort", "drop_extras", "rename_limit", "plain_schemas"]
 """How a request may be changed that an endpoint refuses as it is."""
 
 

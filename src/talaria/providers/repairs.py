@@ -47,6 +47,8 @@ def repaired(request: Request, endpoint: Endpoint) -> tuple[Request, Endpoint]:
     if "plain_schemas" in request.repairs:
         plain = (replace(tool, parameters=_plain_schema(tool.parameters)) for tool in request.tools)
         request = replace(request, tools=tuple(plain))
+    if "drop_effort" in request.repairs:
+        request = replace(request, effort=None)
     if drops_extras(request):
         request, endpoint = replace(request, effort=None), replace(endpoint, caching="off")
     return request, endpoint

@@ -64,6 +64,10 @@ _REPAIRS: dict[Repair, Sign] = {
         r"grammar|json.?schema|input_schema|invalid schema|schema.{0,60}(?:unsupported|not supported)"
     ).search,
     "rename_limit": _any_of("max_completion_tokens"),
+    "drop_effort": re.compile(
+        r"(?:unsupported|invalid) value:? '(?:none|minimal|low|medium|high)'|think value"
+        r"|value.{0,40}(?:reasoning|effort)|reasoning.?effort.{0,10} must be"
+    ).search,
     "drop_extras": re.compile(
         r"unsupported|not supported|unrecognized|unknown (?:parameter|field|name|argument)|unexpected keyword"
         r"|extra inputs|extra fields|not permitted|additional properties|invalid parameter"

@@ -270,6 +270,21 @@ async def test_a_request_that_can_be_mended_is_and_the_endpoint_is_remembered_fo
     assert ["reasoning_effort" in request.json for request in primary.requests] == [True, False, False]
 
 
+async def test_an_effort_that_a_model_does_not_know_is_left_out_and_another_is_tried_all_the_same(
+    world: "OpenWorld", primary: ModelServer
+) -> None:
+    """Else what one person chose would be remembered against everybody's choice."""
+    settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
+    refusal = Failure(400, {"error": {"message": "Unsupported value: 'none' is not supported with the 'big' model."}})
+    async with world(model=settings) as here:
+        await here.live.set_effort("none")
+        primary.say(refusal, "one", "two")
+        assert (await here.ask()).text == "one"
+        await here.live.set_effort("high")
+        assert (await here.ask()).text == "two"
+    assert [request.json.get("reasoning_effort") for request in primary.requests] == ["none", None, "high"]
+
+
 async def test_a_request_is_mended_once_and_then_refused(world: "OpenWorld", primary: ModelServer) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
     refusal = Failure(400, {"error": {"message": "Unsupported parameter: 'frobnicate'"}})
