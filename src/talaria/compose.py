@@ -70,7 +70,7 @@ class Application:
     is_stand_in: bool = False
     """The model is the demo, because nothing else was found or asked for."""
     left_out: tuple[str, ...] = ()
-    """Why some fallbacks and plugins cannot be used."""
+    """Why some settings, fallbacks and plugins cannot be used."""
     commands: Commands = field(default_factory=lambda: Commands(BUILTIN))
     """Slash commands, those of plugins among them."""
     extensions: "Extensions | None" = None
@@ -305,6 +305,7 @@ async def open_application(
             protected,
             is_stand_in=choice is None,
             left_out=(
+                *(problem.sentence for problem in settings.problems),
                 *planned.left_out,
                 *(extensions.notices if extensions else ()),
                 *servers.notices,

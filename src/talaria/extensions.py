@@ -16,6 +16,7 @@ from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platf
 from talaria.compat.hermes.surroundings import Surroundings
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
+from talaria.config.secrets import is_safe_mode
 from talaria.context.base import Keeper
 from talaria.context.engine import ContextEngine
 from talaria.context.host import EngineHost
@@ -220,7 +221,3 @@ def _wanted(config: Config) -> Wanted:
 
 def _profile(home: Path) -> str:
     return home.name if home.parent.name == "profiles" else "default"
-
-
-def is_safe_mode(environment: Mapping[str, str]) -> bool:
-    return any(environment.get(name, "") not in ("", "0") for name in ("TALARIA_SAFE_MODE", "HERMES_SAFE_MODE"))

@@ -1,6 +1,7 @@
 """What the outside says to an application, read once: config.yaml, .env and the environment."""
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,12 +9,16 @@ from pathlib import Path
 import msgspec
 
 from talaria.config import paths
+from talaria.config.lenient import Problem, load_leniently, read_env_leniently
 from talaria.config.load import load
 from talaria.config.schema import Config
 from talaria.config.secrets import environment as read_environment
 from talaria.config.secrets import known_secrets
+from talaria.model.errors import BadConfig
 from talaria.model.redaction import Redactor
 from talaria.model.secret import Secret
+
+DOCTOR = "`talaria doctor` says what to do."
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,8 @@ class Settings:
     environment: Mapping[str, str]
     redactor: Redactor = field(default_factory=Redactor)
     """Knows the secrets of both; one for all."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with them, where they were read as far as they go."""
 
     @property
     def shape(self) -> str:
@@ -49,7 +56,20 @@ def _fingerprint(value: object) -> str:
     return str(value)
 
 
-def read_settings(home: Path) -> Settings:
-    environment = read_environment(paths.secrets_file(home))
-    config = load(paths.config_file(home), environment)
+def read_settings(home: Path, process: Mapping[str, str] | None = None) -> Settings:
+    """`process` is what the process was started with, if its environment has changed since. Raises `BadConfig`."""
+    try:
+        environment = read_environment(paths.secrets_file(home), process)
+        config = load(paths.config_file(home), environment)
+    except BadConfig as fault:
+        raise BadConfig(f"{fault} {DOCTOR}") from fault
     return Settings(home, config, environment, Redactor(known_secrets(environment, config)))
+
+
+def read_settings_leniently(home: Path) -> Settings:
+    """As far as they can be read; `problems` says what is wrong with the rest."""
+    said, of_env = read_env_leniently(paths.secrets_file(home))
+    environment = {**said, **os.environ}
+    config, of_config = load_leniently(paths.config_file(home), environment)
+    problems = (*of_env, *of_config)
+    return Settings(home, config, environment, Redactor(known_secrets(environment, config)), problems)

@@ -61,9 +61,11 @@ def test_wrong_setting_is_told_with_its_name_and_the_way_out(
     assert (home / "config.yaml").read_text() == config
 
 
-@pytest.mark.parametrize("command", [["-q", "x"], ["config", "get"], ["config", "check"]])
+@pytest.mark.parametrize(
+    ("command", "code"), [(["-q", "x"], 2), (["config", "check"], 2), (["config", "get", "agent.max_turns"], 0)]
+)
 def test_secrets_that_others_can_read_are_told_by_every_command_that_needs_them(
-    talaria: Talaria, home: Path, command: list[str]
+    talaria: Talaria, home: Path, command: list[str], code: int
 ) -> None:
     home.mkdir()
     (home / ".env").write_text("GROQ_API_KEY=sk-hush\n")
@@ -71,8 +73,10 @@ def test_secrets_that_others_can_read_are_told_by_every_command_that_needs_them(
 
     ended = talaria(*command)
 
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert sentence(ended) == f"{home}/.env can be read by other users; run: chmod 600 {home}/.env"
+    assert (ended.returncode, ended.stdout) == (code, "" if code else "60\n")
+    told = f"{home}/.env can be read by other users; `chmod 600 {home}/.env` makes it yours alone."
+    assert sentence(ended).removesuffix(" `talaria doctor` says what to do.") == told
+    assert ("talaria doctor" in ended.stderr) == (command == ["-q", "x"])
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_check_tells_what_would_stop_a_chat(talaria: Talaria, home: Path, config
     (home / "config.yaml").write_text(config)
     checked, asked = talaria("config", "check"), talaria("-q", "x")
     assert (checked.returncode, asked.returncode) == (2, 2)
-    assert sentence(checked) == sentence(asked)
+    assert sentence(checked) == sentence(asked).removesuffix(" `talaria doctor` says what to do.")
     assert all(part in sentence(checked) for part in says), checked.stderr
 
 

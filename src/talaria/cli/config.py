@@ -8,15 +8,16 @@ from typing import Any, cast
 import click
 import msgspec
 
-from talaria.cli import surroundings
+from talaria.cli import exits, surroundings
 from talaria.cli.json_output import print_json
 from talaria.cli.notices import say
 from talaria.config import paths, selection
 from talaria.config.edit import set_value
 from talaria.config.schema import Config
 from talaria.gateway.claims import gateway_file, holder
-from talaria.model.errors import BadInput
+from talaria.model.errors import BadConfig, BadInput
 from talaria.model.secret import Secret
+from talaria.settings import read_settings_leniently
 
 command = click.Group("config", help="Read and change settings.")
 
@@ -31,8 +32,12 @@ def path(ctx: click.Context) -> None:
 @click.argument("key", required=False)
 @click.pass_context
 def get(ctx: click.Context, key: str | None) -> None:
-    value: Any = _plain(surroundings.settings(ctx).config)
-    for name in key.split(".") if key else ():
+    settings = surroundings.lenient_settings(ctx)
+    names = key.split(".") if key else []
+    if names and (wrong := next((one for one in settings.problems if one.key and one.is_about(names)), None)):
+        raise BadConfig(f"{key} cannot be told: {wrong.sentence}")
+    value: Any = _plain(settings.config)
+    for name in names:
         if not isinstance(value, dict) or name not in value:
             raise BadInput(f"There is no setting {key!r}; `talaria config get` shows them all.")
         value = cast("Any", value[name])
@@ -47,8 +52,13 @@ def get(ctx: click.Context, key: str | None) -> None:
 @click.argument("value")
 @click.pass_context
 def set_(ctx: click.Context, key: str, value: str) -> None:
+    before = read_settings_leniently(surroundings.home(ctx)).problems
     file = set_value(surroundings.home(ctx), key, value)
     say(f"Set {key} in {file}.")
+    still_wrong = {problem.sentence for problem in surroundings.lenient_settings(ctx).problems}
+    for problem in before:
+        if problem.sentence not in still_wrong:
+            say(f"That put right: {problem.sentence}")
     _tell_gateway(surroundings.home(ctx))
 
 
@@ -67,10 +77,13 @@ def _tell_gateway(home: Path) -> None:
 
 @command.command("check", help="Check config.yaml and .env.")
 @click.pass_context
-def check(ctx: click.Context) -> None:
-    settings = surroundings.settings(ctx)
+def check(ctx: click.Context) -> int:
+    settings = surroundings.lenient_settings(ctx)
+    if settings.problems:
+        return exits.BAD_INPUT
     selection.check(settings.config, settings.environment)
     say("The settings are in order.")
+    return exits.DONE
 
 
 def _plain(config: Config) -> dict[str, object]:

@@ -28,7 +28,7 @@ from talaria.cli.progress import Progress
 from talaria.cli.safe import brief
 from talaria.config import edit, paths
 from talaria.config.schema import BUILTIN_ENGINE
-from talaria.extensions import is_safe_mode
+from talaria.config.secrets import is_safe_mode
 from talaria.files import read_text
 from talaria.model.errors import BadInput
 from talaria.plugins import consent
@@ -36,7 +36,7 @@ from talaria.plugins.choices import Choice
 from talaria.plugins.consent import Consent
 from talaria.plugins.discovery import Found
 from talaria.plugins.installing import AFTER, installed
-from talaria.settings import Settings
+from talaria.settings import Settings, read_settings_leniently
 
 SHOWN_CHARS = 4_000
 ABOUT_CHARS = 100
@@ -58,7 +58,7 @@ def command(ctx: click.Context) -> None:
 @json_option
 @click.pass_context
 def list_plugins(ctx: click.Context, as_json: bool) -> None:
-    settings = surroundings.settings(ctx)
+    settings = surroundings.lenient_settings(ctx)
     listed, offered = looked(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
     if as_json:
         print_json({"plugins": listed, "choices": offered})
@@ -79,7 +79,7 @@ def list_plugins(ctx: click.Context, as_json: bool) -> None:
 @click.argument("name")
 @click.pass_context
 def info(ctx: click.Context, name: str) -> None:
-    settings = surroundings.settings(ctx)
+    settings = surroundings.lenient_settings(ctx)
     show(*looked(settings, lambda extensions: list(about(named(extensions, name)))))
 
 
@@ -114,7 +114,8 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
 @click.argument("name")
 @click.pass_context
 def enable(ctx: click.Context, name: str) -> None:
-    settings = surroundings.settings(ctx)
+    settings = surroundings.lenient_settings(ctx)
+    _check_editable(settings, name)
     found = _found(settings, name)
     _check_enabling(settings, found)
     file, enabled = paths.consents_file(settings.home), settings.config.plugins.enabled
@@ -122,13 +123,21 @@ def enable(ctx: click.Context, name: str) -> None:
     consent.write(file, {**before, found.key: Consent(_content(found))})
     if found.key not in enabled:
         edit.set_value(settings.home, "plugins.enabled", _flow([*enabled, found.key]))
-    plugin = looked(surroundings.settings(ctx), lambda extensions: extensions.host.plugins[found.key])
+    plugin = looked(read_settings_leniently(settings.home), lambda extensions: extensions.host.plugins[found.key])
     if plugin.status == "failed":
         consent.write(file, before)
         edit.set_value(settings.home, "plugins.enabled", _flow(enabled))
         raise BadInput(f"Plugin {found.key} is not enabled: it {plugin.problems[0]}.")
     show(f"Enabled {found.key}.")
     show(*next_steps(plugin))
+
+
+def _check_editable(settings: Settings, name: str) -> None:
+    if any(problem.is_unreadable for problem in settings.problems):
+        raise BadInput(
+            f"{paths.config_file(settings.home)} cannot be edited before it is corrected, so {name} stays as it is. "
+            "Until then TALARIA_SAFE_MODE=1 talaria … runs without any plugin."
+        )
 
 
 def _check_enabling(settings: Settings, found: Found) -> None:
@@ -151,7 +160,8 @@ def _content(found: Found) -> str:
 @click.argument("name")
 @click.pass_context
 def disable(ctx: click.Context, name: str) -> None:
-    settings = surroundings.settings(ctx)
+    settings = surroundings.lenient_settings(ctx)
+    _check_editable(settings, name)
     enabled, found = settings.config.plugins.enabled, all_found(settings)
     keys = keys_called(name, found)
     key = keys[0] if len(keys) == 1 else name  # also one that is gone
@@ -171,7 +181,7 @@ def disable(ctx: click.Context, name: str) -> None:
 @click.argument("name")
 @click.pass_context
 def remove(ctx: click.Context, name: str) -> None:
-    settings = surroundings.settings(ctx)
+    settings = surroundings.lenient_settings(ctx)
     found = _found(settings, name)
     if found.folder is None and found.behind is not None:
         found = found.behind
@@ -191,7 +201,7 @@ def remove(ctx: click.Context, name: str) -> None:
 @click.argument("name", required=False)
 @click.pass_context
 def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
-    settings = surroundings.settings(ctx)
+    settings = surroundings.lenient_settings(ctx)
     offered, before = looked(settings, choices)[kind], _chosen(settings, kind)
     picked = name if name is not None else _picked(kind, offered, before)
     if picked is None or picked == before:
@@ -200,7 +210,7 @@ def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
         known = ", ".join(known for known, _ in offered) or "none"
         raise BadInput(f"There is no {_TITLE[kind].lower()} {picked!r}; there are: {known}.")
     _choose(settings, kind, picked)
-    missing = looked(surroundings.settings(ctx), lambda extensions: extensions.missing(kind))
+    missing = looked(read_settings_leniently(settings.home), lambda extensions: extensions.missing(kind))
     if missing:
         _choose(settings, kind, before)
         raise BadInput(f"{_TITLE[kind]} {picked} cannot be used: {missing}")

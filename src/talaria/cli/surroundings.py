@@ -11,11 +11,13 @@ from typing import TypeVar
 
 import click
 
+from talaria.cli.notices import complain
 from talaria.compose import open_store
 from talaria.config import paths
-from talaria.model.errors import BadInput
+from talaria.config.secrets import is_safe_mode
+from talaria.model.errors import BadConfig, BadInput
 from talaria.model.redaction import Redactor
-from talaria.settings import Settings, read_settings
+from talaria.settings import Settings, read_settings, read_settings_leniently
 from talaria.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
@@ -57,8 +59,27 @@ def settings(ctx: click.Context) -> Settings:
 
 
 def settings_of(profile: str | None) -> Settings:
-    found = read_settings(_entered(profile))
+    """In safe mode as far as they can be read; what is wrong is told with what else the person should know."""
+    home = _entered(profile)
+    try:
+        found = read_settings(home)
+    except BadConfig:
+        found = read_settings_leniently(home)
+        if not is_safe_mode(found.environment):
+            raise
     _keep_from_log(found.redactor)
+    return found
+
+
+def lenient_settings(ctx: click.Context) -> Settings:
+    """For commands that put things right: what is wrong is said once, and the rest counts."""
+    found = read_settings_leniently(home(ctx))
+    _keep_from_log(found.redactor)
+    told: set[str] = ctx.find_root().meta.setdefault("talaria.problems", set())
+    for problem in found.problems:
+        if problem.sentence not in told:
+            told.add(problem.sentence)
+            complain(problem.sentence)
     return found
 
 

@@ -1,34 +1,44 @@
 """Changing config.yaml and .env for the person: comments stay, the file is replaced whole or not at all."""
 
+import os
 from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
 from talaria.config import paths
-from talaria.config.load import decode, expand, parse_yaml, read_yaml
-from talaria.config.secrets import environment, read_env, unquoted
+from talaria.config.lenient import decode_leniently, read_env_leniently
+from talaria.config.load import parse_yaml, read_yaml
+from talaria.config.secrets import unquoted
 from talaria.files import replace_file
 from talaria.model.errors import BadConfig, BadInput, OperatorError
 
 
 def set_value(home: Path, key: str, value: str) -> Path:
-    """Set one setting and answer the file it went to. A name in capitals (`OPENAI_API_KEY`) goes to .env."""
+    """Set one setting and answer the file it went to. A name in capitals (`OPENAI_API_KEY`) goes to .env.
+
+    What is wrong elsewhere in the files stays as it is: it must not keep anybody from putting things right.
+    Raises `BadConfig`, `BadInput`, `OperatorError`.
+    """
     if key.isupper():
         return _set_secret(paths.secrets_file(home), key, value)
     import ruamel.yaml  # noqa: PLC0415  (only this command writes YAML)
 
     file = paths.config_file(home)
-    is_empty = not read_yaml(file)  # refuse to touch a file that is not right
+    known_settings = read_yaml(file)  # refuse to touch a file that cannot be read
     before = file.read_text("utf-8") if file.exists() else ""
     yaml: Any = ruamel.yaml.YAML()
     try:
-        document: Any = {} if is_empty else yaml.load(before)
+        document: Any = yaml.load(before) if known_settings else {}
     except ruamel.yaml.YAMLError as fault:
         raise BadConfig(f"{file} is not valid YAML; correct it before setting values.") from fault
     _put(document, key, _quoted(_scalar(value)))
-    text = _comments(before) + _dump(yaml, document) if is_empty else _dump(yaml, document)
-    known = environment(paths.secrets_file(home))
-    decode(expand(parse_yaml(text, file), known, file), file)  # refuse what would not load
+    text = _dump(yaml, document) if known_settings else _comments(before) + _dump(yaml, document)
+    known = {**read_env_leniently(paths.secrets_file(home))[0], **os.environ}
+    _, known_problems = decode_leniently(known_settings, known, file)
+    _, problems = decode_leniently(parse_yaml(text, file), known, file)
+    for problem in problems:  # refuse what would not load
+        if problem.is_about(key.split(".")) or problem.sentence not in {one.sentence for one in known_problems}:
+            raise BadConfig(problem.sentence)
     _replace(file, text)
     return file
 
@@ -78,8 +88,11 @@ def _set_secret(file: Path, name: str, value: str) -> Path:
     written = next((form for form in (value, f'"{value}"', f"'{value}'") if unquoted(form.strip()) == value), None)
     if not name.isidentifier() or written is None or len(value.splitlines()) > 1:
         raise BadInput(f"{name} cannot be kept in {file}: a name is letters, digits and _, a value is one line.")
-    read_env(file)  # refuse to touch a file that is not right
-    lines = file.read_text("utf-8-sig").splitlines() if file.exists() else []
+    try:
+        lines = file.read_text("utf-8-sig").splitlines() if file.exists() else []
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+        raise BadConfig(f"Cannot read {file}: {reason}.") from fault
     kept = [line for line in lines if line.strip().removeprefix("export ").partition("=")[0].strip() != name]
     _replace(file, "\n".join([*kept, f"{name}={written}"]) + "\n")
     return file

@@ -41,10 +41,11 @@ def parse_yaml(text: str, file: Path) -> dict[str, Any]:
 
     try:
         document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (safe ones)
-    except yaml.YAMLError as fault:
+    except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: a date that there is not
         mark = getattr(fault, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
-        problem = getattr(fault, "problem", None) or "it cannot be read"
+        said = fault if isinstance(fault, ValueError) else None
+        problem = getattr(fault, "problem", None) or said or "it cannot be read"
         raise BadConfig(f"{file} is not valid YAML{line}: {problem}. Correct that line.") from fault
     if document is None:
         return {}

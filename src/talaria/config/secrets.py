@@ -31,30 +31,37 @@ _RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])\S{20,}|[0-9a-f]{32,}|[0-9A
 _AMOUNT = re.compile(r"[\d.,_]{1,12}")
 
 
-def environment(file: Path) -> Mapping[str, str]:
+def environment(file: Path, process: Mapping[str, str] | None = None) -> Mapping[str, str]:
     """What `.env` says, under what the process was started with."""
-    return {**read_env(file), **os.environ}
+    return {**read_env(file), **(os.environ if process is None else process)}
+
+
+def is_safe_mode(environment: Mapping[str, str]) -> bool:
+    """No plugin is loaded, and a mistake in the settings does not stop the terminal."""
+    return any(environment.get(name, "") not in ("", "0") for name in ("TALARIA_SAFE_MODE", "HERMES_SAFE_MODE"))
 
 
 def read_env(file: Path) -> dict[str, str]:
     try:
         mode = file.stat().st_mode
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise BadConfig(f"{file} can be read by other users; run: chmod 600 {file}")
+        if not stat.S_ISDIR(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise BadConfig(f"{file} can be read by other users; `chmod 600 {file}` makes it yours alone.")
         text = file.read_text("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
         raise BadConfig(f"Cannot read {file}: {reason}.") from fault
-    return dict(_parse(line, number, file) for number, line in enumerate(text.splitlines(), 1) if _says_something(line))
+    return dict(
+        parse_line(line, number, file) for number, line in enumerate(text.splitlines(), 1) if says_something(line)
+    )
 
 
-def _says_something(line: str) -> bool:
+def says_something(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _parse(line: str, number: int, file: Path) -> tuple[str, str]:
+def parse_line(line: str, number: int, file: Path) -> tuple[str, str]:
     name, equals, value = line.strip().removeprefix("export ").partition("=")
     if not equals or not name.strip().isidentifier():
         raise BadConfig(f"{file}, line {number}: expected NAME=value.")

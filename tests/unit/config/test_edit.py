@@ -143,10 +143,54 @@ def test_secret_that_cannot_be_kept_is_refused(home: Path, name: str, value: str
     assert not home.exists()
 
 
-def test_secrets_that_others_can_read_are_not_added_to(home: Path) -> None:
+def test_secrets_that_others_can_read_are_closed_before_one_is_added(home: Path) -> None:
     home.mkdir()
     (home / ".env").write_text("A=1\n")
     (home / ".env").chmod(0o644)
-    with pytest.raises(BadConfig, match="chmod 600"):
+    set_value(home, "B_API_KEY", "x")
+    assert (home / ".env").read_text() == "A=1\nB_API_KEY=x\n"
+    assert (home / ".env").stat().st_mode & 0o777 == 0o600
+
+
+def test_secrets_that_cannot_be_read_are_not_replaced(home: Path) -> None:
+    (home / ".env").mkdir(parents=True)
+    with pytest.raises(BadConfig, match=r"Cannot read .*\.env: Is a directory"):
         set_value(home, "B_API_KEY", "x")
-    assert (home / ".env").read_text() == "A=1\n"
+
+
+WRONG = """\
+# mine
+streaming: false
+lossless: {threshold: 3}  # of a plugin
+model:
+  default: demo
+  max_tokens: many
+"""
+
+
+def test_a_setting_is_changed_whatever_else_is_wrong(home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text(WRONG)
+    (home / ".env").write_text("nonsense\n")
+    (home / ".env").chmod(0o644)
+    set_value(home, "agent.max_turns", "3")
+    set_value(home, "model.max_tokens", "100")
+    changed = WRONG.replace("many", "100") + "agent:\n  max_turns: 3\n"
+    assert (home / "config.yaml").read_text() == changed
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("streaming", "true", "no setting 'streaming'"),
+        ("model.max_tokens", "few", "model.max_tokens is wrong"),
+        ("agent.max_turns", "0", "agent.max_turns is wrong"),
+        ("model", "{default: demo, wire: none}", "model.wire is wrong"),
+    ],
+)
+def test_what_would_not_load_is_refused_also_beside_what_does_not(home: Path, key: str, value: str, says: str) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text(WRONG)
+    with pytest.raises(BadConfig, match=says):
+        set_value(home, key, value)
+    assert (home / "config.yaml").read_text() == WRONG

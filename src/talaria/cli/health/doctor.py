@@ -9,14 +9,14 @@ import click
 
 from talaria.cli import exits, surroundings
 from talaria.cli.health import home as doctor_home
+from talaria.cli.health import settings as doctor_settings
 from talaria.cli.health import store as doctor_store
 from talaria.cli.health import versions as doctor_versions
 from talaria.cli.health.finding import Finding
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
-from talaria.config import paths
 from talaria.model.errors import BadInput, TalariaError
-from talaria.settings import Settings, read_settings
+from talaria.settings import Settings, read_settings_leniently
 from talaria.tools.mcp.entries import ServerEntry
 
 
@@ -52,7 +52,9 @@ def _show(finding: Finding, *, is_loud: bool) -> None:
 def _security(home: Path) -> Iterator[Finding]:
     from talaria.cli.health.security import examine  # noqa: PLC0415  (only who asks for it pays for it)
 
-    yield from examine(read_settings(home))
+    settings = read_settings_leniently(home)
+    yield from doctor_settings.problems(settings)
+    yield from examine(settings)
 
 
 def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
@@ -61,20 +63,15 @@ def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     if os.geteuid() == 0:
         text = "running as root: what is not confined has every right on this machine"
         yield Finding("user", "warn", text, "run it as a person without such rights")
-    try:
-        settings = read_settings(home)
-        file = paths.config_file(home)
-        yield Finding("settings", "ok", str(file) if file.exists() else f"the defaults ({file} is not there)")
-    except TalariaError as error:
-        settings = None
-        yield Finding("settings", "fail", str(error), "correct that; `talaria config check` says whether it is right")
+    yield from doctor_settings.examine(home)
     yield from asyncio.run(doctor_store.examine(home, is_fixing=is_fixing))
-    if settings is not None:
+    settings = read_settings_leniently(home)
+    if not any(problem.is_unreadable for problem in settings.problems):
         yield from _of(settings)
 
 
 def _of(settings: Settings) -> Iterator[Finding]:
-    """What only settings that can be read tell of."""
+    """What only settings that can be read tell of; a wrong one counts as if it were not there."""
     from talaria.cli.health import models, platforms  # noqa: PLC0415  (what stands above is told without a wait)
 
     yield from asyncio.run(models.examine(settings))
