@@ -121,13 +121,14 @@ class Application:
         """Raises `BadInput` if no gateway with these settings could take a conversation there."""
         given = self.settings.config.gateway.platforms.get(platform)
         variable = f"{platform.upper()}_HOME_CHANNEL"
-        has_token = any(name.startswith(f"{platform.upper()}_") for name in self.settings.environment)
+        environment = {**(self.extensions.secrets if self.extensions else {}), **self.settings.environment}
+        has_token = any(name.startswith(f"{platform.upper()}_") for name in environment)
         if not platform.isidentifier() or (given is None and not has_token):
             told = "is not among the platforms that are set up here; see: talaria gateway platforms"
             raise BadInput(f"{platform!r} {told}")
         if (given or {}).get("enabled") is False:
             raise BadInput(f"{platform} is turned off: gateway.platforms.{platform}.enabled is false in config.yaml.")
-        named = (given or {}).get("home_channel") or self.settings.environment.get(variable)
+        named = (given or {}).get("home_channel") or environment.get(variable)
         if not named and not await self.store.chats.home(platform):
             raise BadInput(f"{platform} has no home channel: send /sethome where it should be, or set {variable}.")
 
@@ -270,7 +271,7 @@ async def open_application(
             extensions = await stack.enter_async_context(_extensions(settings, clock, commands))
             config = extensions.with_providers(settings.config, settings.environment)
             settings = replace(settings, config=config)
-            settings.redactor.learn(known_secrets({}, config))
+            settings.redactor.learn(known_secrets(extensions.secrets, config))
         choice = choose(settings.config, settings.environment, model)
         choice = choice or await local_choice(settings.config, settings.environment, clock)
         planned = _planned(choice or Choice(DEMO), settings)

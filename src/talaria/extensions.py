@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ import msgspec
 from talaria.agent.hooks import Hooks
 from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
+from talaria.compat.hermes.plugin_home import PluginHome, merged
 from talaria.compat.hermes.surroundings import Surroundings
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
@@ -36,7 +38,7 @@ from talaria.plugins.judging import Wanted
 from talaria.plugins.models import WIRES, ProviderProfile, overridden
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import Registered
-from talaria.plugins.services import PluginServices
+from talaria.plugins.services import PluginServices, found_in
 from talaria.plugins.session_hooks import MakeMemory, SessionHooks
 from talaria.providers.catalog import catalog
 from talaria.runtime.commands import Commands
@@ -61,7 +63,11 @@ class Extensions:
     commands: Commands
     clock: Clock
     home: Path
+    """That of plugins."""
     environment: Mapping[str, str]
+    """Ours, over what plugins keep in their .env."""
+    secrets: Mapping[str, str]
+    """The latter."""
     providers: dict[str, ProviderProfile] = field(default_factory=dict[str, ProviderProfile])
     brought: Contributions = field(default_factory=Contributions)
     shared: dict[str, Lane] = field(default_factory=dict[str, Lane])
@@ -114,7 +120,8 @@ class Extensions:
         name, plugin = self._chosen("engine")
         if plugin is None:
             return None
-        return EngineHost(name, lambda: self._engine(plugin), builtin, self.clock, is_automatic=is_automatic)
+        build = partial(self._engine, plugin)
+        return EngineHost(name, build, builtin, self.clock, self.home, is_automatic=is_automatic)
 
     async def platforms(self) -> Mapping[str, PluginPlatform]:
         """Of plugins; each asked whether it can be used here."""
@@ -155,9 +162,10 @@ class Extensions:
     def with_providers(self, config: Config, environment: Mapping[str, str]) -> Config:
         """The settings, with the providers that plugins describe; what the person says of one counts more."""
         described: dict[str, ProviderConfig] = {}
+        known = {**self.secrets, **environment}
         for name, profile in self.providers.items():
             try:
-                provider, others = contained(lambda profile=profile: _described(profile, environment))
+                provider, others = contained(lambda profile=profile: _described(profile, known))
             except Broke as fault:
                 self.host.notices.append(f"The model provider {name!r} of a plugin is left out: reading it {fault}.")
                 continue
@@ -187,14 +195,23 @@ def _described(profile: ProviderProfile, environment: Mapping[str, str]) -> tupl
 async def open_extensions(
     home: Path, config: Config, environment: Mapping[str, str], cwd: Path, clock: Clock, commands: Commands
 ) -> AsyncGenerator[Extensions]:
+    """`home`, `config` and `environment` are ours."""
+    plugin_home = PluginHome(home)
+    problem = await in_thread(lambda: _prepared(plugin_home, environment))
+    secrets = await in_thread(plugin_home.secrets)
+    known = {**secrets, **environment}
+    hermes_home = _hermes_home(plugin_home, environment)
     bridge = Bridge()
-    services = PluginServices(bridge, config.plugins.entries, _profile(home))
+    services = PluginServices(
+        bridge, config.plugins.entries, lambda: _entries(config, plugin_home, known), _profile(home)
+    )
     host = PluginHost(paths.consents_file(home), _wanted(config), services, clock)
-    extensions = Extensions(config, host, services, commands, clock, home, environment)
+    extensions = Extensions(config, host, services, commands, clock, hermes_home, known, secrets)
     bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
     where = places(home, cwd, environment, with_project=config.plugins.project)
     found = await in_thread(lambda: discover(where))
-    surroundings = Surroundings(home, environment)
+    surroundings = Surroundings(hermes_home, environment, secrets)
+    host.notices.extend([problem] if problem else [])
     bridge.open()
     bind(bound)
     try:
@@ -206,6 +223,25 @@ async def open_extensions(
         release(bound)
         host.close()
         bridge.close()
+
+
+def _prepared(plugin_home: PluginHome, environment: Mapping[str, str]) -> str:
+    """What the person should know of it. Plugins are loaded in any case."""
+    try:
+        plugin_home.prepare(environment)
+    except OSError as fault:
+        return f"The home of plugins, {plugin_home.path}, cannot be used: {fault.strerror or fault}."
+    return ""
+
+
+def _hermes_home(plugin_home: PluginHome, environment: Mapping[str, str]) -> Path:
+    """As `get_hermes_home` tells it."""
+    return Path(environment.get("HERMES_HOME", "").strip() or plugin_home.path).expanduser()
+
+
+def _entries(config: Config, plugin_home: PluginHome, environment: Mapping[str, str]) -> object:
+    theirs = found_in(plugin_home.own_settings(environment), "plugins", "entries", default={})
+    return merged(config.plugins.entries, theirs)
 
 
 def _wanted(config: Config) -> Wanted:

@@ -720,7 +720,7 @@ def register(ctx):
     enabled("eager", source)
     server.say("one", "two")
     done = talaria("-q", "x")
-    assert ((home / "taken").read_text(), done.stdout) in [("False", "one\n"), ("True", "one\ntwo\n")]
+    assert ((home / "hermes" / "taken").read_text(), done.stdout) in [("False", "one\n"), ("True", "one\ntwo\n")]
 
 
 def test_approval_that_a_plugin_wants_is_asked_for_at_the_terminal_and_refused_without_one(

@@ -85,17 +85,23 @@ def _dump(yaml: Any, document: Any) -> str:
 
 
 def _set_secret(file: Path, name: str, value: str) -> Path:
-    written = next((form for form in (value, f'"{value}"', f"'{value}'") if unquoted(form.strip()) == value), None)
-    if not name.isidentifier() or written is None or len(value.splitlines()) > 1:
-        raise BadInput(f"{name} cannot be kept in {file}: a name is letters, digits and _, a value is one line.")
     try:
-        lines = file.read_text("utf-8-sig").splitlines() if file.exists() else []
+        before = file.read_text("utf-8-sig") if file.exists() else ""
     except (OSError, UnicodeDecodeError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
         raise BadConfig(f"Cannot read {file}: {reason}.") from fault
-    kept = [line for line in lines if line.strip().removeprefix("export ").partition("=")[0].strip() != name]
-    _replace(file, "\n".join([*kept, f"{name}={written}"]) + "\n")
+    _replace(file, with_secret(before, name, value, file))
     return file
+
+
+def with_secret(before: str, name: str, value: str, file: Path) -> str:
+    """The content of .env with one line changed; `file` is its name in sentences. Raises `BadInput`."""
+    written = next((form for form in (value, f'"{value}"', f"'{value}'") if unquoted(form.strip()) == value), None)
+    if not name.isidentifier() or written is None or len(value.splitlines()) > 1:
+        raise BadInput(f"{name} cannot be kept in {file}: a name is letters, digits and _, a value is one line.")
+    lines = before.splitlines()
+    kept = [line for line in lines if line.strip().removeprefix("export ").partition("=")[0].strip() != name]
+    return "\n".join([*kept, f"{name}={written}"]) + "\n"
 
 
 def _replace(file: Path, text: str) -> None:

@@ -21,7 +21,10 @@ _WHERE = re.compile(r" - at `\$\.?(.*)`$")
 def load(file: Path, environment: Mapping[str, str]) -> Config:
     """Defaults if the file is not there. `environment` fills `${NAME}`."""
     document = read_yaml(file)
-    return decode(expand(document, environment, file), file) if document else Config()
+    try:
+        return decode(expand(document, environment, file), file) if document else Config()
+    except RecursionError as fault:
+        raise BadConfig(f"{file} is nested too deeply to be read.") from fault
 
 
 def read_yaml(file: Path) -> dict[str, Any]:

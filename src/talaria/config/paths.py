@@ -38,3 +38,25 @@ def database_file(home: Path) -> Path:
 
 def log_file(home: Path) -> Path:
     return home / "logs" / "talaria.log"
+
+
+def plugin_home(home: Path) -> Path:
+    """Where plugins keep what is theirs: what they call the home of Hermes."""
+    return home / "hermes"
+
+
+OWN_FOLDERS = frozenset(
+    {
+        *("cache", "checkpoints", "hermes", "logs", "memories", "platforms", "plugins", "profiles", "run", "skills"),
+        "spill",
+    }
+)
+OWN_FILES = frozenset({"SOUL.md", "config.yaml", "history", "mcp-trust.json", "plugins.json", "search.db", "state.db"})
+"""And .env."""
+
+
+def is_own(name: str) -> bool:
+    """Whether what is called so at the top of a home is Talaria's. So is all that is hidden, and what stands beside our
+    files under their name: `state.db-wal`, `config.yaml.bak`."""
+    beside = tuple(f"{file}{mark}" for file in OWN_FILES if "." in file for mark in "-.~")
+    return name in OWN_FOLDERS | OWN_FILES or name.startswith((".", *beside))

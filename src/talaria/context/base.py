@@ -2,7 +2,6 @@
 when that fills."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -60,7 +59,6 @@ class Place(msgspec.Struct, frozen=True):
     conversation: str
     """Its key, which stays when the session's id does not."""
     platform: str
-    home: Path
     endpoint: Endpoint
     """Where its turns begin."""
 

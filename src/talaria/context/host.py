@@ -7,6 +7,7 @@ stands in for the rest of the turn. One that has hung is left to its thread, and
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from talaria.context.base import Keeper, Place, Shortened, Wish
@@ -37,9 +38,12 @@ Build = Callable[[], Awaitable[Hosted[ContextEngine]]]
 
 
 class EngineHost:
-    def __init__(self, name: str, build: Build, builtin: Keeper, clock: Clock, *, is_automatic: bool = True) -> None:
-        """`is_automatic`: it compacts by itself, and not only when it is asked to."""
+    def __init__(
+        self, name: str, build: Build, builtin: Keeper, clock: Clock, home: Path, *, is_automatic: bool = True
+    ) -> None:
+        """`home` is that of plugins. `is_automatic`: it compacts by itself, and not only when it is asked to."""
         self._name = name
+        self._home = home
         self._build = build
         self._builtin = builtin
         self._clock = clock
@@ -207,7 +211,7 @@ class EngineHost:
                 self._tell(f"Context engine {self._name} cannot be copied: all conversations here share one.")
             self._followed = None
             await self._follow(self._place.endpoint)
-            await self._start(hermes_home=str(self._place.home))
+            await self._start(hermes_home=str(self._home))
         return self._engine
 
     async def _follow(self, endpoint: Endpoint) -> None:

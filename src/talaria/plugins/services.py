@@ -20,7 +20,9 @@ class PluginServices:
 
     bridge: Bridge
     entries: Mapping[str, Mapping[str, Any]]
-    """Settings of plugins, by name."""
+    """Settings of plugins, by name, as the person has written them: they say what plugins may do."""
+    own_entries: Callable[[], object] | None = None
+    """The same, with what plugins have set themselves."""
     profile_name: str = "default"
     auxiliary: Callable[[str, str | None], Auxiliary] | None = None
     """For a purpose, and with a model that the plugin has chosen; there once the application is open."""
@@ -28,7 +30,7 @@ class PluginServices:
     """The terminal's chat, while there is one: takes a text, and whose it is (its role)."""
 
     def llm(self, plugin: str) -> PluginLlm:
-        may_choose = self.setting(plugin, "llm.allow_model_override", default=False) is True
+        may_choose = found_in(self.entries, plugin, "llm", "allow_model_override") is True
         return PluginLlm(plugin, self.bridge, self.ask, may_choose=may_choose)
 
     async def ask(self, question: Question) -> Answer:
@@ -55,7 +57,8 @@ class PluginServices:
         return self.inject_into is not None and self.inject_into(content, role)
 
     def setting(self, plugin: str, key: str, default: Any) -> Any:
-        return found_in(self.entries, plugin, *key.split("."), default=default)
+        entries = self.own_entries() if self.own_entries else self.entries
+        return found_in(entries, plugin, *key.split("."), default=default)
 
 
 def found_in(settings: object, *keys: str, default: Any = None) -> Any:

@@ -149,9 +149,7 @@ class Companions:
 
     def _place(self) -> Place:
         setup = self._setup
-        return Place(
-            self._session, setup.conversation or self._session, setup.platform, setup.home, setup.route.primary
-        )
+        return Place(self._session, setup.conversation or self._session, setup.platform, setup.route.primary)
 
 
 def _had_shell(history: History) -> bool:

@@ -47,8 +47,8 @@ OWN_CODE = (Path(sys.prefix), Path(__file__).parents[1])
 SYSTEM = tuple(map(Path, ("/usr", "/opt", "/nix", "/bin", "/sbin", "/lib", "/lib64", "/etc")))
 """The same on many machines."""
 
-OPEN_IN_HOME = ("skills", "memories")
-"""In Talaria's own home: what the model may read, besides its session's own output."""
+OPEN_IN_HOME = ("skills", "memories", "hermes/skills", "hermes/memories")
+"""In Talaria's own home, and in that of its plugins: what the model may read, besides its session's own output."""
 
 
 class Protected:

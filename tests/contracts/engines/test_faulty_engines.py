@@ -144,7 +144,7 @@ def handle_tool_call(self, name, args, **facts): return json.dumps({"number": se
         live = one.session()
         server.say("hello")
         asking = asyncio.create_task(one.ask(live))
-        await until((one.home / "hangs").exists)
+        await until((one.home / "hermes" / "hangs").exists)
         clock.advance(31)
         report = await asking
         assert report.text == "hello"

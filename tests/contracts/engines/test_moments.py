@@ -84,7 +84,7 @@ async def test_after_a_compaction_the_engine_waits_for_a_count_and_an_answer_wit
         await grown(one, live, server)
         assert await live.compact()
         assert (await live.context_status())["last"] == -1
-        (one.home / "calls.jsonl").unlink()
+        (one.home / "hermes" / "calls.jsonl").unlink()
         server.say(Reply("a", usage=None), Reply("b", usage=None))
         await one.ask(live)
         await one.ask(live)
@@ -160,7 +160,7 @@ async def test_leaving_a_conversation_ends_it_for_the_engine_and_coming_back_beg
         await one.ask(live)
         await live.close()
         assert names(one.home)[-1] == "end"
-        (one.home / "calls.jsonl").unlink()
+        (one.home / "hermes" / "calls.jsonl").unlink()
         await one.ask(live)
         assert names(one.home, "start", "preflight") == ["start", "preflight"]
 
@@ -265,7 +265,7 @@ async def test_where_the_built_in_stands_in_the_engine_hears_of_the_boundary(
     async with world(enabled=("recorder",), engine="recorder", window=8_000) as one:
         live = one.session()
         await full(one, live, server)
-        (one.home / "calls.jsonl").unlink()
+        (one.home / "hermes" / "calls.jsonl").unlink()
         server.say(too_long(), "a summary", "after")
         assert (await one.ask(live, "and now?")).text == "after"
         assert names(one.home, "compress", "end", "start") == ["compress", "end", "start"]
@@ -317,7 +317,7 @@ async def test_ctrl_c_while_an_engine_opens_leaves_at_once(
     install("odd", odd(body))
     async with world(enabled=("odd",), engine="odd") as one:
         asking = asyncio.create_task(one.ask(one.session()))
-        await until((one.home / "opens").exists)
+        await until((one.home / "hermes" / "opens").exists)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(asking, 10)

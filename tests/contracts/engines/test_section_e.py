@@ -38,7 +38,7 @@ def recorder(engine: str = "Recorder", source: str = RECORDER) -> str:
 
 def calls(home: Path, *names: str) -> list[tuple[str, list[Any], dict[str, Any]]]:
     """What the engine was called with, in order."""
-    lines = (home / "calls.jsonl").read_text().splitlines()
+    lines = (home / "hermes" / "calls.jsonl").read_text().splitlines()
     told = [json.loads(line)[:3] for line in lines]
     return [(what, args, facts) for what, args, facts in told if not names or what in names]
 
@@ -61,7 +61,7 @@ async def test_going_over_to_another_conversation_ends_resets_starts_and_carries
     install("recorder", recorder())
     async with world(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
-        (one.home / "calls.jsonl").unlink()
+        (one.home / "hermes" / "calls.jsonl").unlink()
         await live.hand_over(one.session("two"), carry_over=True)
         assert names(one.home) == ["end", "reset", "start", "carry"]
         assert calls(one.home, "end")[0] == ("end", ["one"], {"messages": 2})
@@ -87,7 +87,7 @@ async def test_hooks_that_an_engine_lacks_are_skipped(world: OpenWorld, install:
     install("recorder", recorder("Slim", SLIM))
     async with world(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
-        (one.home / "calls.jsonl").unlink()
+        (one.home / "hermes" / "calls.jsonl").unlink()
         after = one.session("two")
         await live.hand_over(after, carry_over=True)
         assert names(one.home) == ["reset", "start"]
@@ -105,7 +105,7 @@ async def test_without_carry_over_it_is_end_reset_start(
     install("recorder", recorder())
     async with world(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
-        (one.home / "calls.jsonl").unlink()
+        (one.home / "hermes" / "calls.jsonl").unlink()
         await live.hand_over(one.session("two"))
         assert names(one.home) == ["end", "reset", "start"]
 
@@ -115,7 +115,7 @@ async def test_a_turn_taken_back_only_resets(world: OpenWorld, install: Install,
     install("recorder", recorder())
     async with world(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
-        (one.home / "calls.jsonl").unlink()
+        (one.home / "hermes" / "calls.jsonl").unlink()
         await live.undo()
         assert names(one.home) == ["reset"]
 
@@ -235,7 +235,7 @@ async def test_the_key_of_the_chat_reaches_the_engine_at_its_beginning_and_at_a_
         assert facts == {
             "conversation_id": KEY,
             "platform": "telegram",
-            "hermes_home": str(one.home),
+            "hermes_home": str(one.home / "hermes"),
             "model": "test-model",
             "context_length": 32_000,
         }
@@ -265,7 +265,7 @@ async def test_at_a_compaction_the_engine_is_started_anew_with_the_reason(
     async with world(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
         await grown(one, live, server)
-        (one.home / "calls.jsonl").unlink()
+        (one.home / "hermes" / "calls.jsonl").unlink()
         assert await live.compact()
         assert names(one.home, "compress", *LIFE) == ["compress", "end", "start"]
         _, args, facts = calls(one.home, "start")[0]

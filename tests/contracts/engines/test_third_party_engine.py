@@ -90,7 +90,7 @@ async def test_a_conversation_that_is_opened_again_goes_on_with_it(
 
 
 def rows(world: World, query: str) -> list[tuple[str, ...]]:
-    with sqlite3.connect(world.home / "ledger.db") as database:
+    with sqlite3.connect(world.home / "hermes" / "ledger.db") as database:
         return database.execute(query).fetchall()
 
 

@@ -105,7 +105,7 @@ async def test_it_adds_to_the_prompt_and_brings_its_tools(
         assert offered(server) == {"diary_read"}
         assert json.loads(result(server)) == {"lines": [], "session": "here"}
         (facts,) = heard("diary", "initialize")
-        assert (facts["session"], facts["hermes_home"], facts["platform"]) == ("here", str(home), "cli")
+        assert (facts["session"], facts["hermes_home"], facts["platform"]) == ("here", str(home / "hermes"), "cli")
         (tool,) = heard("diary", "tool")
         assert (tool["tool"], tool["args"], tool["session_id"]) == ("diary_read", {"day": 1}, "here")
         assert (one.notices, one.problems_of("diary")) == ([], [])

@@ -219,7 +219,7 @@ async def test_whoever_keeps_something_hears_all_of_it_before_the_end_and_after_
         live = await one.open("a")
         await live.catch_up()
         await one.pool.close(A, "session_expired")
-    told = [json.loads(line)[:3] for line in (tmp_path / "home" / "calls.jsonl").read_text().splitlines()]
+    told = [json.loads(line)[:3] for line in (tmp_path / "home" / "hermes" / "calls.jsonl").read_text().splitlines()]
     assert [one for one in told if one[0] in ("finalize", "end", "shutdown")] == [
         ["finalize", ["a"], {"reason": "session_expired"}],
         ["end", ["a"], {"messages": 4}],

@@ -105,7 +105,7 @@ class Timed:
         write_plugin(house.home / "plugins" / "listener", LISTENER)
 
     def told(self, what: str) -> list[dict[str, Any]]:
-        file = self.house.home / "told.jsonl"
+        file = self.house.home / "hermes" / "told.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [facts for kind, facts in lines if kind == what]
 

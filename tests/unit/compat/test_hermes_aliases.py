@@ -22,7 +22,7 @@ from talaria.context.engine import ContextEngine
 from talaria.foreign import Background
 from talaria.memory.provider import MemoryProvider
 from talaria.model.clock import SystemClock
-from talaria.model.errors import BadConfig, BadInput, Denied
+from talaria.model.errors import BadInput, Denied
 from talaria.model.ids import SessionId
 from talaria.model.messages import ToolCall
 from talaria.model.usage import Usage
@@ -137,6 +137,10 @@ class Application:
     asked: list[Question] = field(default_factory=list[Question])
     providers: dict[str, ProviderProfile] = field(default_factory=dict[str, ProviderProfile])
     reply: Callable[[Question], Awaitable[Answer]] | None = None
+
+    @property
+    def plugin_home(self) -> Path:
+        return self.home / "hermes"
 
     async def ask(self, question: Question) -> Answer:
         self.asked.append(question)
@@ -529,12 +533,12 @@ async def test_a_plugin_learns_for_which_conversation_it_runs(
 # Settings.
 
 
-async def test_the_home_is_ours_unless_the_person_says_otherwise(
+async def test_the_home_of_plugins_is_inside_ours_unless_the_person_says_otherwise(
     alias: Import, application: Application, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for module in ("hermes_cli.config", "hermes_constants"):
-        assert alias(module).get_hermes_home() == application.home
-        assert alias(module).get_config_path() == application.home / "config.yaml"
+        assert alias(module).get_hermes_home() == application.plugin_home
+        assert alias(module).get_config_path() == application.plugin_home / "config.yaml"
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "other"))
     for module in ("hermes_cli.config", "hermes_constants"):
         assert alias(module).get_hermes_home() == tmp_path / "other"
@@ -546,9 +550,10 @@ def test_the_home_is_known_without_an_application(
 ) -> None:
     monkeypatch.delenv("HERMES_HOME", raising=False)
     monkeypatch.setenv("TALARIA_HOME", str(tmp_path))
-    assert alias("hermes_constants").get_hermes_home() == tmp_path
+    assert alias("hermes_constants").get_hermes_home() == tmp_path / "hermes"
     assert alias("hermes_cli.config").load_config() == {}
     assert alias("hermes_cli.config").get_env_value("NOT_SET") is None
+    assert not (tmp_path / "hermes").exists()
 
 
 def test_folders_are_shown_and_chosen_as_people_know_them(
@@ -597,20 +602,29 @@ async def test_settings_stay_ours_where_plugins_have_another_home(
     assert config.load_config() == {"agent": {"max_turns": 7}}
     assert (other / "config.yaml").read_text() == "model: {default: theirs}\n"
     assert not (other / ".env").exists()
+    assert (application.plugin_home / ".env").read_text() == "ACME_KEY=k1\n"
 
 
-async def test_one_setting_is_changed_and_an_unknown_one_is_refused(alias: Import, application: Application) -> None:
+async def test_a_setting_that_a_plugin_changes_is_changed_for_plugins_only(
+    alias: Import, application: Application
+) -> None:
     config, file = alias("hermes_cli.config"), application.home / "config.yaml"
-    file.write_text("# mine\nagent:\n  max_turns: 3\n")
+    file.write_text("# mine\nagent:\n  max_turns: 3\nmodel: {max_tokens: 5}\n")
     config.set_config_value("agent.max_turns", "9")
     config.set_config_value("model.streaming", False)
     config.set_config_value("model.max_tokens", None)
-    assert file.read_text() == "# mine\nagent:\n  max_turns: 9\nmodel:\n  streaming: false\n  max_tokens:\n"
-    with pytest.raises(BadConfig, match=r"no setting 'agent\.max_turn'; did you mean 'max_turns'"):
-        config.set_config_value("agent.max_turn", 3)
+    config.set_config_value("streaming", "off")
+    config.set_config_value("lossless.inner.deep", [1])
+    assert config.load_config() == {
+        "agent": {"max_turns": 9},
+        "model": {"streaming": False},
+        "streaming": False,
+        "lossless": {"inner": {"deep": [1]}},
+    }
+    assert file.read_text() == "# mine\nagent:\n  max_turns: 3\nmodel: {max_tokens: 5}\n"
 
 
-async def test_saving_writes_only_what_differs(
+async def test_what_is_saved_can_be_read_again_and_our_file_stays_as_it_is(
     alias: Import, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
@@ -621,14 +635,16 @@ async def test_saving_writes_only_what_differs(
     wanted["model"]["default"] = "own:m-1.5"
     wanted["agent"] = {"max_turns": 5}
     wanted["limits"] = None
+    wanted["lossless"] = {"m-1.5": {"depth": 3}}
     del wanted["providers"]
     config.save_config(wanted)
-    saved = file.read_text()
-    assert saved.startswith("# mine\nmodel:\n  default: own:m-1.5\n  api_key: ${OPENAI_API_KEY}\n")
-    assert "base_url: ${NOT_SET}/v1" in saved
-    assert "m-1.5:\n" in saved
-    assert config.load_config()["agent"] == {"max_turns": 5}
+    saved = config.load_config()
+    assert saved["model"] == {"default": "own:m-1.5", "api_key": "sk-1", "base_url": "http://here/v1"}
+    assert (saved["agent"], saved["lossless"]) == ({"max_turns": 5}, {"m-1.5": {"depth": 3}})
+    assert "m-1.5" in saved["providers"]["own"]["models"]
     assert "limits" not in saved
+    assert file.read_text() == CONFIG
+    assert "sk-1" not in (application.plugin_home / "config.yaml").read_text()
 
 
 async def test_a_branch_that_is_new_is_saved_whole(alias: Import, application: Application) -> None:
@@ -642,35 +658,39 @@ async def test_a_part_of_a_branch_is_saved_beside_what_is_there(alias: Import, a
     config, file = alias("hermes_cli.config"), application.home / "config.yaml"
     file.write_text("providers: {own: {models: {m: {prices: {input: 1, output: 2}}}}}\n")
     config.save_config({"providers": {"own": {"models": {"m": {"prices": {"input": 3}}}}}})
-    assert file.read_text() == "providers: {own: {models: {m: {prices: {input: 3, output: 2}}}}}\n"
+    assert config.load_config() == {"providers": {"own": {"models": {"m": {"prices": {"input": 3, "output": 2}}}}}}
 
 
-async def test_of_a_save_that_is_refused_nothing_is_written(alias: Import, application: Application) -> None:
-    config, file = alias("hermes_cli.config"), application.home / "config.yaml"
-    file.write_text(CONFIG)
-    with pytest.raises(BadConfig, match="there is no setting 'colour'"):
-        config.save_config({"agent": {"max_turns": 5}, "colour": "blue"})
-    with pytest.raises(BadInput, match=r"m-1\.5"):
-        config.save_config(
-            {"agent": {"max_turns": 5}, "providers": {"own": {"models": {"m-1.5": {"context_length": 9}}}}}
-        )
-    assert file.read_text() == CONFIG
+async def test_what_yaml_cannot_hold_is_refused_whole(alias: Import, application: Application) -> None:
+    config = alias("hermes_cli.config")
+    with pytest.raises(BadInput, match="cannot be kept"):
+        config.save_config({"agent": {"max_turns": 5}, "colour": object()})
+    assert config.load_config() == {}
 
 
 async def test_a_secret_that_is_saved_is_known_at_once(
-    alias: Import, application: Application, monkeypatch: pytest.MonkeyPatch
+    alias: Import, application: Application, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("ACME_KEY", raising=False)
     monkeypatch.setenv("OTHER_KEY", "old")
-    config, file = alias("hermes_cli.config"), application.home / ".env"
+    (application.home / ".env").write_text("OURS_KEY=ours\n")
+    (application.home / ".env").chmod(0o600)
+    config, file = alias("hermes_cli.config"), application.plugin_home / ".env"
     config.save_env_value("ACME_KEY", "k 1 # no comment")
     config.save_env_value("OTHER_KEY", "new")
+    assert capsys.readouterr().err == ""
+    config.save_env_value("OURS_KEY", "theirs")
     assert config.get_env_value("ACME_KEY") == "k 1 # no comment"
     assert config.get_env_value("OTHER_KEY") == "new"
+    assert config.get_env_value("OURS_KEY") == "theirs"
+    assert "change it there, it counts more" in capsys.readouterr().err
     assert "ACME_KEY" not in os.environ
     assert file.stat().st_mode & 0o777 == 0o600
+    assert (application.home / ".env").read_text() == "OURS_KEY=ours\n"
     with pytest.raises(BadInput, match="capitals"):
         config.save_env_value("acme_key", "k")
+    monkeypatch.delenv("OURS_KEY")  # as in the next process
+    assert config.get_env_value("OURS_KEY") == "ours"
 
 
 # Plugins.

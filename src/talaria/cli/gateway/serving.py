@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,11 +67,12 @@ async def serve(home: Path) -> None:
     pid = holder(gateway_file(home))
     sentence = f"A gateway runs on {home} already{f' (process {pid})' if pid else ''}; `talaria gateway stop` ends it."
     with claimed(gateway_file(home), sentence):
+        process = dict(os.environ)  # plugins add to it
         settings = read_settings(home)
         gateway_log.keep(home, settings.redactor, is_shown=sys.stderr.isatty())
         async with open_switchboard(settings) as board:
             _check(board)
-            await _run(board, home, signals)
+            await _run(board, home, signals, process)
 
 
 def _check(board: Switchboard) -> None:
@@ -81,7 +83,7 @@ def _check(board: Switchboard) -> None:
         raise BadConfig("No platform can be used." if board.problems else NO_PLATFORM)
 
 
-async def _run(board: Switchboard, home: Path, signals: Signals) -> None:
+async def _run(board: Switchboard, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
     clock, gateway, since = board.app.clock, board.gateway, board.app.clock.now()
     numbers: Numbers | None = None
 
@@ -99,7 +101,7 @@ async def _run(board: Switchboard, home: Path, signals: Signals) -> None:
             is_stopping=signals.stop.is_set(),
         )
 
-    beside = [_stopped(board, signals), _reloaded(board, home, signals), keep_status(home, look, clock)]
+    beside = [_stopped(board, signals), _reloaded(board, home, signals, process), keep_status(home, look, clock)]
     port = board.app.settings.config.gateway.metrics_port
     if port is not None:
         from talaria.gateway import metrics  # noqa: PLC0415  (loads a web server)
@@ -130,12 +132,12 @@ async def _stopped(board: Switchboard, signals: Signals) -> None:
     board.gateway.stop()
 
 
-async def _reloaded(board: Switchboard, home: Path, signals: Signals) -> None:
+async def _reloaded(board: Switchboard, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
     while True:
         await signals.reload.wait()
         signals.reload.clear()
         try:
-            await _reload(board, home)
+            await _reload(board, home, process)
         except TalariaError as fault:
             log.error("the settings stay as they were: %s", fault)  # noqa: TRY400  (it says what is wrong)
         except Exception:  # what runs goes on
@@ -144,8 +146,8 @@ async def _reloaded(board: Switchboard, home: Path, signals: Signals) -> None:
             log.info("new settings are in use, with %s", ", ".join(board.gateway.platforms) or "no platform")
 
 
-async def _reload(board: Switchboard, home: Path) -> None:
-    settings = await in_thread(lambda: read_settings(home))
+async def _reload(board: Switchboard, home: Path, process: Mapping[str, str]) -> None:
+    settings = await in_thread(lambda: read_settings(home, process))
     redactor = board.app.settings.redactor  # the log has it, and so does whatever runs
     redactor.learn(known_secrets(settings.environment, settings.config))
     await board.reload(replace(settings, redactor=redactor))

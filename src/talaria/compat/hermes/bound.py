@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from talaria.compat.hermes.plugin_home import PluginHome
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.host import PluginHost
 from talaria.plugins.llm import Ask
@@ -14,6 +15,7 @@ from talaria.runtime.commands import Commands
 @dataclass(frozen=True, slots=True)
 class Bound:
     home: Path
+    """Ours."""
     environment: Mapping[str, str]
     """`.env` and the process's own."""
     host: PluginHost
@@ -22,6 +24,10 @@ class Bound:
     commands: Commands
     providers: dict[str, ProviderProfile]
     """Those that plugins describe, by name."""
+
+    @property
+    def plugin_home(self) -> PluginHome:
+        return PluginHome(self.home)
 
 
 _applications: list[Bound] = []

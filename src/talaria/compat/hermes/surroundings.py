@@ -14,9 +14,11 @@ class Surroundings:
     """The keys of model providers stay with us, unless a plugin declares that it needs one. Commands of the model are
     given none of this."""
 
-    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, environment: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+        """`home` is that of plugins, `theirs` what they keep in the .env there."""
         self._home = home
         self._environment = environment
+        self._theirs = theirs
         self._added: list[str] = []
         self._is_prepared = False
 
@@ -29,6 +31,8 @@ class Surroundings:
         for name, value in self._environment.items():
             if name in needed or not _is_model_key(name):
                 self._add(name, value)
+        for name in self._theirs.keys() - self._environment.keys():
+            self._add(name, self._theirs[name])
 
     def _add(self, name: str, value: str) -> None:
         if value and name not in os.environ:

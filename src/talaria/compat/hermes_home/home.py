@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from talaria.config.paths import plugin_home
 from talaria.model.errors import BadInput
 
 _MARKS = ("config.yaml", "state.db", "SOUL.md", "memories", "auth.json")
@@ -15,7 +16,7 @@ def locate(given: Path | None, environment: Mapping[str, str], own: Path) -> Pat
         path = path.expanduser()
     except RuntimeError as fault:
         raise BadInput("There is no home folder here: name the Hermes home, `talaria import hermes PATH`.") from fault
-    if path.resolve() == own.resolve():
+    if path.resolve() in (own.resolve(), plugin_home(own).resolve()):
         raise BadInput(f"{path} is Talaria's own home: name that of Hermes, `talaria import hermes PATH`.")
     if not any((path / mark).exists() for mark in _MARKS):
         raise BadInput(f"{path} is no Hermes home: there is none of {', '.join(_MARKS)} in it.")

@@ -38,5 +38,5 @@ def redact_sensitive_text(text: object, **_: object) -> str:
 def _known_secrets() -> list[str]:
     """The longest first: one may be the beginning of another."""
     here = last_bound()
-    known = here.environment.items() if here else ()
+    known = (*here.environment.items(), *here.plugin_home.secrets().items()) if here else ()
     return sorted((value for name, value in known if name.endswith(_SECRET_NAMES)), key=len, reverse=True)

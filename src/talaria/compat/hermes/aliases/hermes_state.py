@@ -6,7 +6,9 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from talaria.compat.hermes.aliases.hermes_cli_config import get_hermes_home
 from talaria.compat.hermes.bound import bound
+from talaria.config import paths
 from talaria.model.clock import SystemClock
 from talaria.model.dialect import as_dicts
 from talaria.model.entries import MessageAdded
@@ -23,8 +25,11 @@ class SessionDB:
     """Nothing is open between two calls. Called from plugin code, which has a thread of its own."""
 
     def __init__(self, db_path: Path | str | None = None, **_: Any) -> None:
-        self.db_path = bound().home / "state.db"
-        if db_path is not None and Path(db_path).resolve() != self.db_path.resolve():
+        self._home = bound().home
+        self.db_path = paths.database_file(get_hermes_home())
+        """As plugins call it. The conversations themselves are in the database of Talaria."""
+        known = (self.db_path, paths.database_file(self._home), paths.database_file(bound().plugin_home.path))
+        if db_path is not None and Path(db_path).resolve() not in [path.resolve() for path in known]:
             raise ValueError(f"There is only one database here: {self.db_path}")
 
     def __enter__(self) -> Self:
@@ -97,7 +102,7 @@ class SessionDB:
 
     def _ask(self, work: Callable[[Store], Awaitable[T]]) -> T:
         async def opened() -> T:
-            async with SqliteStore(self.db_path.parent, SystemClock()) as store:
+            async with SqliteStore(self._home, SystemClock()) as store:
                 return await work(store)
 
         return bound().bridge.run(opened, PATIENCE_S)
