@@ -117,6 +117,25 @@ def test_keys_go_in_when_they_are_asked_for(talaria: Talaria, lived_in: Path, tm
     assert (lived_in / ".env").read_text() == "OPENAI_API_KEY=sk-secret-of-tests\n"
 
 
+def test_the_home_of_plugins_is_kept_and_their_keys_stay_out_of_it(
+    talaria: Talaria, lived_in: Path, tmp_path: Path
+) -> None:
+    put(lived_in, "hermes/lcm.db.txt", "of a plugin")
+    put(lived_in, "hermes/.env", "LCM_TOKEN=t-secret-of-tests\n")
+    (lived_in / "hermes" / "plugins").symlink_to("../plugins")
+    file = tmp_path / "kept.tar.gz"
+    told = json.loads(talaria("backup", str(file), "--json").stdout)
+    assert told["left_out"] == [".env", "hermes/.env"]
+    with tarfile.open(file) as tar:
+        assert [name for name in tar.getnames() if "hermes" in name] == ["home/hermes/lcm.db.txt"]
+    assert talaria("restore", str(file), "--yes").returncode == 0
+    assert (lived_in / "hermes" / ".env").read_text() == "LCM_TOKEN=t-secret-of-tests\n"
+    whole = tmp_path / "all.tar.gz"
+    assert talaria("backup", str(whole), "--with-secrets").returncode == 0
+    with tarfile.open(whole) as tar:
+        assert {"home/.env", "home/hermes/.env"} <= set(tar.getnames())
+
+
 def test_restored_home_is_as_it_was_and_the_other_one_is_kept(talaria: Talaria, archive: Path, home: Path) -> None:
     talaria("-m", "demo", "-q", "second")
     put(home, "SOUL.md", "You are grim.")

@@ -10,7 +10,7 @@ import click
 
 from talaria.cli import surroundings
 from talaria.cli.json_output import json_option, print_json
-from talaria.cli.keeping.manifest import DATABASE, Manifest, is_elsewhere, is_kept, is_secret
+from talaria.cli.keeping.manifest import DATABASE, Manifest, is_elsewhere, is_kept, secrets_in
 from talaria.cli.keeping.writing import Writing
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
@@ -31,7 +31,7 @@ def command(ctx: click.Context, file: Path | None, with_secrets: bool, as_json: 
         manifest, links = _written(home, target, with_secrets=with_secrets)
     except OSError as fault:
         raise OperatorError(f"Cannot write {target}: {fault.strerror or fault}. No backup was made.") from fault
-    left_out = [path.name for path in home.iterdir() if is_secret(path.name) and not with_secrets]
+    left_out = [] if with_secrets else secrets_in(home)
     size_bytes = target.stat().st_size
     if as_json:
         facts = {"file": str(target), "size_bytes": size_bytes, "files": len(manifest.files)}

@@ -1,13 +1,17 @@
 """What a backup holds, and what it says of itself: last in the archive, so one that has a manifest is whole."""
 
 import re
+from pathlib import Path
 
 import msgspec
+
+from talaria.config.paths import plugin_home
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 FOLDER = "home"
 DATABASE = "state.db"
+PLUGIN_HOME = plugin_home(Path()).name
 
 _ELSEWHERE = re.compile(r"run|logs|cache|platforms|profiles|(state|search)\.db.*")
 
@@ -24,7 +28,17 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def is_secret(name: str) -> bool:
-    return name.startswith(".env")
+    """Of a path inside a home: at its top, or at the top of that of plugins."""
+    return name.removeprefix(f"{PLUGIN_HOME}/").startswith(".env")
+
+
+def secrets_in(home: Path) -> list[str]:
+    """Their paths inside it."""
+    inner = plugin_home(home)
+    theirs = inner.iterdir() if inner.is_dir() and not inner.is_symlink() else ()
+    plain = [path for path in theirs if not path.is_symlink()]
+    found = [str(path.relative_to(home)) for path in (*home.iterdir(), *plain)]
+    return sorted(name for name in found if is_secret(name))
 
 
 def is_elsewhere(name: str) -> bool:

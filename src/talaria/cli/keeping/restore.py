@@ -14,7 +14,7 @@ from talaria.cli import surroundings
 from talaria.cli.confirming import confirmed, yes_option
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.keeping.exchange import replace_home
-from talaria.cli.keeping.manifest import Manifest, is_secret
+from talaria.cli.keeping.manifest import Manifest, secrets_in
 from talaria.cli.keeping.reading import unpack
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
@@ -125,8 +125,8 @@ def _replaced(home: Path, new: Path) -> Path | None:
 
 def _take_along(home: Path, new: Path) -> None:
     """Keys that the backup does not have, and what platforms know us by: no backup has that."""
-    for path in home.iterdir():
-        if is_secret(path.name) and path.is_file() and not (new / path.name).exists():
-            shutil.copy2(path, new / path.name)
+    for name in secrets_in(home):
+        if (home / name).is_file() and (new / name).parent.is_dir() and not (new / name).exists():
+            shutil.copy2(home / name, new / name)
     if (home / PLATFORMS).is_dir():
         shutil.copytree(home / PLATFORMS, new / PLATFORMS, symlinks=True)

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from talaria import __version__
-from talaria.cli.keeping.manifest import FOLDER, FORMAT, MANIFEST, Manifest, is_kept
+from talaria.cli.keeping.manifest import FOLDER, FORMAT, MANIFEST, PLUGIN_HOME, Manifest, is_kept, is_secret
 from talaria.cli.progress import Progress
 from talaria.files import FOLDER as ENTERING
 from talaria.files import open_in
@@ -21,6 +21,8 @@ from talaria.model.errors import OperatorError
 from talaria.store.sqlite.migrate import LATEST
 
 PRIVATE = 0o700
+LINK = Path(PLUGIN_HOME) / "plugins"
+"""Made anew whenever plugins are loaded."""
 
 
 class Writing:
@@ -47,7 +49,7 @@ class Writing:
             if not is_kept(path.name, with_secrets=with_secrets):
                 continue
             if path.is_dir():
-                self._add_folder(path.resolve(), path.name)
+                self._add_folder(path.resolve(), path.name, with_secrets=with_secrets)
             elif path.is_file():
                 self.add_file(path.resolve(), path.name)
 
@@ -58,11 +60,13 @@ class Writing:
         self._tar.close()
         return manifest
 
-    def _add_folder(self, folder: Path, name: str) -> None:
+    def _add_folder(self, folder: Path, name: str, *, with_secrets: bool) -> None:
         for root, folders, files, descriptor in os.fwalk(folder):
             inside = Path(name) / Path(root).relative_to(folder)
             for one in sorted([*folders, *files]):
-                self._add(descriptor, one, inside / one)
+                path = inside / one
+                if path != LINK and (with_secrets or not is_secret(str(path))):
+                    self._add(descriptor, one, path)
 
     def _add(self, folder: int, name: str, path: Path) -> None:
         try:
