@@ -13,6 +13,7 @@ import msgspec
 
 from talaria.agent.hooks import Hooks
 from talaria.compat.hermes.bound import Bound, bind, release
+from talaria.compat.hermes.moving_in import move_in
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
 from talaria.compat.hermes.plugin_home import PluginHome, merged
 from talaria.compat.hermes.surroundings import Surroundings
@@ -47,6 +48,7 @@ from talaria.waiting import in_thread
 T = TypeVar("T")
 
 BUILD_S = 30.0
+SAFE_MODE = "this is safe mode"
 _LACKING: Mapping[Single, str] = {
     "engine": "No loaded plugin has the context engine {!r} of config.yaml; Talaria's own is used.",
     "memory": "No loaded plugin has the memory provider {!r} of config.yaml.",
@@ -197,6 +199,7 @@ async def open_extensions(
 ) -> AsyncGenerator[Extensions]:
     """`home`, `config` and `environment` are ours."""
     plugin_home = PluginHome(home)
+    moving = await in_thread(lambda: move_in(home))
     problem = await in_thread(lambda: _prepared(plugin_home, environment))
     secrets = await in_thread(plugin_home.secrets)
     known = {**secrets, **environment}
@@ -211,12 +214,13 @@ async def open_extensions(
     where = places(home, cwd, environment, with_project=config.plugins.project)
     found = await in_thread(lambda: discover(where))
     surroundings = Surroundings(hermes_home, environment, secrets)
-    host.notices.extend([problem] if problem else [])
+    host.notices.extend((*moving.notices, *([problem] if problem else [])))
     bridge.open()
     bind(bound)
     try:
         with bytecode.kept_in(home / "cache" / "bytecode"):
-            await host.load(found, before_hermes=surroundings.prepare, is_safe_mode=is_safe_mode(environment))
+            obstacle = SAFE_MODE if is_safe_mode(environment) else moving.obstacle
+            await host.load(found, before_hermes=surroundings.prepare, obstacle=obstacle)
             yield extensions
     finally:
         surroundings.restore()

@@ -134,3 +134,26 @@ def test_what_a_plugin_wrote_is_there_for_it_the_next_time(
     assert enabled.returncode == 0, enabled.stderr
     assert stat.S_IMODE((theirs / ".env").stat().st_mode) == 0o600
     assert stat.S_IMODE((theirs / "config.yaml").stat().st_mode) == 0o600
+
+
+def test_what_plugins_kept_in_the_old_place_comes_along_and_is_told_once(
+    talaria: Talaria, home: Path, writer: Callable[[str], None]
+) -> None:
+    writer("def register(ctx): pass\n")
+    (home / "hermes" / ".moved").unlink()  # as it was before plugins had a home
+    (home / "lcm.db").write_text("old")
+    (home / "hindsight").mkdir()
+    asked = talaria("-q", "x")
+    assert asked.returncode == 0, asked.stderr
+    assert "was moved there: hindsight, lcm.db." in asked.stderr
+    assert (home / "hermes" / "lcm.db").read_text() == "old"
+    (home / "mine.txt").touch()
+    assert "moved" not in talaria("-q", "x").stderr
+    assert (home / "mine.txt").exists()
+
+
+def test_enabling_the_first_plugin_moves_nothing(talaria: Talaria, home: Path, writer: Callable[[str], None]) -> None:
+    (home / "mine").mkdir(parents=True)
+    writer("def register(ctx): pass\n")
+    assert talaria("-q", "x").returncode == 0
+    assert (home / "mine").is_dir()

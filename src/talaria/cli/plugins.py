@@ -26,6 +26,7 @@ from talaria.cli.plugin_view import (
 )
 from talaria.cli.progress import Progress
 from talaria.cli.safe import brief
+from talaria.compat.hermes.moving_in import move_in
 from talaria.config import edit, paths
 from talaria.config.schema import BUILTIN_ENGINE
 from talaria.config.secrets import is_safe_mode
@@ -118,6 +119,7 @@ def enable(ctx: click.Context, name: str) -> None:
     _check_editable(settings, name)
     found = _found(settings, name)
     _check_enabling(settings, found)
+    _tell_moving(settings)
     file, enabled = paths.consents_file(settings.home), settings.config.plugins.enabled
     before = consent.read(file)
     consent.write(file, {**before, found.key: Consent(_content(found))})
@@ -130,6 +132,15 @@ def enable(ctx: click.Context, name: str) -> None:
         raise BadInput(f"Plugin {found.key} is not enabled: it {plugin.problems[0]}.")
     show(f"Enabled {found.key}.")
     show(*next_steps(plugin))
+
+
+def _tell_moving(settings: Settings) -> None:
+    """Before the first consent is written: from then on what is not ours in the home may be a plugin's."""
+    moving = move_in(settings.home)
+    if moving.obstacle:
+        raise BadInput(f"Nothing can be enabled now: {moving.obstacle}.")
+    for notice in moving.notices:
+        say(notice)
 
 
 def _check_editable(settings: Settings, name: str) -> None:

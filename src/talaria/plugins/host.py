@@ -53,14 +53,14 @@ class PluginHost:
         found: Mapping[str, Found],
         *,
         before_hermes: Callable[[Sequence[Found]], None],
-        is_safe_mode: bool = False,
+        obstacle: str = "",
     ) -> None:
         """`before_hermes` is called once, with all that shall be loaded, if one of them may import Hermes' names.
-        In safe mode nobody is loaded."""
+        Nobody is loaded if there is an `obstacle`, a clause that says which."""
         self._judge = Judge(self._consents, self._wanted, found)
-        if is_safe_mode:
-            self.plugins = self._judge.in_safe_mode()
-            self.notices.append("Safe mode: no plugin is loaded.")
+        if obstacle:
+            self.plugins = self._judge.without_loading(obstacle)
+            self.notices.append(f"No plugin is loaded: {obstacle}.")
             return
         self.plugins = await in_thread(self._judge.plugins)
         if any(plugin.found.is_hermes_style for plugin in self.loaded):

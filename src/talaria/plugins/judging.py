@@ -39,8 +39,8 @@ class Judge:
         consents = consent.read(self._file)
         return {one.key: self._judged(one, consents) for one in self._found.values()}
 
-    def in_safe_mode(self) -> dict[str, Plugin]:
-        return {one.key: self._left_out(one) for one in self._found.values()}
+    def without_loading(self, obstacle: str) -> dict[str, Plugin]:
+        return {one.key: self._left_out(one, obstacle) for one in self._found.values()}
 
     def may_override(self, found: Found) -> bool:
         return bool(self._names(found) & self._wanted.may_override)
@@ -57,11 +57,11 @@ class Judge:
     def _names(self, found: Found) -> AbstractSet[str]:
         return own_names(found, self._shared)
 
-    def _left_out(self, found: Found) -> Plugin:
+    def _left_out(self, found: Found, obstacle: str) -> Plugin:
         status = self._wish(found)
         if status != "loaded":
             return Plugin(found, status, [found.problem] if found.problem else [])
-        return Plugin(found, "disabled", ["is not loaded: this is safe mode"])
+        return Plugin(found, "disabled", [f"is not loaded: {obstacle}"])
 
     def _judged(self, found: Found, consents: Consents) -> Plugin:
         """A package takes the place of a folder only if it is the one that was agreed to."""
