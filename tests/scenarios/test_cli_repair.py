@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -141,3 +142,29 @@ def test_the_doctor_makes_secrets_yours_alone(talaria: Talaria, home: Path) -> N
     assert ended.returncode == 0, ended.stdout
     assert (home / ".env").stat().st_mode & 0o777 == 0o600
     assert talaria("-q", "x").returncode == 0
+
+
+def test_the_doctor_moves_what_a_plugin_wrote_into_our_settings_and_leaves_slips_to_the_person(
+    talaria: Talaria, home: Path
+) -> None:
+    """The settings as plugins left them before they had a home of their own."""
+    before = f"# mine\nmodel: {{default: demo}}\n{UNKNOWN}agnet: {{max_turns: 3}}\n"
+    make_home(home, before)
+    told = talaria("doctor").stdout
+    assert "there is no setting 'lossless'" in told
+    assert "`talaria doctor --fix` moves it to the settings of plugins" in told
+    assert (home / "config.yaml").read_text() == before
+
+    fixed = talaria("doctor", "--fix")
+    assert "fixed: moved streaming, lossless from " in fixed.stdout
+    assert "did you mean 'agent'?" in fixed.stdout
+    assert fixed.returncode == 2
+    assert (home / "config.yaml").read_text() == f"# mine\nmodel: {{default: demo}}\n{FINE}agnet: {{max_turns: 3}}\n"
+    (kept,) = home.glob("config.yaml.before-*")
+    assert kept.read_text() == before
+
+    (home / "config.yaml").write_text(FINE + "model: {default: demo}\n")
+    assert talaria("-q", "x").returncode == 0
+    theirs = yaml.safe_load((home / "hermes" / "config.yaml").read_text())
+    assert (theirs["streaming"], theirs["lossless"]) == (False, {"threshold": 3})
+    assert "agnet" not in theirs

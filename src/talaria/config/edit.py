@@ -1,6 +1,8 @@
 """Changing config.yaml and .env for the person: comments stay, the file is replaced whole or not at all."""
 
 import os
+import time
+from collections.abc import Collection
 from io import StringIO
 from pathlib import Path
 from typing import Any, cast
@@ -41,6 +43,29 @@ def set_value(home: Path, key: str, value: str) -> Path:
             raise BadConfig(problem.sentence)
     _replace(file, text)
     return file
+
+
+def take_out(home: Path, keys: Collection[str]) -> Path:
+    """Delete these from the top of config.yaml; the answer is where the file is kept as it was.
+
+    Raises `BadConfig`, `OSError`.
+    """
+    import ruamel.yaml  # noqa: PLC0415
+
+    file = paths.config_file(home)
+    read_yaml(file)  # refuse to touch a file that cannot be read
+    before = file.read_bytes()
+    yaml: Any = ruamel.yaml.YAML()
+    try:
+        document: Any = yaml.load(before.decode())
+    except ruamel.yaml.YAMLError as fault:
+        raise BadConfig(f"{file} is not valid YAML; correct it first.") from fault
+    for key in keys:
+        document.pop(key, None)
+    kept = file.with_name(f"{file.name}.before-{time.strftime('%Y-%m-%d-%H%M%S')}")
+    replace_file(kept, before, mode=0o600)
+    _replace(file, _dump(yaml, document) if document else "")
+    return kept
 
 
 def _put(document: Any, key: str, value: Any) -> None:

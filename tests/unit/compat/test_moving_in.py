@@ -13,7 +13,15 @@ THEIRS = ("honcho.json", "lcm.db", "lcm.db-wal", "hindsight/bank.json", "session
 OURS = (
     *("config.yaml", ".env", "config.yaml.bak", ".git/config", "state.db", "state.db-wal", "search.db", "SOUL.md"),
     *("history", "plugins.json", "plugins/almanac/data.json", "skills/tea/SKILL.md", "memories/MEMORY.md"),
-    *("logs/talaria.log", "run/gateway.json", "cache/thing", "spill/a/1", "checkpoints/a/1", "mcp-trust.json"),
+    *(
+        "logs/talaria.log",
+        "run/gateway.json",
+        "cache/thing",
+        "spill/a/1",
+        "checkpoints/a/1",
+        "mcp-trust.json",
+        "todos/a.json",
+    ),
     *("platforms/matrix/login.json", "profiles/work/config.yaml", "profiles/work/lcm.db"),
 )
 

@@ -201,10 +201,12 @@ def test_every_name_that_we_use_in_a_home_is_known_as_ours() -> None:
         name
         for file in source.rglob("*.py")
         if not {"testing", "platforms", "sandbox", "compat"} & {*file.relative_to(source).parts}
-        for name in re.findall(r"\bhome\)? / \"([^\"]+)\"", file.read_text())
+        for name in re.findall(r"\b(?:home\)?|parent\.parent) / \"([^\"]+)\"", file.read_text())
     }
-    assert {"config.yaml", "run", "spill", "mcp-trust.json"} <= used
-    assert [name for name in used if not paths.is_own(name)] == []
+    told = (source.parents[1] / "docs" / "reference" / "settings.md").read_text()
+    used.update(re.findall(r"`([^`/]+)/?`", told.partition("The home also holds")[2].partition("\n\n")[0]))
+    assert {"config.yaml", "run", "spill", "mcp-trust.json", "todos", "checkpoints", "SOUL.md"} <= used
+    assert [name for name in used - {"hermes", ".mcp.json"} if not paths.is_own(name)] == []
     for name in ("state.db-wal", "config.yaml.bak", "config.yaml~", ".env", "history", "memories", "platforms"):
         assert paths.is_own(name)
     for name in ("lcm.db", "lcm.db-wal", "honcho.json", "history.json", "statement", "hindsight"):

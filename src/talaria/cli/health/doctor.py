@@ -19,9 +19,16 @@ from talaria.model.errors import BadInput, TalariaError
 from talaria.settings import Settings, read_settings_leniently
 from talaria.tools.mcp.entries import ServerEntry
 
+FIXES = "Put right what is harmless: permissions, leftovers, settings that plugins wrote among yours, the index."
+
 
 @click.command("doctor", help="Check that everything is in order.")
-@click.option("--fix", "is_fixing", is_flag=True, help="Put right what is harmless: permissions, leftovers, the index.")
+@click.option(
+    "--fix",
+    "is_fixing",
+    is_flag=True,
+    help="Put right what is harmless: permissions, leftovers, settings of plugins, the index.",
+)
 @click.option("--security", is_flag=True, help="Try to break out of the sandbox, and look at what else keeps you safe.")
 @json_option
 @click.pass_context
@@ -63,7 +70,7 @@ def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     if os.geteuid() == 0:
         text = "running as root: what is not confined has every right on this machine"
         yield Finding("user", "warn", text, "run it as a person without such rights")
-    yield from doctor_settings.examine(home)
+    yield from doctor_settings.examine(home, is_fixing=is_fixing)
     yield from asyncio.run(doctor_store.examine(home, is_fixing=is_fixing))
     settings = read_settings_leniently(home)
     if not any(problem.is_unreadable for problem in settings.problems):

@@ -5,6 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from talaria.model.errors import TalariaError
+
 Verdict = Literal["ok", "warn", "fail"]
 
 
@@ -24,6 +26,7 @@ def mended(found: Finding, mend: Callable[[], str], *, is_fixing: bool) -> Findi
         return found
     try:
         done = mend()
-    except OSError as fault:
-        return msgspec.structs.replace(found, text=f"{found.text}; it cannot be changed: {fault.strerror}")
+    except (OSError, TalariaError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else str(fault)
+        return msgspec.structs.replace(found, text=f"{found.text}; it cannot be changed: {reason}")
     return Finding(found.subject, "ok", f"fixed: {done}", fixed=True)

@@ -88,6 +88,11 @@ class PluginHome:
         with self._entered(is_making=True) as folder:
             self._write(folder, environment, changes)
 
+    def take_over(self, sections: Document, environment: Mapping[str, str]) -> None:
+        """These were in our config.yaml, and are about to be taken out there. Raises `BadInput`, `OSError`."""
+        with self._entered(is_making=True) as folder:
+            self._write(folder, environment, [((key,), value) for key, value in sections.items()], is_taking_over=True)
+
     def secrets(self) -> dict[str, str]:
         """What plugins keep in their .env; a line that says nothing is passed over."""
         try:
@@ -118,9 +123,13 @@ class PluginHome:
             return {}
         return document
 
-    def _write(self, folder: int, environment: Mapping[str, str], changes: Sequence[Change]) -> None:
+    def _write(
+        self, folder: int, environment: Mapping[str, str], changes: Sequence[Change], *, is_taking_over: bool = False
+    ) -> None:
         """First the file, then what of it was copied: after a crash between them ours count."""
-        ours, file = self._ours(), paths.config_file(self._home)
+        leaving = {path[0] for path, _ in changes} if is_taking_over else set[str]()
+        ours = {key: value for key, value in self._ours().items() if key not in leaving}
+        file = paths.config_file(self._home)
         shown, filled = _shown(ours, file), expand(ours, _Lenient(environment), file)
         own = _own(_document(folder, CONFIG), _document(folder, COPIED), shown, filled)
         document = copy.deepcopy(merged(shown, own))
