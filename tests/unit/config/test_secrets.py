@@ -83,3 +83,13 @@ def test_process_environment_wins_over_the_file(file: Path, monkeypatch: pytest.
     monkeypatch.setenv("BOTH", "process")
     told = environment(file)
     assert (told["BOTH"], told["ONLY_FILE"]) == ("process", "1")
+
+
+def test_what_was_added_to_the_environment_since_does_not_count_if_told_so(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file, b"A=ours\nB=ours", 0o600)
+    process = {"B": "at the start"}
+    monkeypatch.setenv("A", "added")
+    assert environment(file, process) == {"A": "ours", "B": "at the start"}
+    assert environment(file)["A"] == "added"

@@ -1,0 +1,17 @@
+"""What a backup takes for a secret."""
+
+from pathlib import Path
+
+from talaria.cli.keeping.manifest import is_secret, secrets_in
+
+
+def test_secrets_are_known_by_their_names() -> None:
+    assert all(map(is_secret, (".env", ".env.bak", "hermes/.env", "hermes/.env.old")))
+    assert not any(map(is_secret, ("config.yaml", "hermes/config.yaml", "skills/.env", "hermes/skills/.env")))
+
+
+def test_links_of_plugins_are_not_taken_for_their_secrets(tmp_path: Path) -> None:
+    (tmp_path / "hermes").mkdir()
+    (tmp_path / "hermes" / ".env").symlink_to("/etc/passwd")
+    (tmp_path / ".env").touch()
+    assert secrets_in(tmp_path) == [".env"]
