@@ -198,28 +198,28 @@ async def open_extensions(
     home: Path, config: Config, environment: Mapping[str, str], cwd: Path, clock: Clock, commands: Commands
 ) -> AsyncGenerator[Extensions]:
     """`home`, `config` and `environment` are ours."""
+    where = places(home, cwd, environment, with_project=config.plugins.project)
+    found = await in_thread(lambda: discover(where))
     plugin_home = PluginHome(home)
-    moving = await in_thread(lambda: move_in(home))
-    problem = await in_thread(lambda: _prepared(plugin_home, environment))
+    obstacle = SAFE_MODE if is_safe_mode(environment) else ""
+    notices: list[str] = []
+    if found and not obstacle:
+        obstacle = await in_thread(lambda: _prepared(home, environment, notices))
     secrets = await in_thread(plugin_home.secrets)
     known = {**secrets, **environment}
     hermes_home = _hermes_home(plugin_home, environment)
     bridge = Bridge()
-    services = PluginServices(
-        bridge, config.plugins.entries, lambda: _entries(config, plugin_home, known), _profile(home)
-    )
+    own_entries = partial(_entries, config, plugin_home, known)
+    services = PluginServices(bridge, config.plugins.entries, own_entries, _profile(home))
     host = PluginHost(paths.consents_file(home), _wanted(config), services, clock)
+    host.notices.extend(notices)
     extensions = Extensions(config, host, services, commands, clock, hermes_home, known, secrets)
     bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
-    where = places(home, cwd, environment, with_project=config.plugins.project)
-    found = await in_thread(lambda: discover(where))
     surroundings = Surroundings(hermes_home, environment, secrets)
-    host.notices.extend((*moving.notices, *([problem] if problem else [])))
     bridge.open()
     bind(bound)
     try:
         with bytecode.kept_in(home / "cache" / "bytecode"):
-            obstacle = SAFE_MODE if is_safe_mode(environment) else moving.obstacle
             await host.load(found, before_hermes=surroundings.prepare, obstacle=obstacle)
             yield extensions
     finally:
@@ -229,13 +229,17 @@ async def open_extensions(
         bridge.close()
 
 
-def _prepared(plugin_home: PluginHome, environment: Mapping[str, str]) -> str:
-    """What the person should know of it. Plugins are loaded in any case."""
-    try:
-        plugin_home.prepare(environment)
-    except OSError as fault:
-        return f"The home of plugins, {plugin_home.path}, cannot be used: {fault.strerror or fault}."
-    return ""
+def _prepared(home: Path, environment: Mapping[str, str], notices: list[str]) -> str:
+    """The home of plugins is as they expect it. Why they must not be loaded now; empty if they may."""
+    moving = move_in(home)
+    notices.extend(moving.notices)
+    if not moving.obstacle:
+        plugin_home = PluginHome(home)
+        try:
+            plugin_home.prepare(environment)
+        except OSError as fault:
+            notices.append(f"The home of plugins, {plugin_home.path}, cannot be used: {fault.strerror or fault}.")
+    return moving.obstacle
 
 
 def _hermes_home(plugin_home: PluginHome, environment: Mapping[str, str]) -> Path:

@@ -754,8 +754,9 @@ def test_the_doctor_is_content_where_all_plugins_are_well(
     assert about == [("plugins", "ok", "loaded: greeter")]
 
 
-def test_without_plugins_the_list_says_how_to_get_one(talaria: Talaria) -> None:
+def test_without_plugins_the_list_says_how_to_get_one(talaria: Talaria, home: Path) -> None:
     assert "talaria plugins install" in talaria("plugins", "list").stderr
+    assert not (home / "hermes").exists()
     assert json.loads(talaria("plugins", "list", "--json").stdout)["plugins"] == []
 
 
