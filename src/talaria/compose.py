@@ -24,7 +24,7 @@ from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
-from talaria.runtime.builtin_commands import BUILTIN
+from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.commands import Commands
 from talaria.runtime.host import Purpose
 from talaria.runtime.session import LiveSession
@@ -71,7 +71,7 @@ class Application:
     """The model is the demo, because nothing else was found or asked for."""
     left_out: tuple[str, ...] = ()
     """Why some settings, fallbacks and plugins cannot be used."""
-    commands: Commands = field(default_factory=lambda: Commands(BUILTIN))
+    commands: Commands = field(default_factory=builtin_commands)
     """Slash commands, those of plugins among them."""
     extensions: "Extensions | None" = None
     mcp: "Servers | None" = None
@@ -265,7 +265,7 @@ async def open_application(
     """Everything wired together, open until the context ends. `model` is what the person asked for, if anything."""
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
-        commands = Commands(BUILTIN)
+        commands = builtin_commands()
         extensions = None
         if settings.config.wants_plugins:
             extensions = await stack.enter_async_context(_extensions(settings, clock, commands))

@@ -17,8 +17,7 @@ from talaria.plugins.choices import Choice, engine_choices, memory_choices
 from talaria.plugins.discovery import ENGINES, Found, discover, own_names, places, shared_names
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import engine_name, memory_name
-from talaria.runtime.builtin_commands import BUILTIN
-from talaria.runtime.commands import Commands
+from talaria.runtime.builtin_commands import builtin_commands
 from talaria.settings import Settings
 
 T = TypeVar("T")
@@ -39,8 +38,8 @@ class Row(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncGenerator[Extensions]:
     """Loaded as a conversation would load them."""
-    config, environment, clock = settings.config, settings.environment, SystemClock()
-    async with open_extensions(settings.home, config, environment, Path.cwd(), clock, Commands(BUILTIN)) as extensions:
+    config, environment, clock, commands = settings.config, settings.environment, SystemClock(), builtin_commands()
+    async with open_extensions(settings.home, config, environment, Path.cwd(), clock, commands) as extensions:
         extensions.settle(builtin_names())
         yield extensions
 

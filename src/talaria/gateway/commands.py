@@ -5,6 +5,7 @@ from talaria.gateway.control import Control
 from talaria.model.errors import BadInput
 from talaria.runtime.chat import Ask, Chat, Outcome, Say
 from talaria.runtime.commands import Command, Commands, Given, Message
+from talaria.runtime.surface_commands import GATEWAY_COMMANDS
 from talaria.store.chats import BusyMode
 from talaria.tools.person import Answer
 
@@ -35,21 +36,7 @@ class GatewayCommands:
         self._control = control
 
     def all(self) -> tuple[Command, ...]:
-        def made(name: str, does: str, args: str = "", *also: str, is_for_admins: bool = False) -> Command:
-            run = getattr(self, f"_{name}")
-            category = "info" if name in ("sethome", "whoami") else "conversation"
-            return Command(name, does, category, run, also, args, gateway_only=True, is_for_admins=is_for_admins)
-
-        return (
-            made("stop", "end the turn that runs; what waits is dropped"),
-            made("queue", "say something when this turn has ended", "TEXT", "q"),
-            made("steer", "tell the model something while it works", "TEXT", "tell"),
-            made("busy", "what a message does while a turn runs", "queue|steer|interrupt"),
-            made("approve", "allow what is asked", "[once|session|always]"),
-            made("deny", "do not allow it"),
-            made("sethome", "send here what nobody has asked for", is_for_admins=True),
-            made("whoami", "who you are here"),
-        )
+        return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in GATEWAY_COMMANDS)
 
     async def _stop(self, chat: Chat, _: str) -> Outcome:
         return Say(await self._control.stop(_here(chat)))

@@ -10,7 +10,8 @@ from talaria.model.errors import BadInput
 from talaria.model.ids import SessionId
 from talaria.model.messages import Assistant, Message, User
 from talaria.runtime.chat import Ask, Chat, Leave, Outcome, Say
-from talaria.runtime.commands import Command
+from talaria.runtime.commands import Command, Commands
+from talaria.runtime.surface_commands import GATEWAY_COMMANDS, SCREEN_COMMANDS
 from talaria.store.base import Session
 
 LATEST = 10
@@ -226,3 +227,8 @@ BUILTIN = (
     Command("help", "this list", "info", _help, ("commands",)),
     Command("quit", "leave; Ctrl-D does, too", "leave", _quit, ("exit",), cli_only=True),
 )
+
+
+def builtin_commands() -> Commands:
+    """A new table, in which the words of every surface are reserved: plugins are added before a surface is."""
+    return Commands(BUILTIN, reserved=(*GATEWAY_COMMANDS, *SCREEN_COMMANDS))

@@ -65,6 +65,36 @@ class Command(msgspec.Struct, frozen=True):
         return not (self.gateway_only if surface == "terminal" else self.cli_only)
 
 
+class CommandSpec(msgspec.Struct, frozen=True):
+    """A built-in command without its code."""
+
+    name: str
+    description: str
+    aliases: tuple[str, ...] = ()
+    args_hint: str = ""
+    category: Category = "conversation"
+    cli_only: bool = False
+    gateway_only: bool = False
+    is_for_admins: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    def command(self, run: Run) -> Command:
+        return Command(
+            self.name,
+            self.description,
+            self.category,
+            run,
+            self.aliases,
+            self.args_hint,
+            self.cli_only,
+            self.gateway_only,
+            self.is_for_admins,
+        )
+
+
 class Given(msgspec.Struct, frozen=True):
     """A command was given."""
 
@@ -103,7 +133,9 @@ def _folded(word: str) -> str:
 
 
 class Commands:
-    def __init__(self, commands: Iterable[Command] = ()) -> None:
+    def __init__(self, commands: Iterable[Command] = (), *, reserved: Iterable[CommandSpec] = ()) -> None:
+        """The words of `reserved` are only for built-in commands, whether or not those are added later."""
+        self._reserved = {word: spec for spec in reserved for word in spec.words}
         self._by_word: dict[str, Command] = {}
         for command in commands:
             self.add(command)
@@ -117,6 +149,9 @@ class Commands:
         for word in added.words:
             if word in self._by_word:
                 raise NameTaken(f"{_whose(added)} cannot answer to /{word}: {_whose(self._by_word[word])} does.")
+            if added.owner and word in self._reserved:
+                built_in = self._reserved[word].name
+                raise NameTaken(f"{_whose(added)} cannot answer to /{word}: the built-in /{built_in} does.")
         self._by_word |= dict.fromkeys(added.words, added)
 
     def remove(self, owner: str) -> None:

@@ -7,6 +7,7 @@ from talaria.cli.screen.asides import Asides
 from talaria.model.errors import BadInput
 from talaria.runtime.chat import Chat, Outcome, Say
 from talaria.runtime.commands import Command
+from talaria.runtime.surface_commands import SCREEN_COMMANDS
 
 
 class Steered(Protocol):
@@ -34,21 +35,7 @@ class ScreenCommands:
         self._talk = talk
 
     def all(self) -> tuple[Command, ...]:
-        def made(name: str, does: str, args: str = "", *also: str) -> Command:
-            run = getattr(self, f"_{name}")
-            return Command(name, does, "conversation", run, also, args, cli_only=True)
-
-        return (
-            made("stop", "end the turn that runs; what waits is dropped"),
-            made("queue", "say something when this turn has ended", "TEXT", "q"),
-            made("steer", "tell the model something while it works", "TEXT", "tell"),
-            made("background", "ask beside this conversation; the answer comes here", "TEXT", "bg", "btw"),
-            made("export", "write this conversation to a file: a page (.html), .md or .jsonl", "[FILE]", "save"),
-            made("details", "what the last turn has thought and done, in full (Ctrl-O)", "", "verbose"),
-            made("approve", "allow what is asked: by the keys of the question"),
-            made("deny", "do not allow it: likewise"),
-            made("sethome", "say this in the chat that should be home"),
-        )
+        return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in SCREEN_COMMANDS)
 
     async def _stop(self, _: Chat, __: str) -> Outcome:
         dropped = self._talk.forget_lines()
