@@ -1,5 +1,6 @@
 """What the loaded plugins bring, once it is settled who gets which name. Built-ins keep theirs, and so does whoever
-came first; the loser is told of in its plugin's problems."""
+came first; the loser is told of in its plugin's problems. Bundled plugins come first, except for the slash commands of
+bundled engines: those come last, so that they take no command from a plugin of the person."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -72,11 +73,10 @@ def gather(host: PluginHost, taken: AbstractSet[str], commands: Commands, clock:
     """`taken` are the names of our own tools; `commands` get those of the plugins."""
     brought = Contributions(cli=dict.fromkeys(OWN_COMMANDS, "Talaria"))
     names = set(taken)
-    for plugin in sorted(host.loaded, key=lambda plugin: plugin.found.source != "bundled"):
+    bundled_first = sorted(host.loaded, key=lambda plugin: plugin.found.source != "bundled")
+    for plugin in bundled_first:
         for offered in plugin.registered.tools:
             _add_tool(offered, plugin, host, names, brought)
-        for command in plugin.registered.commands:
-            _add_command(command, plugin, commands, clock)
         for entry in plugin.registered.platforms:
             _add_platform(entry, plugin, host, brought.platforms)
         for one in plugin.registered.cli:
@@ -85,7 +85,14 @@ def gather(host: PluginHost, taken: AbstractSet[str], commands: Commands, clock:
             _add_unique(key, "auxiliary task", plugin, brought.tasks)
         brought.skills |= {skill.name: skill for skill in plugin.registered.skills}
         _add_single(plugin, brought)
+    for plugin in sorted(bundled_first, key=is_bundled_engine):
+        for command in plugin.registered.commands:
+            _add_command(command, plugin, commands, clock)
     return brought
+
+
+def is_bundled_engine(plugin: Plugin) -> bool:
+    return plugin.found.category == ENGINES and plugin.found.source == "bundled"
 
 
 def _add_tool(offered: PluginTool, plugin: Plugin, host: PluginHost, names: set[str], brought: Contributions) -> None:

@@ -209,9 +209,15 @@ async def test_a_bundled_engine_adds_a_working_command(world: OpenWorld, tmp_pat
         assert (given.command.owner, given.command.args_hint) == ("context-engine:recorder", "WHAT")
         said = await given.command.run(chat(), given.argument)
         assert said == Say("the engine says about tea")
-        entry: dict[str, Any] = import_module("hermes_cli.plugins").get_plugin_commands()["ask-engine"]
-        assert (entry["plugin"], entry["args_hint"]) == ("context-engine:recorder", "WHAT")
-        assert entry["handler"]("x") == "the engine says x"
+        handler = import_module("hermes_plugins.context_engine__recorder").answer
+        plugins = import_module("hermes_cli.plugins")
+        assert plugins.get_plugin_commands()["ask-engine"] == {
+            "handler": handler,
+            "description": "Ask it.",
+            "plugin": "context-engine:recorder",
+            "args_hint": "WHAT",
+        }
+        assert plugins.get_plugin_command_handler("/ask-engine") is handler
 
 
 @pytest.mark.clause("E-10")
@@ -244,17 +250,51 @@ async def test_the_key_of_the_chat_reaches_the_engine_at_its_beginning_and_at_a_
         assert calls(one.home, "start")[-1][2]["conversation_id"] == KEY
 
 
+RIVAL = """
+def register(ctx):
+    ctx.register_command("ask-engine", lambda args: f"{ctx.manifest.name} heard {args}")
+"""
+
+
 @pytest.mark.clause("E-12")
-async def test_commands_of_engines_and_plugins_do_not_take_each_other_s_names(
+async def test_a_bundled_engine_does_not_take_a_command_from_the_person_s_plugin(
     world: OpenWorld, install: Install, tmp_path: Path
 ) -> None:
-    install("rival", 'def register(ctx):\n    ctx.register_command("ask-engine", lambda args: "rival")\n')
-    shipped = bundle(tmp_path / "bundled", WITH_COMMAND, name="recorder", description="in the box")
+    install("rival", RIVAL)
+    source = WITH_COMMAND.replace("Recorder())", 'Recorder())\n    ctx.register_command("other", answer)')
+    shipped = bundle(tmp_path / "bundled", source, name="recorder", description="in the box")
     async with world(enabled=("rival",), engine="recorder", environment=shipped) as one:
-        given = one.app.commands.parse("/ask-engine x", "terminal")
-        assert isinstance(given, Given)
-        assert await given.command.run(chat(), "x") == Say("the engine says x")
-        assert any("/ask-engine" in problem for problem in host(one.app).plugins["rival"].problems)
+        assert await said(one, "/ask-engine x") == "rival heard x"
+        assert await said(one, "/other x") == "the engine says x"
+        table = import_module("hermes_cli.plugins").get_plugin_commands()
+        assert (table["ask-engine"]["plugin"], table["other"]["plugin"]) == ("rival", "context-engine:recorder")
+        assert not host(one.app).plugins["rival"].problems
+        refusal = (
+            "/ask-engine of context-engine:recorder cannot answer to /ask-engine: /ask-engine of plugin:rival does."
+        )
+        assert refusal in host(one.app).plugins["context_engine/recorder"].problems
+
+
+@pytest.mark.clause("E-12")
+async def test_of_an_engine_and_a_plugin_that_the_person_installed_the_first_one_has_the_command(
+    world: OpenWorld, install: Install
+) -> None:
+    install("first", RIVAL)
+    install("second", WITH_COMMAND)
+    async with world(enabled=("first", "second"), engine="recorder") as one:
+        assert await said(one, "/ask-engine x") == "first heard x"
+        assert any(
+            "/ask-engine of plugin:first does" in problem for problem in host(one.app).plugins["second"].problems
+        )
+
+
+async def said(world: World, line: str) -> str:
+    """What a command says."""
+    given = world.app.commands.parse(line, "terminal")
+    assert isinstance(given, Given)
+    outcome = await given.command.run(chat(), given.argument)
+    assert isinstance(outcome, Say)
+    return outcome.text
 
 
 @pytest.mark.clause("E-13")

@@ -11,8 +11,7 @@ from typing import Any, cast
 from talaria.compat.hermes.bound import Bound, bound
 from talaria.context.engine import ContextEngine
 from talaria.plugins.api import PluginContext as PluginContext  # noqa: PLC0414  (passed on)
-from talaria.plugins.contributions import owner_of
-from talaria.plugins.discovery import ENGINES
+from talaria.plugins.contributions import is_bundled_engine, owner_of
 from talaria.plugins.hooks import VALID_HOOKS as VALID_HOOKS  # noqa: PLC0414  (passed on)
 from talaria.plugins.manifest import Manifest
 from talaria.plugins.plugin import Plugin as LoadedPlugin
@@ -159,8 +158,7 @@ def _commands(application: Bound) -> dict[str, dict[str, Any]]:
 
 
 def _label(plugin: LoadedPlugin) -> str:
-    is_shipped_engine = plugin.found.category == ENGINES and plugin.found.source == "bundled"
-    return owner_of(plugin).removeprefix("plugin:") if is_shipped_engine else plugin.key
+    return owner_of(plugin).removeprefix("plugin:") if is_bundled_engine(plugin) else plugin.key
 
 
 def _told(plugin: LoadedPlugin) -> dict[str, Any]:
