@@ -2,7 +2,7 @@
 wanted."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +21,7 @@ from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
 from talaria.config.secrets import is_safe_mode
 from talaria.context.base import Keeper
-from talaria.context.engine import ContextEngine
-from talaria.context.host import EngineHost
+from talaria.context.host import EngineHost, HostedEngine
 from talaria.foreign import Broke, Hosted, Lane, contained, within
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
@@ -34,7 +33,7 @@ from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import Contributions, chosen, gather
 from talaria.plugins.discovery import Single, discover, places
 from talaria.plugins.host import PluginHost
-from talaria.plugins.instances import fresh
+from talaria.plugins.instances import commands_of, fresh
 from talaria.plugins.judging import Wanted
 from talaria.plugins.models import WIRES, ProviderProfile, overridden
 from talaria.plugins.plugin import Plugin
@@ -86,7 +85,7 @@ class Extensions:
 
     def settle(self, taken: frozenset[str]) -> None:
         """Who gets which name; `taken` are those of our own tools."""
-        self.brought = gather(self.host, taken, self.commands, self.clock)
+        self.brought = gather(self.host, taken, self.commands, self.clock, self._has_chosen_engine)
         for kind, sentence in _LACKING.items():
             name, plugin = self._chosen(kind)
             if name and plugin is None:
@@ -100,6 +99,9 @@ class Extensions:
         else:
             name, table = self.config.memory.provider or "", self.brought.memory
         return name, chosen(name, table) if name else None
+
+    def _has_chosen_engine(self, plugin: Plugin) -> bool:
+        return self._chosen("engine")[1] is plugin
 
     def missing(self, kind: Single) -> str:
         """Why the chosen one is not there; empty if it is."""
@@ -135,31 +137,38 @@ class Extensions:
         return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, memory)
 
     def _memory_maker(self, name: str, plugin: Plugin) -> MakeMemory:
-        def build() -> Awaitable[Hosted[MemoryProvider]]:
-            return self._hosted(plugin, is_memory, lambda registered: registered.memory)
+        async def build() -> Hosted[MemoryProvider]:
+            return (await self._hosted(plugin, is_memory, lambda registered: registered.memory))[0]
 
         return lambda tell: MemoryHost(name, build, tell)
 
-    async def _engine(self, plugin: Plugin) -> Hosted[ContextEngine]:
-        engine = await self._hosted(plugin, is_engine, lambda registered: registered.engine)
+    async def _engine(self, plugin: Plugin) -> HostedEngine:
+        engine, run = await self._hosted(plugin, is_engine, lambda registered: registered.engine)
         if await engine.call("is_available", seconds=BUILD_S) is False:
             raise Broke("says that it is not available")
-        return engine
+        commands = await within(lambda: commands_of(engine.instance, plugin.registered, run), BUILD_S, self.clock)
+        return HostedEngine(engine.instance, engine.lane, engine.is_shared, commands)
 
     async def _hosted(
         self, plugin: Plugin, is_one: Callable[[object], bool], part: Callable[[Registered], T | None]
-    ) -> Hosted[T]:
-        """One for a live session alone or, where there is no way to that, the registered one."""
+    ) -> tuple[Hosted[T], Registered]:
+        """One for a live session alone or, where there is no way to that, the registered one; and what was registered
+        together with it, or with the one of which it is a copy."""
         registered = part(plugin.registered)
         if registered is None:
             raise Broke("is not there any more")
-        made = await within(
-            lambda: fresh(is_one, registered, lambda: part(self.host.again(plugin))), BUILD_S, self.clock
-        )
+        runs = [plugin.registered]
+
+        def register_again() -> T | None:
+            runs.append(self.host.again(plugin))
+            return part(runs[-1])
+
+        made = await within(lambda: fresh(is_one, registered, register_again), BUILD_S, self.clock)
         if made is not None:
-            return Hosted(made, Lane(self.clock))
+            run = next((one for one in runs if part(one) is made), plugin.registered)
+            return Hosted(made, Lane(self.clock)), run
         lane = self.shared.setdefault(plugin.key, Lane(self.clock))
-        return Hosted(registered, lane, is_shared=True)
+        return Hosted(registered, lane, is_shared=True), plugin.registered
 
     def with_providers(self, config: Config, environment: Mapping[str, str]) -> Config:
         """The settings, with the providers that plugins describe; what the person says of one counts more."""

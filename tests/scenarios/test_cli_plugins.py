@@ -772,3 +772,23 @@ def test_a_damaged_record_of_consents_is_one_sentence_and_help_is_still_there(
     assert (done.returncode, "plugins.json is damaged" in done.stderr) == (2, True)
     assert "Usage" in talaria("--help").stdout
     assert talaria("doctor").stdout
+
+
+def test_a_command_of_an_engine_reaches_the_engine_of_the_conversation_in_use(
+    talaria: Talaria, enabled: Callable[..., Path], server: ModelServer, home: Path
+) -> None:
+    told = """
+    def on_session_start(self, session_id, **facts): self.session = session_id
+def register(ctx):
+    engine = Engine()
+    ctx.register_context_engine(engine)
+    ctx.register_command("who", lambda args: f"{engine.session} heard {args}")
+"""
+    enabled("made", ENGINE.format(name="made").partition("def register")[0] + told)
+    assert talaria("plugins", "choose", "engine", "made").returncode == 0
+    server.say("hello")
+    ended = talaria(input="/who tea\nhi\n/who tea\n/new\n/who tea\n/status\n")
+    assert (ended.returncode, ended.stdout) == (0, "hello\n")
+    heard = [line.removesuffix(" heard tea") for line in ended.stderr.splitlines() if line.endswith("heard tea")]
+    assert heard[0] == heard[1] != heard[2]
+    assert f"Session {heard[2]} " in ended.stderr

@@ -2,7 +2,7 @@
 when that fills."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -13,6 +13,9 @@ from talaria.model.usage import Usage
 from talaria.providers.base import Endpoint
 from talaria.providers.history import History
 from talaria.tools.base import Tool
+
+if TYPE_CHECKING:
+    from talaria.context.host import HostedEngine
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -111,3 +114,9 @@ class Keeper(Protocol):
         ...
 
     async def status(self) -> dict[str, Any]: ...
+    async def engine(self, place: Place) -> "HostedEngine | None":
+        """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is not a plugin's.
+
+        Not during a turn. Raises `Broke` if it cannot be built.
+        """
+        ...

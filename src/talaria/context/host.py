@@ -7,6 +7,7 @@ stands in for the rest of the turn. One that has hung is left to its thread, and
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,7 +34,16 @@ UNKNOWN_WINDOW = 128_000
 
 log = logging.getLogger(__name__)
 
-Build = Callable[[], Awaitable[Hosted[ContextEngine]]]
+
+@dataclass(frozen=True, slots=True)
+class HostedEngine(Hosted[ContextEngine]):
+    """An engine, and the slash commands of its plugin that reach this very engine."""
+
+    commands: Mapping[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
+    """By name."""
+
+
+Build = Callable[[], Awaitable[HostedEngine]]
 """Raises `Broke`."""
 
 
@@ -48,21 +58,22 @@ class EngineHost:
         self._builtin = builtin
         self._clock = clock
         self._is_automatic = is_automatic
-        self._engine: Hosted[ContextEngine] | None = None
+        self._engine: HostedEngine | None = None
         self._place: Place | None = None
         self._followed: Endpoint | None = None
         self._history = History()
         self._unsaid: list[str] = []
         self._tell: Callable[[str], None] = self._unsaid.append
         self._is_sidelined = False
+        self._problem = ""
+        """Why it was sidelined last."""
         self._is_turn_new = True
         self._has_nothing = False
         """To leave out, in this turn."""
         self._awaits_count = False
 
     async def open(self, place: Place) -> Sequence[Tool]:
-        if place != self._place:
-            self._place, self._engine = place, None
+        self._move_to(place)
         tools, problems = tools_of(await self._call("get_tool_schemas"), self._handler, "context")
         for problem in problems:
             self._tell(f"Context engine {self._name}: {problem}; that tool is left out.")
@@ -172,7 +183,7 @@ class EngineHost:
         if carry_over:
             await self._note("carry_over_new_session_context", left.session, place.session)
 
-    def let_go(self) -> tuple[Hosted[ContextEngine] | None, Place | None, Endpoint | None]:
+    def let_go(self) -> tuple[HostedEngine | None, Place | None, Endpoint | None]:
         """The engine, where it was, and which model it was told of: they are another's now."""
         had = (self._engine, self._place, self._followed)
         self._engine = self._place = self._followed = None
@@ -197,7 +208,22 @@ class EngineHost:
     def _session(self) -> str:
         return self._place.session if self._place is not None else ""
 
-    async def _ready(self) -> Hosted[ContextEngine] | None:
+    async def engine(self, place: Place) -> HostedEngine:
+        """Nobody takes over for one that cannot be built: whoever asks is told why, and the next turn tries again."""
+        self._move_to(place)
+        said = len(self._unsaid)
+        engine = await self._ready()
+        if engine is None:
+            del self._unsaid[said:]
+            self._is_sidelined = False
+            raise Broke(self._problem)
+        return engine
+
+    def _move_to(self, place: Place) -> None:
+        if place != self._place:
+            self._place, self._engine = place, None
+
+    async def _ready(self) -> HostedEngine | None:
         """None while the built-in stands in."""
         if self._is_sidelined or self._place is None:
             return None
@@ -280,6 +306,7 @@ class EngineHost:
 
     def _sideline(self, problem: str) -> None:
         log.warning("context engine %s %s", self._name, problem)
+        self._problem = problem
         if not self._is_sidelined:
             self._is_sidelined = True
             self._tell(f"Context engine {self._name} {problem}. Talaria's own takes over for this turn.")

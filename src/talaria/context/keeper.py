@@ -44,3 +44,6 @@ class BuiltinKeeper:
 
     async def status(self) -> dict[str, Any]:
         return {}
+
+    async def engine(self, place: Place) -> None:  # noqa: ARG002
+        return None

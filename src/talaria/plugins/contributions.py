@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from talaria.foreign import Background, Broke, as_text, contained, fitting, returned, within
+from talaria.context.host import HostedEngine
+from talaria.foreign import Broke, as_text, contained, fitting, returned, within
 from talaria.model.clock import Clock
 from talaria.model.errors import OperatorError, UserFacing
 from talaria.plugins.discovery import ENGINES
@@ -19,7 +20,8 @@ from talaria.plugins.plugin import Plugin
 from talaria.plugins.problems import Problems
 from talaria.plugins.registered import PluginCommand, PluginSkill, PluginTool, engine_name, memory_name
 from talaria.runtime.chat import Chat, Outcome, Say
-from talaria.runtime.commands import Command, Commands
+from talaria.runtime.commands import Command, Commands, normalised
+from talaria.runtime.commands import Run as RunCommand
 from talaria.tools.base import Run, Tool
 from talaria.tools.schema_tool import SchemaTool, as_result
 from talaria.waiting import in_thread
@@ -69,7 +71,13 @@ class Contributions:
     """Whose each kind of small model call is."""
 
 
-def gather(host: PluginHost, taken: AbstractSet[str], commands: Commands, clock: Clock) -> Contributions:
+def gather(
+    host: PluginHost,
+    taken: AbstractSet[str],
+    commands: Commands,
+    clock: Clock,
+    has_chosen_engine: Callable[[Plugin], bool],
+) -> Contributions:
     """`taken` are the names of our own tools; `commands` get those of the plugins."""
     brought = Contributions(cli=dict.fromkeys(OWN_COMMANDS, "Talaria"))
     names = set(taken)
@@ -87,7 +95,7 @@ def gather(host: PluginHost, taken: AbstractSet[str], commands: Commands, clock:
         _add_single(plugin, brought)
     for plugin in sorted(bundled_first, key=is_bundled_engine):
         for command in plugin.registered.commands:
-            _add_command(command, plugin, commands, clock)
+            _add_command(command, plugin, commands, _runner(command, plugin, clock, has_chosen_engine))
     return brought
 
 
@@ -145,14 +153,14 @@ def _handler(
     return handle
 
 
-def _add_command(command: PluginCommand, plugin: Plugin, commands: Commands, clock: Clock) -> None:
+def _add_command(command: PluginCommand, plugin: Plugin, commands: Commands, run: RunCommand) -> None:
     try:
         commands.add(
             Command(
                 command.name,
                 command.description or f"(of plugin {plugin.name})",
                 "plugins",
-                _runner(command, plugin.background, clock),
+                run,
                 args_hint=command.args_hint,
                 owner=owner_of(plugin),
             )
@@ -169,19 +177,37 @@ def owner_of(plugin: Plugin) -> str:
     return f"plugin:{plugin.key}"
 
 
-def _runner(command: PluginCommand, background: Background, clock: Clock) -> Callable[[Chat, str], Awaitable[Outcome]]:
-    def work(argument: str) -> str:
-        answer = returned(lambda: command.handler(argument), background)
+def _runner(
+    command: PluginCommand, plugin: Plugin, clock: Clock, has_chosen_engine: Callable[[Plugin], bool]
+) -> RunCommand:
+    """A command of the engine that is chosen runs with the engine of the conversation in use, between its other calls;
+    any other one runs as it was registered."""
+    name = normalised(command.name)
+
+    def work(handler: Callable[[str], Any], argument: str) -> str:
+        answer = returned(lambda: handler(argument), plugin.background)
         return "" if answer is None else as_text(answer)
 
-    async def run(chat: Chat, argument: str) -> Outcome:  # noqa: ARG001
+    async def run(chat: Chat, argument: str) -> Outcome:
+        engine = await _engine_for(name, chat) if has_chosen_engine(plugin) else None
         try:
-            answer = await within(lambda: work(argument), COMMAND_S, clock)
+            if engine is None:
+                answer = await within(lambda: work(command.handler, argument), COMMAND_S, clock)
+            else:
+                handler = engine.commands[name]
+                answer = await engine.lane.call(lambda: work(handler, argument), COMMAND_S)
         except Broke as fault:
-            raise CommandFailed(f"/{command.name} {fault}.") from fault
+            raise CommandFailed(f"/{name} {fault}.") from fault
         return Say(answer) if answer else None
 
     return run
+
+
+async def _engine_for(command: str, chat: Chat) -> HostedEngine | None:
+    try:
+        return await chat.engine()
+    except Broke as fault:
+        raise CommandFailed(f"/{command} needs the context engine, which {fault}.") from fault
 
 
 def _add_single(plugin: Plugin, brought: Contributions) -> None:

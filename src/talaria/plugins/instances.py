@@ -9,6 +9,11 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from talaria.context.engine import ContextEngine
+from talaria.plugins.rebinding import rebound
+from talaria.plugins.registered import Registered
+from talaria.runtime.commands import normalised
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -25,6 +30,16 @@ def fresh(is_one: Callable[[object], bool], registered: T, register_again: Calla
         if made is not None and made is not registered and is_one(made):
             return made
     return None
+
+
+def commands_of(engine: ContextEngine, first: Registered, run: Registered) -> dict[str, Callable[[str], Any]]:
+    """The handlers of the slash commands that reach this engine: those of the run of `register` that made it or, if it
+    is a clone or a copy, those of the `first` run, with this engine in place of the one that they were registered with.
+    """
+    copied = {normalised(one.name): rebound(one.handler, first.engine, engine) for one in reversed(first.commands)}
+    if run is first:
+        return copied
+    return copied | {normalised(one.name): one.handler for one in reversed(run.commands)}
 
 
 def _ways(registered: T, register_again: Callable[[], T | None]) -> Iterator[tuple[str, Callable[[], Any]]]:

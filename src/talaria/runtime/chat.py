@@ -1,13 +1,16 @@
 """The port of slash commands: the chat they act on, and what they want done."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from talaria.model.entries import Effort
 from talaria.model.ids import SessionId
 from talaria.store.base import Session
+
+if TYPE_CHECKING:
+    from talaria.context.host import HostedEngine
 
 
 class Say(msgspec.Struct, frozen=True):
@@ -47,6 +50,10 @@ class Chat(Protocol):
     @property
     def model(self) -> str:
         """`provider:model`."""
+        ...
+
+    async def engine(self) -> "HostedEngine | None":
+        """The context engine of the conversation in use, if a plugin's engine is chosen. Raises `Broke`."""
         ...
 
     async def help(self) -> str: ...

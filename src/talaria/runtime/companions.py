@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from talaria.tools.base import Scope
 from talaria.tools.executor import Executor
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
+
+if TYPE_CHECKING:
+    from talaria.context.host import HostedEngine
 
 SHELL_GONE = "[Your shell and its background processes of before are gone; files are not.]"
 SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})
@@ -146,6 +149,10 @@ class Companions:
 
     async def status(self) -> dict[str, Any]:
         return {} if self.keeper is None else await self.keeper.status()
+
+    async def engine(self) -> "HostedEngine | None":
+        """As `Keeper.engine`."""
+        return None if self.keeper is None else await self.keeper.engine(self._place())
 
     def _place(self) -> Place:
         setup = self._setup

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from talaria.model.entries import Effort, MessageAdded
 from talaria.model.errors import BadInput
@@ -21,6 +21,9 @@ from talaria.store.base import Session
 from talaria.tools.checkpoints import checkpoint_folder
 from talaria.tools.toolsets import toolset_of
 from talaria.waiting import completed, in_thread
+
+if TYPE_CHECKING:
+    from talaria.context.host import HostedEngine
 
 Reason = Literal["new", "resume", "branch"]
 
@@ -69,6 +72,9 @@ class OpenChat(ABC):
     @property
     def model(self) -> str:
         return self._host.model
+
+    async def engine(self) -> "HostedEngine | None":
+        return await self.live.engine()
 
     async def help(self) -> str:
         return help_text(self._host.commands, self.surface)

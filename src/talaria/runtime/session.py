@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from talaria.agent import interrupted
 from talaria.agent.hooks import Hooks, Leaving, NoHooks
@@ -41,6 +41,9 @@ from talaria.tools.executor import Executor
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
 from talaria.waiting import completed, in_thread
+
+if TYPE_CHECKING:
+    from talaria.context.host import HostedEngine
 
 T = TypeVar("T")
 Work = Callable[[Turn, Recorder], Awaitable[Assistant]]
@@ -311,6 +314,12 @@ class LiveSession:
     async def context_status(self) -> dict[str, Any]:
         """What is known of how full the model's window is."""
         return await self.companions.status()
+
+    async def engine(self) -> "HostedEngine | None":
+        """As `Keeper.engine`. Raises `SessionBusy`."""
+        self.check_idle()
+        with self.serving():
+            return await self.companions.engine()
 
     def steer(self, text: str, mail: InboxId | None = None) -> bool:
         """Put a note before the model at the next round of the running turn; False if none is running.

@@ -15,6 +15,9 @@ from talaria.model.clock import Clock
 from talaria.model.events import Event, Notice
 from talaria.model.ids import SessionId
 from talaria.model.messages import user
+from talaria.runtime.chat import Say
+from talaria.runtime.commands import obey
+from talaria.runtime.open_chat import OpenChat
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
 from talaria.settings import Settings
@@ -107,6 +110,38 @@ class World:
     @property
     def notices(self) -> list[str]:
         return [event.text for event in self.events if isinstance(event, Notice)]
+
+
+class WorldChat(OpenChat):
+    """Where commands are given in one conversation of it."""
+
+    surface = "terminal"
+
+    def __init__(self, world: World, live: LiveSession) -> None:
+        super().__init__(world.app)
+        self._world = world
+        self._live = live
+
+    @property
+    def live(self) -> LiveSession:
+        return self._live
+
+    def observer(self) -> Any:
+        return self._world.events.append
+
+    async def switch_to(self, row: Any, reason: Any) -> None:
+        raise NotImplementedError
+
+    async def attach(self, path: str) -> str:
+        raise NotImplementedError
+
+    async def hand_off(self, platform: str) -> None:
+        raise NotImplementedError
+
+    async def say(self, line: str) -> str:
+        outcome = await obey(line, self, self._world.app.commands, "terminal")
+        assert isinstance(outcome, Say)
+        return outcome.text
 
 
 OpenWorld = Callable[..., AbstractAsyncContextManager[World]]

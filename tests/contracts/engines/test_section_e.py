@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld, World, write_plugin
+from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld, World, WorldChat, write_plugin
 
 from talaria.compose import Application
-from talaria.model.ids import SessionId
 from talaria.plugins.choices import engine_choices
-from talaria.runtime.chat import Say
 from talaria.runtime.commands import Given
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer
@@ -207,8 +205,7 @@ async def test_a_bundled_engine_adds_a_working_command(world: OpenWorld, tmp_pat
         given = one.app.commands.parse("/ask-engine about tea", "terminal")
         assert isinstance(given, Given)
         assert (given.command.owner, given.command.args_hint) == ("context-engine:recorder", "WHAT")
-        said = await given.command.run(chat(), given.argument)
-        assert said == Say("the engine says about tea")
+        assert await said(one, "/ask-engine about tea") == "the engine says about tea"
         handler = import_module("hermes_plugins.context_engine__recorder").answer
         plugins = import_module("hermes_cli.plugins")
         assert plugins.get_plugin_commands()["ask-engine"] == {
@@ -290,11 +287,7 @@ async def test_of_an_engine_and_a_plugin_that_the_person_installed_the_first_one
 
 async def said(world: World, line: str) -> str:
     """What a command says."""
-    given = world.app.commands.parse(line, "terminal")
-    assert isinstance(given, Given)
-    outcome = await given.command.run(chat(), given.argument)
-    assert isinstance(outcome, Say)
-    return outcome.text
+    return await WorldChat(world, world.session()).say(line)
 
 
 @pytest.mark.clause("E-13")
@@ -327,8 +320,3 @@ async def grown(world: World, live: Any, server: ModelServer, turns: int = 3) ->
 def host(app: Application) -> Any:
     assert app.extensions is not None
     return app.extensions.host
-
-
-def chat() -> Any:
-    """Commands of plugins do not look at it."""
-    return SessionId("nobody")

@@ -58,3 +58,38 @@ async def test_every_word_that_a_chat_knows_is_reserved_before_plugins_register(
     for word in known:
         with pytest.raises(NameTaken):
             builtin_commands().add(Command(word, "", "plugins", nothing, owner="plugin:any"))
+
+
+WHO = (
+    RECORDER
+    + """
+class Known(Recorder):
+    session = "nobody"
+    def on_session_start(self, session_id, **facts):
+        self.session = session_id
+        super().on_session_start(session_id, **facts)
+
+def register(ctx):
+    engine = Known()
+    ctx.register_context_engine(engine)
+    ctx.register_command("who", lambda args: f"{engine.session} heard {args}")
+"""
+)
+
+
+async def test_a_command_of_an_engine_reaches_the_engine_of_its_chat(house: House) -> None:
+    write_plugin(house.home / "plugins" / "recorder", WHO)
+    house.config["plugins"] = {"enabled": ["recorder"]}
+    house.config["context"] = {"engine": "recorder"}
+    house.config["gateway"]["platforms"]["telegram"]["allowed_users"] = ["1001", "1002"]
+    house.model.say("Hello.")
+    async with house.open():
+        await house.telegram.say("hi")
+        await house.said(1)
+        for user in ("1001", "1002"):
+            await house.telegram.say("/who tea", user=user)
+        first = (await house.said(2))[1].text
+        second = (await house.said(1, user="1002"))[0].text
+        assert first == f"{await house.session_of('agent:main:telegram:dm:1001')} heard tea"
+        assert second == f"{await house.session_of('agent:main:telegram:dm:1002')} heard tea"
+        assert first != second

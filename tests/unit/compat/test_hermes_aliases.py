@@ -155,7 +155,7 @@ class Application:
                 (folder / "__init__.py").write_text(source)
         places = Places(self.home / "plugins", self.home / "bundled", with_packages=False)
         await self.host.load(discover(places), before_hermes=lambda _: None)
-        self.brought = gather(self.host, set(), self.commands, SystemClock())
+        self.brought = gather(self.host, set(), self.commands, SystemClock(), lambda _: False)
 
     async def serve(self, gate: Gate) -> None:
         tools = Toolbox(await usable(self.brought.tools, SystemClock()))
