@@ -1,0 +1,63 @@
+"""What a context engine is told when the person at the terminal goes over to another conversation."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contracts.engines.conftest import RECORDER, REGISTER
+
+from talaria.cli.conversation import open_conversation
+from talaria.cli.options import Options
+from talaria.config.load import decode
+from talaria.model.errors import TalariaError
+from talaria.runtime.session import ignore
+from talaria.settings import Settings
+from talaria.testing.servers.model_server import ModelServer
+
+Install = Callable[..., Path]
+
+
+class SilentFront:
+    """A terminal that nobody looks at."""
+
+    person = None
+
+    def say(self, text: str) -> None: ...
+
+    def failed(self, error: TalariaError) -> None:
+        raise error
+
+    def observer(self) -> Any:
+        return ignore
+
+    def ended(self, report: Any) -> None: ...
+
+
+@pytest.mark.clause("E-01")
+@pytest.mark.parametrize(
+    ("line", "moments"),
+    [("/branch", ["end", "reset", "start", "carry"]), ("/new", ["end", "reset", "start"])],
+    ids=["branch", "new"],
+)
+async def test_a_branch_carries_over_and_a_new_conversation_does_not(
+    install: Install, home: Path, server: ModelServer, line: str, moments: list[str]
+) -> None:
+    install("recorder", RECORDER + REGISTER.format(engine="Recorder"))
+    config = {
+        "model": {"default": "test-model", "base_url": server.base_url, "context_length": 32_000},
+        "plugins": {"enabled": ["recorder"]},
+        "context": {"engine": "recorder"},
+    }
+    settings = Settings(home, decode(config, home / "config.yaml"), {})
+    async with open_conversation(settings, Options(), SilentFront()) as conversation:
+        server.say("hello")
+        await conversation.heed("hi")
+        old = conversation.session
+        (home / "calls.jsonl").unlink()
+        await conversation.heed(line)
+        calls = [json.loads(one)[:3] for one in (home / "calls.jsonl").read_text().splitlines()]
+        assert [what for what, _, _ in calls] == moments
+        _, args, facts = calls[2]
+        assert (args, facts["old_session_id"]) == ([conversation.session], old)
