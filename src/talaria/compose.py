@@ -45,6 +45,7 @@ from talaria.waiting import in_thread
 if TYPE_CHECKING:
     from talaria.extensions import Extensions
     from talaria.hands import Hands
+    from talaria.platforms.base import Arrival
     from talaria.tools.mcp.servers import Servers
 
 log = logging.getLogger(__name__)
@@ -178,7 +179,7 @@ class Application:
             owner=self.owner,
             upstream=self.upstream,
             toolbox=self._tools(),
-            gate=self._gate(id, setup.person, person, is_asking=is_asking),
+            gate=self._gate(id, setup, person, is_asking=is_asking),
             clock=self.clock,
             keeper=self._keeper(id, setup.person),
             hooks=self.extensions.hooks() if self.extensions else None,
@@ -192,7 +193,10 @@ class Application:
     def _tools(self) -> Toolbox:
         return self.toolbox.joined(self.mcp.tools()) if self.mcp else self.toolbox
 
-    def _gate(self, session: SessionId, requester: str, person: Person | None, *, is_asking: bool) -> Gate:
+    async def filter_arrival(self, arrival: "Arrival") -> "Arrival | None":
+        return arrival if self.extensions is None else await self.extensions.filter_arrival(arrival)
+
+    def _gate(self, session: SessionId, setup: Setup, person: Person | None, *, is_asking: bool) -> Gate:
         approvals = self.settings.config.approvals
         return PolicyGate(
             Policy(approvals, self.protected),
@@ -200,11 +204,12 @@ class Application:
             self.store.grants,
             session=session,
             owner=self.owner,
-            requester=requester,
+            requester=setup.person,
             person=person,
             clock=self.clock,
             timeout_s=approvals.timeout_s,
             is_asking=is_asking and approvals.is_asking,
+            observer=self.extensions.approvals(session, setup) if self.extensions else None,
         )
 
     def _keeper(self, session: SessionId, person: str) -> Keeper | None:

@@ -14,6 +14,7 @@ import msgspec
 from talaria.agent.hooks import Hooks
 from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.compat.hermes.moving_in import move_in
+from talaria.compat.hermes.platforms.arrival_filter import HOOK, apply_answers, to_event
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
 from talaria.compat.hermes.plugin_home import PluginHome, merged
 from talaria.compat.hermes.surroundings import Surroundings
@@ -26,9 +27,12 @@ from talaria.foreign import Broke, Hosted, Lane, contained, within
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
 from talaria.model.clock import Clock
+from talaria.model.ids import SessionId
 from talaria.model.secret import decode_secret
+from talaria.platforms.base import Arrival
 from talaria.plugins import bytecode
 from talaria.plugins.api import is_engine, is_memory
+from talaria.plugins.approval_hooks import ApprovalHooks
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import Contributions, chosen, gather
 from talaria.plugins.discovery import Single, discover, places
@@ -42,6 +46,8 @@ from talaria.plugins.services import PluginServices, found_in
 from talaria.plugins.session_hooks import MakeMemory, SessionHooks
 from talaria.providers.catalog import catalog
 from talaria.runtime.commands import Commands
+from talaria.runtime.setup import Setup
+from talaria.tools.approval import ApprovalObserver
 from talaria.waiting import in_thread
 
 T = TypeVar("T")
@@ -130,6 +136,21 @@ class Extensions:
     async def platforms(self) -> Mapping[str, PluginPlatform]:
         """Of plugins; each asked whether it can be used here."""
         return await plugin_platforms(self.brought.platforms, self.environment, self.clock)
+
+    async def filter_arrival(self, arrival: Arrival) -> Arrival | None:
+        """As `Host.filter_arrival`. A callback that fails or hangs is told of, and has said nothing."""
+        if not self.host.hooks.callbacks.get(HOOK):
+            return arrival
+        try:
+            event = to_event(arrival)
+        except ValueError:
+            log.warning("platform %s has no name that plugins know: they are not asked", arrival.where.platform)
+            return arrival
+        answers = await self.host.hooks.invoke(HOOK, event=event, gateway=None, session_store=None)
+        return apply_answers(arrival, answers)
+
+    def approvals(self, session: SessionId, setup: Setup) -> ApprovalObserver:
+        return ApprovalHooks(self.host.hooks, session, setup.conversation or session, setup.platform)
 
     def hooks(self) -> Hooks:
         name, plugin = self._chosen("memory")

@@ -441,6 +441,10 @@ BAD = {
     "halts": ("def register(ctx): ctx.register_command('stop', print)\n", "the built-in /stop does"),
     "sidetracks": ("def register(ctx): ctx.register_command('bg', print)\n", "the built-in /background does"),
     "engages": (ENGINE + "    ctx.register_command('approve', print)\n", "the built-in /approve does"),
+    "listens": (
+        "def register(ctx): ctx.register_hook('pre_verify', print)\n",
+        "registers the hook pre_verify, which Talaria never calls",
+    ),
     "clobbers": ("def register(ctx): ctx.register_tool('wave', 's', {}, print)\n", "its tool wave is left out"),
     "competes": ("def register(ctx): ctx.register_cli_command('greet')\n", "greet"),
     "shadows": ("def register(ctx): ctx.register_cli_command('chat')\n", "chat"),

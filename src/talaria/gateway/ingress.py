@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 import msgspec
 
@@ -76,7 +76,7 @@ class Ingress:
         let_in: list[Received] = []
         strangers: list[Arrival] = []
         presses: list[tuple[Press, Principal]] = []
-        for item in batch.items:
+        for item in await self._filter(batch):
             match self._gatekeeper.judge(item):
                 case Principal() as principal:
                     if isinstance(item, Press):
@@ -97,6 +97,12 @@ class Ingress:
             await self._pressed(platform, press, principal)
         for arrival in strangers:
             await self._offer(arrival)
+
+    async def _filter(self, batch: Batch) -> Sequence[Arrival | Press]:
+        """Without what plugins drop, and as they rewrite it. Nothing is on the disk yet: after a crash the platform
+        tells of it again, and they are asked again."""
+        asked = [await self._desk.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in batch.items]
+        return [one for one in asked if one is not None]
 
     def _received(self, arrival: Arrival, principal: Principal) -> Received:
         key = session_key(arrival.where, arrival.kind, principal.user, self._desk.key_rules)

@@ -17,36 +17,34 @@ from talaria.plugins.hook_table import HookTable
 from talaria.providers.base import Endpoint
 from talaria.tools.output import HEAD_BYTES, NOTICE_BYTES, TAIL_BYTES
 
-FIRED = frozenset(
-    {
-        "pre_tool_call",
-        "post_tool_call",
-        "transform_tool_result",
-        "transform_terminal_output",
-        "pre_llm_call",
-        "post_llm_call",
-        "transform_llm_output",
-        "pre_api_request",
-        "post_api_request",
-        "api_request_error",
-        "on_session_start",
-        "on_session_end",
-        "on_session_finalize",
-        "on_session_reset",
-    }
-)
-VALID_HOOKS = FIRED | {
-    "pre_verify",
-    "subagent_start",
-    "subagent_stop",
-    "pre_gateway_dispatch",
-    "pre_approval_request",
-    "post_approval_response",
-    "kanban_task_claimed",
-    "kanban_task_completed",
-    "kanban_task_blocked",
+_CALLED: dict[str, bool] = {
+    "pre_tool_call": True,
+    "post_tool_call": True,
+    "transform_tool_result": True,
+    "transform_terminal_output": True,
+    "pre_llm_call": True,
+    "post_llm_call": True,
+    "transform_llm_output": True,
+    "pre_api_request": True,
+    "post_api_request": True,
+    "api_request_error": True,
+    "on_session_start": True,
+    "on_session_end": True,
+    "on_session_finalize": True,
+    "on_session_reset": True,
+    "pre_gateway_dispatch": True,
+    "pre_approval_request": True,
+    "post_approval_response": True,
+    "pre_verify": False,
+    "subagent_start": False,
+    "subagent_stop": False,
+    "kanban_task_claimed": False,
+    "kanban_task_completed": False,
+    "kanban_task_blocked": False,
 }
-"""Of these, the ones that are not fired here wait for what they tell of."""
+"""Every hook that Hermes has, and whether it is ever called here. The only list of them."""
+FIRED = frozenset(name for name, is_called in _CALLED.items() if is_called)
+VALID_HOOKS = frozenset(_CALLED)
 
 _OF_RESULTS = ("post_tool_call", "transform_tool_result", "transform_terminal_output")
 _FINISH = {"calls": "tool_calls", "length": "length", "refused": "content_filter"}

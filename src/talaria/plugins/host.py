@@ -17,7 +17,7 @@ from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
 from talaria.plugins.discovery import ENGINES, Found
 from talaria.plugins.hook_table import HookTable
-from talaria.plugins.hooks import VALID_HOOKS
+from talaria.plugins.hooks import FIRED
 from talaria.plugins.judging import Judge, Wanted
 from talaria.plugins.loading import LOAD_S, being_loaded, module_for, registered, why
 from talaria.plugins.plugin import Plugin
@@ -85,9 +85,9 @@ class PluginHost:
             return
         plugin.registered = ctx.registered
         plugin.problems.extend(ctx.registered.problems)
+        for name in dict.fromkeys(name for name, _ in ctx.registered.hooks if name not in FIRED):
+            plugin.problems.append(f"registers the hook {name}, which Talaria never calls")
         for name, callback in ctx.registered.hooks:
-            if name not in VALID_HOOKS:
-                plugin.problems.append(f"listens for {name!r}, which nobody fires")
             self.hooks.add(plugin.key, name, callback, plugin.background)
 
     def _context(self, found: Found) -> PluginContext:

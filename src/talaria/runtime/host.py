@@ -1,7 +1,7 @@
 """What a chat, wherever it is, asks of the application around it."""
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from talaria.model.clock import Clock
 from talaria.model.entries import TurnOrigin
@@ -12,6 +12,9 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup, Terms
 from talaria.store.base import Session, Store
 from talaria.tools.person import Person
+
+if TYPE_CHECKING:
+    from talaria.platforms.base import Arrival
 
 Purpose = Literal["title", "summary", "judge"]
 
@@ -60,5 +63,9 @@ class Host(Protocol):
         is_asking: bool = True,
         leaves_mail: bool = True,
     ) -> LiveSession: ...
+
+    async def filter_arrival(self, arrival: "Arrival") -> "Arrival | None":
+        """A message as plugins want it to be dispatched; None: it is dropped. Never raises."""
+        ...
 
     def auxiliary(self, purpose: Purpose) -> Auxiliary: ...

@@ -1,7 +1,9 @@
 """The gate: the one place where a call is let through or not."""
 
 import hashlib
-from typing import Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from talaria.model.errors import Denied
 from talaria.model.messages import ToolCall
@@ -21,6 +23,33 @@ class Gate(Protocol):
 
     def heed(self, claim: Claim, scope: Scope) -> None:
         """What such a call brings is now before the model in this turn."""
+        ...
+
+
+Choice = Literal["once", "session", "always", "deny", "timeout"]
+"""What became of a question: how long the yes holds, a no, or no answer in time."""
+
+
+class Consulted(msgspec.Struct, frozen=True):
+    """What a person is asked about."""
+
+    call: ToolCall
+    command: str
+    """The command of a shell, or else what the person is shown."""
+    reason: str
+    """Why it is asked."""
+    turn: str
+
+
+class ApprovalObserver(Protocol):
+    """Hears of questions to a person. It changes nothing about them, and never raises."""
+
+    async def asked(self, what: Consulted) -> None:
+        """Before the person is."""
+        ...
+
+    async def answered(self, what: Consulted, choice: Choice) -> None:
+        """The answer is on the disk. Not called for a question that nobody waits for any more."""
         ...
 
 

@@ -14,7 +14,7 @@ from talaria.model.errors import Denied
 from talaria.model.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
 from talaria.model.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
-from talaria.tools.approval import digest
+from talaria.tools.approval import ApprovalObserver, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope
 from talaria.tools.person import Answer, Person, Question
 from talaria.tools.policy import Policy, Request, Verdict
@@ -43,6 +43,7 @@ class PolicyGate:
         clock: Clock,
         timeout_s: float,
         is_asking: bool = True,
+        observer: ApprovalObserver | None = None,
     ) -> None:
         """`is_asking` False: what would be asked about is done. The floor stays."""
         self._policy = policy
@@ -55,6 +56,7 @@ class PolicyGate:
         self._clock = clock
         self._timeout_s = timeout_s
         self._is_asking = is_asking
+        self._observer = observer
         self._tainted = ""
         """The last turn in which strangers had a word."""
         self._privy = ""
@@ -124,17 +126,23 @@ class PolicyGate:
         await self._approvals.request(asked)
         covered = coverage(call, invocation.claim).words
         question = Question(asked.id, call.name, shown, verdict.reason, verdict.longest, covered)
+        told = Consulted(call, invocation.claim.command or shown, verdict.reason, scope.turn)
+        if self._observer is not None:
+            await self._observer.asked(told)
         try:
             answer = await self._awaited(person.allow(question))
         except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
             await completed(self._approvals.decide(asked.id, is_allowed=False, by=self._requester))
             raise
         if answer is None:
+            if self._observer is not None:
+                await self._observer.answered(told, "timeout")
             raise Denied(f"Nobody has answered in time whether this {call.name} call may run.")
         is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=self._requester)
-        if answer == "no":
-            return answer
-        if not is_written or not await self._approvals.use(asked.id, what):
+        is_valid = answer == "no" or (is_written and await self._approvals.use(asked.id, what))
+        if self._observer is not None:
+            await self._observer.answered(told, "deny" if answer == "no" else answer)
+        if not is_valid:
             raise Denied(f"The consent to this {call.name} call came too late.")
         return answer
 

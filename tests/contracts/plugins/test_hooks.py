@@ -1,5 +1,6 @@
 """Every hook that is fired: with which facts, and what comes of the answer."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +14,17 @@ from tests.contracts.plugins.conftest import (
     heard,
     module,
     result,
+    until,
 )
 
 from talaria.model.entries import MessageAdded, TurnStarted
 from talaria.model.events import AnswerRestarted, TextDelta, ToolEnded
 from talaria.model.ids import TurnId
 from talaria.model.messages import Assistant, ToolResult, user
+from talaria.platforms.base import Address, Arrival, Sender
 from talaria.plugins.hooks import FIRED, VALID_HOOKS
 from talaria.runtime.session import LiveSession
+from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Reply, Usage, call
 from talaria.tools.person import Answer, Question
@@ -40,6 +44,7 @@ CALL = IDS | {"tool_name", "args", "tool_call_id", "api_request_id", "middleware
 ENDED = CALL | {"result", "duration_ms", "status", "error_type", "error_message"}
 REQUEST = IDS | {"provider", "base_url", "api_mode", "api_call_count"}
 TURN = IDS | {"user_message", "conversation_history"}
+QUESTION = EVERYWHERE | {"command", "description", "pattern_key", "pattern_keys", "session_key", "surface"}
 FACTS: dict[str, set[str]] = {
     "pre_tool_call": CALL,
     "post_tool_call": ENDED,
@@ -55,6 +60,9 @@ FACTS: dict[str, set[str]] = {
     "on_session_end": IDS | {"completed", "interrupted"},
     "on_session_finalize": EVERYWHERE | {"reason"},
     "on_session_reset": EVERYWHERE | {"reason", "old_session_id", "new_session_id"},
+    "pre_gateway_dispatch": {"telemetry_schema_version", "event", "gateway", "session_store"},
+    "pre_approval_request": QUESTION,
+    "post_approval_response": QUESTION | {"choice"},
 }
 
 
@@ -72,6 +80,35 @@ async def lively(world: PluginWorld, server: ModelServer) -> LiveSession:
     return live
 
 
+HELLO = Arrival("1", Address("telegram", "42"), "dm", Sender("42"), "hello")
+
+
+class Boss:
+    """Who gives one answer, or lets the time go by."""
+
+    def __init__(self, answer: Answer | None, clock: ManualClock) -> None:
+        self._answer: Answer | None = answer
+        self._clock = clock
+
+    async def allow(self, question: Question) -> Answer:
+        if self._answer is None:
+            await asyncio.sleep(0)  # until the time limit is set
+            self._clock.advance(3600)
+        return self._answer or await asyncio.Future()
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        return None
+
+
+async def consulted(world: PluginWorld, server: ModelServer, answer: Answer | None) -> str:
+    """A turn in which the person is asked; what the model is told of the call."""
+    clock = world.app.clock
+    assert isinstance(clock, ManualClock)
+    server.say(Reply(calls=(call("write_file", path=str(world.home.parent / "outside"), content="tea"),)), "done")
+    await world.ask(world.session("asked", person=Boss(answer, clock)))
+    return result(server)
+
+
 def test_the_table_above_has_every_hook_that_is_fired() -> None:
     assert set(FACTS) == FIRED
     assert FIRED < VALID_HOOKS
@@ -84,6 +121,8 @@ async def test_it_is_fired_with_the_facts_that_plugins_were_promised(
     install("listener", LISTENER)
     async with world("listener", is_bare=False) as one:
         await lively(one, server)
+        await consulted(one, server, "once")
+        await one.app.filter_arrival(HELLO)
         told = heard("listener", hook)
         assert told, f"{hook} was not fired"
         assert FACTS[hook] - set(told[0]) == set()
@@ -411,3 +450,94 @@ def ran(plugin: str) -> int:
 async def messages(world: PluginWorld, live: LiveSession) -> Sequence[Any]:
     entries = await world.app.store.journal.entries(live.id)
     return [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "choice"),
+    [("once", "once"), ("session", "session"), ("always", "always"), ("no", "deny"), (None, "timeout")],
+)
+async def test_a_question_is_told_before_and_with_its_answer_after(
+    world: OpenWorld, install: Install, server: ModelServer, answer: Answer | None, choice: str
+) -> None:
+    install("listener", LISTENER)
+    async with world("listener", is_bare=False) as one:
+        told = await consulted(one, server, answer)
+        assert (one.home.parent / "outside").exists() is (choice in ("once", "session", "always")), told
+        (before,), (after,) = (heard("listener", name) for name in ("pre_approval_request", "post_approval_response"))
+        assert after == {**before, "choice": choice}
+        assert (before["session_key"], before["surface"], before["tool_name"]) == ("asked", "cli", "write_file")
+        assert "outside" in before["command"]
+        assert before["description"]
+
+
+async def test_whoever_listens_to_questions_decides_nothing(
+    world: OpenWorld, install: Install, server: ModelServer
+) -> None:
+    source = """
+def register(ctx):
+    ctx.register_hook("pre_approval_request", lambda **facts: {"action": "allow", "choice": "always"})
+    ctx.register_hook("pre_approval_request", lambda **facts: 1 / 0)
+    ctx.register_hook("post_approval_response", lambda **facts: {"choice": "always"})
+"""
+    install("meddler", source)
+    async with world("meddler", is_bare=False) as one:
+        assert "said no" in await consulted(one, server, "no")
+        assert not (one.home.parent / "outside").exists()
+        assert one.problems_of("meddler") == ["hook pre_approval_request raised ZeroDivisionError: division by zero"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        (["{'action': 'skip'}", "{'action': 'allow'}"], None),
+        (["{'action': 'allow'}", "{'action': 'skip'}"], "hello"),
+        (["{'action': 'rewrite', 'text': 'bye'}", "{'action': 'skip'}"], "bye"),
+        (["{'action': 'rewrite'}", "{'action': 'teapot'}", "'skip'", "None"], "hello"),
+        (["1 / 0", "{'action': 'rewrite', 'text': 'bye'}"], "bye"),
+    ],
+    ids=["skip", "allow stops the scan", "rewrite stops the scan", "nonsense", "one raises"],
+)
+async def test_the_first_answer_says_what_becomes_of_a_message_and_a_failure_says_nothing(
+    world: OpenWorld, install: Install, answers: list[str], text: str | None
+) -> None:
+    hooks = "".join(f"    ctx.register_hook('pre_gateway_dispatch', lambda **facts: {one})\n" for one in answers)
+    install("policy", f"def register(ctx):\n{hooks}")
+    async with world("policy") as one:
+        arrival = await one.app.filter_arrival(HELLO)
+        assert (arrival.text if arrival else None) == text
+        failures = [problem for problem in one.problems_of("policy") if "hook pre_gateway_dispatch" in problem]
+        assert len(failures) == sum("/" in one for one in answers)
+
+
+async def test_a_message_is_not_lost_by_a_hook_that_hangs(world: OpenWorld, install: Install) -> None:
+    source = """
+import threading
+GATE, IS_CALLED = threading.Event(), threading.Event()
+def hang(**facts):
+    IS_CALLED.set()
+    GATE.wait(60)
+def register(ctx): ctx.register_hook("pre_gateway_dispatch", hang)
+"""
+    install("stuck", source)
+    clock = ManualClock()
+    async with world("stuck", clock=clock) as one:
+        asking = asyncio.create_task(one.app.filter_arrival(HELLO))
+        await until(module("stuck").IS_CALLED.is_set)
+        clock.advance(11)
+        assert await asking == HELLO
+        assert await one.app.filter_arrival(HELLO) == HELLO  # and it is not waited for again
+        assert one.problems_of("stuck") == ["hook pre_gateway_dispatch did not return within 10 seconds"]
+        module("stuck").GATE.set()
+
+
+async def test_hooks_that_are_never_called_are_a_problem_of_their_plugin(world: OpenWorld, install: Install) -> None:
+    never = [*sorted(VALID_HOOKS - FIRED), "on_teapot"]
+    assert "pre_verify" in never
+    source = (
+        f"def register(ctx):\n    for name in {[*never, *never, *FIRED]!r}:\n        ctx.register_hook(name, print)\n"
+    )
+    install("listener", source)
+    async with world("listener") as one:
+        assert one.problems_of("listener") == [
+            f"registers the hook {name}, which Talaria never calls" for name in never
+        ]

@@ -1,0 +1,112 @@
+"""Hooks of plugins in the gateway: a plugin looks at a message before it is let in, and hears of questions."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contracts.engines.conftest import write_plugin
+from tests.scenarios.gateway.house import House
+
+from talaria.testing import Reply, call
+
+POLICY = """
+HEARD = []
+
+def first(event, gateway, session_store, **facts):
+    HEARD.append(event)
+    if event.text == "break":
+        raise ValueError("no")
+    if event.text == "drop this":
+        return {"action": "skip", "reason": "policy"}
+    if event.text == "leave this":
+        return {"action": "allow"}
+    if event.text.startswith("shout "):
+        return {"action": "rewrite", "text": event.text.upper()}
+
+def second(event, **facts):
+    return {"action": "rewrite", "text": f"{event.text}, please"}
+
+def register(ctx):
+    ctx.register_hook("pre_gateway_dispatch", first)
+    ctx.register_hook("pre_gateway_dispatch", second)
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def asked(house: House) -> list[str]:
+    """What the model was asked in the conversation, without the note about the day."""
+    messages = house.model.requests[-1].json["messages"]
+    return [one["content"].rsplit("\n", 1)[-1] for one in messages if one["role"] == "user"]
+
+
+async def test_a_plugin_drops_rewrites_and_allows_messages_before_they_are_let_in(house: House) -> None:
+    write_plugin(house.home / "plugins" / "policy", POLICY)
+    house.config["plugins"] = {"enabled": ["policy"]}
+    house.model.say("One.", "Two.", "Three.")
+    async with house.open() as board:
+        for number, text in enumerate(("shout hello", "leave this", "break"), 1):
+            await house.telegram.say("drop this")
+            await house.telegram.say(text)
+            await house.said(number)
+        heard: list[Any] = import_module("hermes_plugins.policy").HEARD
+        source = heard[0].source
+        assert (source.platform.value, source.chat_id, source.chat_type, source.user_id) == (
+            "telegram",
+            "1001",
+            "dm",
+            "1001",
+        )
+        extensions = board.app.extensions
+        assert extensions is not None
+        assert ("policy", "hook pre_gateway_dispatch raised ValueError: no") in extensions.problems()
+    assert asked(house) == ["SHOUT HELLO", "leave this", "break, please"]
+
+
+async def test_a_plugin_cannot_let_a_stranger_in(house: House) -> None:
+    write_plugin(house.home / "plugins" / "policy", POLICY)
+    house.config["plugins"] = {"enabled": ["policy"]}
+    async with house.open():
+        await house.telegram.say("leave this", user="666")
+        (offered,) = await house.said(1, user="666")
+        assert "talaria pairing approve telegram" in offered.text
+        await house.telegram.say("drop this", user="666")
+        await house.until(lambda: len(import_module("hermes_plugins.policy").HEARD) == 2)
+        await house.until(lambda: house.telegram.updates.waiting == 0)
+    assert house.model.requests == []
+    assert len(house.telegram.seen(user="666")) == 1
+
+
+WITNESS = """
+HEARD = []
+
+def register(ctx):
+    for name in ("pre_approval_request", "post_approval_response"):
+        ctx.register_hook(name, lambda name=name, **facts: HEARD.append((name, facts)))
+"""
+
+
+async def test_a_plugin_hears_of_a_question_in_a_chat_and_of_its_answer(house: House, tmp_path: Path) -> None:
+    write_plugin(house.home / "plugins" / "witness", WITNESS)
+    house.config["plugins"] = {"enabled": ["witness"]}
+    house.model.say(Reply(calls=(call("write_file", path=str(tmp_path / "far" / "x"), content="x"),)), "As you wish.")
+    async with house.open():
+        await house.telegram.say("go")
+        await house.said(1)
+        heard: list[tuple[str, dict[str, Any]]] = import_module("hermes_plugins.witness").HEARD
+        assert [name for name, _ in heard] == ["pre_approval_request"]
+        await house.telegram.say("/deny")
+        await house.until(lambda: "As you wish." in [one.text for one in house.telegram.seen()])
+    (_, before), (_, after) = heard
+    assert before["session_key"] == "agent:main:telegram:dm:1001"
+    assert (before["surface"], before["pattern_key"], before["pattern_keys"]) == (
+        "gateway",
+        "write_file",
+        ["write_file"],
+    )
+    assert "far/x" in before["command"]
+    assert after == {**before, "choice": "deny"}
