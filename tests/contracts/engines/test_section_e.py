@@ -119,22 +119,31 @@ async def test_a_turn_taken_back_only_resets(world: OpenWorld, install: Install,
 
 
 @pytest.mark.clause("E-06")
-async def test_usage_has_the_old_names_and_the_buckets(world: OpenWorld, install: Install, server: ModelServer) -> None:
+@pytest.mark.parametrize(
+    ("wire", "path"),
+    [("openai_chat", "/chat/completions"), ("openai_responses", "/responses"), ("anthropic_messages", "/messages")],
+)
+async def test_usage_has_the_old_names_and_the_buckets_on_every_wire(
+    world: OpenWorld, install: Install, server: ModelServer, wire: str, path: str
+) -> None:
+    """Each has a field for what was written to a cache: `cache_write_tokens` with the details of the prompt (OpenAI,
+    OpenRouter), `cache_creation_input_tokens` (Anthropic)."""
     install("recorder", recorder())
-    async with world(enabled=("recorder",), engine="recorder") as one:
-        live = one.session()
-        server.say(Reply("hello", usage=Usage(input=70, output=20, cache_read=30, reasoning=5)))
-        await one.ask(live)
+    model = {"default": "test-model", "base_url": server.base_url, "context_length": 32_000, "wire": wire}
+    async with world(enabled=("recorder",), engine="recorder", model=model) as one:
+        server.say(Reply("hello", usage=Usage(input=70, output=20, cache_read=30, cache_write=9, reasoning=5)))
+        await one.ask(one.session())
         assert calls(one.home, "usage")[0][2] == {
-            "prompt_tokens": 100,
+            "prompt_tokens": 109,
             "completion_tokens": 20,
-            "total_tokens": 120,
+            "total_tokens": 129,
             "input_tokens": 70,
             "output_tokens": 20,
             "cache_read_tokens": 30,
-            "cache_write_tokens": 0,
+            "cache_write_tokens": 9,
             "reasoning_tokens": 5,
         }
+    assert server.requests[-1].path.endswith(path)
 
 
 @pytest.mark.clause("E-06")
