@@ -166,9 +166,11 @@ async def test_a_command_waits_until_the_engine_has_returned_from_another_call(
         await one.ask(chat.live)
         kind = import_module("hermes_plugins.made").Engine
         status = asyncio.create_task(chat.live.context_status())
-        command = asyncio.create_task(chat.say("/method tea"))
         while not kind.inside:
             await asyncio.sleep(0.001)
+        command = asyncio.create_task(chat.say("/method tea"))
+        for _ in range(20):  # time enough for a command that does not wait
+            await asyncio.to_thread(int)
         kind.gate.set()
         assert (await status, await command)[1] == "told"
         assert kind.most == 1
