@@ -55,9 +55,9 @@ async def test_a_branch_carries_over_and_a_new_conversation_does_not(
         server.say("hello")
         await conversation.heed("hi")
         old = conversation.session
-        (home / "calls.jsonl").unlink()
+        (home / "hermes" / "calls.jsonl").unlink()
         await conversation.heed(line)
-        calls = [json.loads(one)[:3] for one in (home / "calls.jsonl").read_text().splitlines()]
+        calls = [json.loads(one)[:3] for one in (home / "hermes" / "calls.jsonl").read_text().splitlines()]
         assert [what for what, _, _ in calls] == moments
         _, args, facts = calls[2]
         assert (args, facts["old_session_id"]) == ([conversation.session], old)

@@ -27,7 +27,7 @@ def recorded(house: House) -> House:
 
 def moments(house: House) -> list[tuple[str, list[Any], dict[str, Any]]]:
     """Beginnings and ends, in order."""
-    file = house.home / "calls.jsonl"
+    file = house.home / "hermes" / "calls.jsonl"
     lines = file.read_text().splitlines() if file.exists() else ()
     calls = [json.loads(line)[:3] for line in lines]
     return [(what, args, facts) for what, args, facts in calls if what in ("start", "end", "reset", "carry")]
@@ -48,7 +48,7 @@ async def test_a_branch_ends_resets_starts_and_carries_over_in_a_chat(recorded: 
     async with recorded.open():
         await said(recorded, "hi")
         old = await recorded.session_of(KEY)
-        (recorded.home / "calls.jsonl").unlink()
+        (recorded.home / "hermes" / "calls.jsonl").unlink()
         await said(recorded, "/branch")
         new = await recorded.session_of(KEY)
         after = moments(recorded)
@@ -68,7 +68,7 @@ async def test_a_new_conversation_in_a_chat_carries_nothing_over_and_has_the_sam
     async with recorded.open():
         await said(recorded, "hi")
         old = await recorded.session_of(KEY)
-        (recorded.home / "calls.jsonl").unlink()
+        (recorded.home / "hermes" / "calls.jsonl").unlink()
         await said(recorded, "/new")
         after = moments(recorded)
     assert [what for what, _, _ in after] == ["end", "reset", "start"]
@@ -83,7 +83,7 @@ async def test_an_engine_begins_with_the_key_of_the_chat_and_keeps_it_at_a_compa
         session = await recorded.session_of(KEY)
         ((what, args, facts),) = moments(recorded)
         assert (what, args, facts["conversation_id"], facts["platform"]) == ("start", [session], KEY, "telegram")
-        (recorded.home / "calls.jsonl").unlink()
+        (recorded.home / "hermes" / "calls.jsonl").unlink()
         await recorded.telegram.say("/compress")
         await recorded.until(lambda: any(what == "start" for what, _, _ in moments(recorded)))
         again = next(facts for what, _, facts in moments(recorded) if what == "start")
