@@ -12,7 +12,7 @@ from talaria.gateway.keys import is_everybodys
 from talaria.gateway.links import Links
 from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
-from talaria.gateway.uploads import shared
+from talaria.gateway.uploads import find_file
 from talaria.model.ids import InboxId, SessionId
 from talaria.platforms.base import Capabilities
 from talaria.runtime.letter import Letter
@@ -54,7 +54,8 @@ class Conversations:
 
         return self._pool.get(session, setup, build)
 
-    def replies(self, received: Received) -> Replies:
+    def replies(self, received: Received, folder: Path | None = None) -> Replies:
+        """`folder` is the one in which the conversation works; None: the usual one of whoever speaks."""
         where = received.arrival.where
         platform = self._links.find(where.platform)
         return Replies(
@@ -62,12 +63,12 @@ class Conversations:
             platform.capabilities if platform else USUAL,
             self._desk.host.clock,
             reply_to(received),
-            lambda path: shared(path, self._folder(received), self._desk.host.home),
+            lambda path, most: find_file(path, folder or self._folder(received), self._desk.host.home, most),
         )
 
-    def letter(self, ids: tuple[InboxId, ...], received: Received) -> Letter:
+    def letter(self, ids: tuple[InboxId, ...], received: Received, folder: Path | None = None) -> Letter:
         """What a platform can show is asked when there is something to show: it may not be connected yet."""
-        return Letter(ids, lambda ending: self.replies(received).of_turn(ending))
+        return Letter(ids, lambda ending: self.replies(received, folder).of_turn(ending))
 
     async def _replies_once_connected(self, received: Received) -> Replies:
         await self._links.wait(received.arrival.where.platform)

@@ -42,6 +42,8 @@ class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
     """The path of a file; `text` is its caption."""
     file_name: str = ""
     mime: str = ""
+    is_promised: bool = False
+    """The answer named this file: if it is refused, that is said in its place."""
     is_marked: bool = False
     """It may be there already, and says so."""
     is_draft: bool = False

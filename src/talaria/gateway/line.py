@@ -11,6 +11,7 @@ import msgspec
 from talaria.gateway.counts import Counts
 from talaria.gateway.envelope import Parcel, read_parcel, written
 from talaria.gateway.links import Links
+from talaria.gateway.replies import not_sent
 from talaria.gateway.uploads import copied
 from talaria.model.clock import Clock
 from talaria.model.ids import SessionId
@@ -251,6 +252,9 @@ class Line:
     async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> bool:
         """What cannot be edited is sent anew: the draft may be gone, the answer must not be. As `_delivered`."""
         edited = parcel.edits(row.sent_id)
+        if edited is None and parcel.is_promised:
+            await self._say_instead(row, parcel, why)
+            return False
         if edited is None:
             await self._give_up(row, why)
             return True
@@ -260,6 +264,15 @@ class Line:
             await self._outbox.add(row.session, [Outgoing(row.target, written(anew), row.key, row.expires_at)])
         await self._outbox.sent(row.id, edited)
         return parcel.is_empty
+
+    async def _say_instead(self, row: OutboxRow, parcel: Parcel, why: str) -> None:
+        """The file is kept as a failed row. Said first: a crash in between says it again under the same key."""
+        text = f"({why})" if why.startswith(parcel.file_name) else not_sent(parcel.file_name, why)
+        said = Outgoing(row.target, written(Parcel(text)), f"{row.key}:why", row.expires_at)
+        await self._outbox.add(row.session, [said])
+        log.warning("file of row %s to %s not delivered", row.id, row.target, extra={"session": row.session})
+        self._counts.delivered("failed")
+        await self._outbox.fail(row.id, why)
 
     async def _give_up(self, row: OutboxRow, why: str) -> None:
         """Told first: a crash in between tells it again, which is once."""

@@ -202,7 +202,7 @@ class Mailroom:
 
     async def _ask(self, live: LiveSession, message: User, received: Received, ids: tuple[InboxId, ...]) -> TurnOutcome:
         with self._shown(live, received) as showing:
-            report = await live.ask(message, showing, self._conversations.letter(ids, received))
+            report = await live.ask(message, showing, self._conversations.letter(ids, received, live.setup.cwd))
         self._desk.counts.turn_ended(report.outcome)
         return report.outcome
 
@@ -231,7 +231,7 @@ class Mailroom:
             return
         live = await self._conversations.open(session, received)
         with self._shown(live, received) as showing:
-            report = await live.resume(showing, self._conversations.letter(ids, received))
+            report = await live.resume(showing, self._conversations.letter(ids, received, live.setup.cwd))
         if report is not None:
             self._desk.counts.turn_ended(report.outcome)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.line import Draft
 from talaria.gateway.links import Links
-from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent
+from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent, without_files
 from talaria.model.clock import Clock
 from talaria.model.events import (
     AnswerRestarted,
@@ -90,7 +90,7 @@ class Showing:
         return True
 
     def _words(self, now: float, platform: Platform) -> str:
-        text = "".join(self._text).strip()
+        text = without_files("".join(self._text))
         if text and not may_be_silent(text):
             limit = platform.capabilities.max_chars - MARK_CHARS
             parts = split(text, limit, platform.capabilities.length)

@@ -1,12 +1,13 @@
 """How a turn's end reads in a chat: the answer in parts, what went wrong in one sentence, or nothing at all. Pure."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from talaria.gateway.envelope import Parcel, written
+from talaria.gateway.uploads import Missing, NotSendable
 from talaria.model.clock import Clock
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.splitting import split
@@ -20,7 +21,12 @@ LIVES_S = 24 * 3600.0
 MARK_CHARS = 100
 """Kept free in each message, for the words that it may be a double."""
 
-_FILE = re.compile(r"^\s*MEDIA:\s*(?P<path>/\S.*?)\s*$", re.MULTILINE)
+MEDIA = "MEDIA:"
+"""A line that begins so names a file to send."""
+NAME_CHARS = 80
+
+_MEDIA = re.compile(rf"\s*{MEDIA}\s*(?P<path>\S.*?)\s*")
+_FENCE = re.compile(r"\s*(?P<marker>`{3,}|~{3,})(?P<rest>.*)")
 
 
 def may_be_silent(text: str) -> bool:
@@ -40,6 +46,34 @@ def words(ending: Ending) -> str:
     return f"{said}⚠ {ending.error or 'This did not work.'}"
 
 
+def named_files(text: str) -> Mapping[int, str]:
+    """The path after each `MEDIA:`, by the number of its line. In a code fence it is text like any other."""
+    found: dict[int, str] = {}
+    fence = ""
+    for number, line in enumerate(text.split("\n")):
+        marker = _FENCE.fullmatch(line)
+        if marker and not fence:
+            fence = marker["marker"]
+        elif marker and marker["marker"].startswith(fence) and not marker["rest"].strip():
+            fence = ""
+        elif not fence and (named := _MEDIA.fullmatch(line)) and (path := named["path"].strip("`\"'")):
+            found[number] = path
+    return found
+
+
+def without_files(text: str) -> str:
+    """An answer that is still being written, without the lines that name files, also if one has only begun."""
+    lines, named = text.split("\n"), named_files(text)
+    last = lines[-1].strip()
+    if last and MEDIA.startswith(last):
+        lines.pop()
+    return "\n".join(line for number, line in enumerate(lines) if number not in named).strip()
+
+
+def _no_file(_: str, __: int) -> Path:
+    raise NotSendable("files cannot be sent here.")
+
+
 class Replies(msgspec.Struct, frozen=True):
     """For one chat: makes rows of what is said there."""
 
@@ -47,15 +81,18 @@ class Replies(msgspec.Struct, frozen=True):
     capabilities: Capabilities
     clock: Clock
     reply_to: str = ""
-    shared: Callable[[Path], Path | None] = lambda _: None
-    """Where a file is that the model names; None: it may not be sent."""
+    find_file: Callable[[str, int], Path] = _no_file
+    """Where a file is that the model names, if it has at most so many bytes. Raises `NotSendable`."""
 
     def of_turn(self, ending: Ending) -> Sequence[Outgoing]:
-        text = words(ending)
-        files = self._files(text) if ending.outcome == "completed" else ()
-        if files:
-            text = _FILE.sub("", text).strip()
-        return (*self.parts(ending.turn, text), *self._sent_files(ending.turn, files))
+        text, files = words(ending), dict[Path, None]()
+        if ending.outcome == "completed":
+            text, files = self._take_files(text)
+        rows = [
+            self.row(f"{ending.turn}:file:{number}", Parcel(file=str(path), file_name=path.name, is_promised=True))
+            for number, path in enumerate(files)
+        ]
+        return (*self.parts(ending.turn, text), *rows)
 
     def parts(self, key: str, text: str) -> Sequence[Outgoing]:
         """`KEY:0` is there in any case: without text it takes back what was shown while the answer was written."""
@@ -69,12 +106,27 @@ class Replies(msgspec.Struct, frozen=True):
     def row(self, key: str, parcel: Parcel, lives_s: float = LIVES_S) -> Outgoing:
         return Outgoing(str(self.where), written(parcel), key, self.clock.now() + lives_s)
 
-    def _files(self, text: str) -> Sequence[Path]:
-        named = [Path(found["path"].strip("`\"'")) for found in _FILE.finditer(text)]
-        return [found for path in named if (found := self.shared(path)) is not None]
+    def _take_files(self, text: str) -> tuple[str, dict[Path, None]]:
+        """The text without the files that it names, and those; what cannot be sent is said where it was named."""
+        named, kept, files = named_files(text), list[str](), dict[Path, None]()
+        for number, line in enumerate(text.split("\n")):
+            if (path := named.get(number)) is None:
+                is_second_gap = not line and number - 1 in named and (not kept or not kept[-1])
+                kept += () if is_second_gap else (line,)
+                continue
+            try:
+                files[self.find_file(path, self.capabilities.max_upload_bytes)] = None
+            except Missing as fault:
+                is_prose = not path.startswith(("/", "~")) and len(path.split()) > 1
+                kept.append(line if is_prose else not_sent(Path(path).name, str(fault)))
+            except NotSendable as fault:
+                kept.append(not_sent(Path(path).name, str(fault)))
+        left = "\n".join(kept).strip()
+        return "" if left in SILENCE else left, files
 
-    def _sent_files(self, key: str, files: Sequence[Path]) -> Sequence[Outgoing]:
-        return [
-            self.row(f"{key}:file:{number}", Parcel(file=str(path), file_name=path.name))
-            for number, path in enumerate(files)
-        ]
+
+def not_sent(name: str, why: str) -> str:
+    """What the person reads in place of a file."""
+    shown = "".join(char if char.isprintable() else "_" for char in name)
+    shown = shown if len(shown) <= NAME_CHARS else f"{shown[:NAME_CHARS]}…"
+    return f"({shown or 'A file'} was not sent: {why})"

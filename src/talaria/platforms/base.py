@@ -48,6 +48,10 @@ class Sender(msgspec.Struct, frozen=True):
     """A label. Nothing is ever decided by it."""
 
 
+PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+"""What people see as a picture in their chat. Other images are files there."""
+
+
 def attachment_kind(mime: str) -> AttachmentKind:
     match mime.partition("/")[0]:
         case "image" | "audio" | "video" as kind:
@@ -137,6 +141,8 @@ class File(msgspec.Struct, frozen=True):
     path: Path
     name: str
     mime: str = "application/octet-stream"
+    pixels: tuple[int, int] | None = None
+    """Width and height of a picture, if they are known."""
 
 
 class Outbound(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_conversing import user_texts
+from tests.scenarios.gateway.test_files import PIXEL
 
 from talaria.testing import ModelServer, Reply
 from talaria.testing.servers.chat_service import LostAnswer
@@ -122,6 +123,13 @@ async def test_a_file_goes_both_ways(scene: Scene, tmp_path: Path) -> None:
         await scene.server.say("the report")
         await scene.texts(3)
         assert [one.file for one in scene.server.seen()] == ["", "", "report.txt"]
+        (report.parent / "a.png").write_bytes(PIXEL)
+        scene.house.model.say("MEDIA: a.png")
+        await scene.server.say("and a picture")
+        await scene.texts(4)
+        shown = scene.person.events(await scene.person.direct_room(scene.server.bot))[-1]["content"]
+        info = {"mimetype": "image/png", "size": len(PIXEL), "w": 1, "h": 1}
+        assert (shown["msgtype"], shown["info"]) == ("m.image", info)
 
 
 async def spawned(scene: Scene, tmp_path: Path) -> Process:

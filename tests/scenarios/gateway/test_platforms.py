@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.scenarios.gateway.house import House
+from tests.scenarios.gateway.test_files import PIXEL
 
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
@@ -148,6 +149,25 @@ async def test_in_a_group_it_answers_who_speaks_to_it(stage: Stage) -> None:
         await stage.service.say(f"{mention}hello", chat=stage.place.group)
         assert await stage.texts(1, chat=stage.place.group) == ["Here."]
     assert len(stage.house.model.requests) == 1
+
+
+async def test_a_picture_that_the_model_made_is_sent_as_a_picture(stage: Stage) -> None:
+    stage.house.config["gateway"]["cwd"] = str(stage.house.home.parent)
+    (stage.house.home.parent / "a.png").write_bytes(PIXEL)
+    stage.house.model.say("Here.\nMEDIA: a.png")
+    async with stage.house.open():
+        await stage.service.say("draw")
+        await stage.texts(2)
+    assert [one.file for one in stage.service.seen()] == ["", "a.png"]
+    match stage.service:
+        case TelegramServer():
+            assert stage.service.calls("sendPhoto")
+        case DiscordServer():
+            assert stage.service.calls("create_message")[-1]["files"] == [("a.png", PIXEL, "image/png")]
+        case SlackServer() as slack:  # which looks at the content itself
+            assert slack.uploaded("a.png") == PIXEL
+        case other:
+            raise AssertionError(other)
 
 
 async def _is_all_sent(stage: Stage) -> bool:

@@ -17,7 +17,7 @@ from aiofiles.threadpool.binary import AsyncBufferedReader
 from Crypto.Cipher import AES
 from Crypto.Util import Counter
 
-from talaria.platforms.base import AccessLost, Attachment, File, Rejected
+from talaria.platforms.base import PICTURES, AccessLost, Attachment, File, Rejected
 from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import harmless, silence
 from talaria.platforms.matrix import failures
@@ -25,7 +25,7 @@ from talaria.platforms.matrix.client import API, SERVER, Client, read
 from talaria.platforms.matrix.incoming import Media
 
 _PLACE = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)", re.ASCII)
-_KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
+_KINDS = {**dict.fromkeys(PICTURES, "m.image"), "audio": "m.audio", "video": "m.video"}
 
 
 async def uploaded(client: Client, file: File, *, is_encrypted: bool) -> dict[str, Any]:
@@ -40,8 +40,11 @@ async def uploaded(client: Client, file: File, *, is_encrypted: bool) -> dict[st
             where = await _upload(client, opened, file, size, is_encrypted=is_encrypted)
         except AccessLost as fault:
             raise Rejected(f"The Matrix server does not take the file {file.name}.") from fault
-    kind = _KINDS.get(file.mime.partition("/")[0], "m.file")
-    return {"msgtype": kind, "filename": file.name, "info": {"mimetype": file.mime, "size": size}, **where}
+    kind = _KINDS.get(file.mime) or _KINDS.get(file.mime.partition("/")[0], "m.file")
+    info: dict[str, Any] = {"mimetype": file.mime, "size": size}
+    if file.pixels is not None:
+        info["w"], info["h"] = file.pixels
+    return {"msgtype": kind, "filename": file.name, "info": info, **where}
 
 
 async def _upload(

@@ -1,7 +1,8 @@
 """Our messages as Telegram takes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BufferedReader
+from typing import Literal
 
 import msgspec
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup, InputFile, ReplyParameters
@@ -12,7 +13,25 @@ from talaria.platforms.telegram.incoming import GENERAL
 from talaria.platforms.telegram.render import plain, render
 
 MAX_PHOTO_BYTES = 10 * 2**20
-_PHOTOS = ("image/jpeg", "image/png", "image/webp")
+MAX_PHOTO_PIXELS = 10_000
+"""Width and height together."""
+MAX_PHOTO_RATIO = 20
+
+Way = Literal["photo", "animation", "voice", "audio", "video", "document"]
+"""How a file is sent: `sendPhoto` and so on."""
+
+_WAYS: Mapping[str, Way] = {
+    "image/jpeg": "photo",
+    "image/png": "photo",
+    "image/webp": "photo",
+    "image/gif": "animation",
+    "audio/ogg; codecs=opus": "voice",
+    "audio/mpeg": "audio",
+    "audio/mp4": "audio",
+    "video/mp4": "video",
+}
+_NOT_SO = ("photo_", "image_process", "too big for a photo", "animation_", "voice_", "audio_", "video_", "wrong type")
+"""Words of a refusal that is about the way: as a document the file may still be taken."""
 _STYLES = {"plain": None, "good": "success", "bad": "danger"}
 _ROW_CHARS = 36
 
@@ -26,7 +45,7 @@ class Manner(msgspec.Struct, frozen=True):
     has_markup: bool = True
     is_reply: bool = True
     is_in_thread: bool = True
-    is_photo: bool = False
+    way: Way = "document"
 
     def after(self, words: str, *, is_private: bool) -> "Manner | None":
         """What to try next; None: the refusal was about something else."""
@@ -35,8 +54,8 @@ class Manner(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, has_markup=False)
         if self.is_reply and ("repl" in said and "not found" in said):
             return msgspec.structs.replace(self, is_reply=False)
-        if self.is_photo and ("photo_" in said or "image_process" in said or "too big for a photo" in said):
-            return msgspec.structs.replace(self, is_photo=False)
+        if self.way != "document" and any(sign in said for sign in _NOT_SO):
+            return msgspec.structs.replace(self, way="document")
         if self.is_in_thread and is_private and "thread not found" in said:
             return msgspec.structs.replace(self, is_in_thread=False)  # the person still reads it there
         return None
@@ -79,11 +98,17 @@ def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
     return InlineKeyboardMarkup([keys] if is_short else [[key] for key in keys])
 
 
-def is_photo(file: File) -> bool:
+def way(file: File) -> Way:
+    """The best that Telegram has for it, within its limits. For a thread: it asks the disk."""
+    found = _WAYS.get(file.mime, "document")
+    if found != "photo":
+        return found
+    width, height = file.pixels or (1, 1)
+    is_too_large = width + height > MAX_PHOTO_PIXELS or max(width, height) > MAX_PHOTO_RATIO * min(width, height)
     try:
-        return file.mime in _PHOTOS and file.path.stat().st_size <= MAX_PHOTO_BYTES
+        return "document" if is_too_large or file.path.stat().st_size > MAX_PHOTO_BYTES else "photo"
     except OSError:
-        return False
+        return "document"
 
 
 def upload(file: File) -> tuple[BufferedReader, InputFile]:

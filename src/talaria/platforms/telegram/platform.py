@@ -130,8 +130,9 @@ class Telegram:
         await self._feed.acknowledge(batch)
 
     async def send(self, message: Outbound) -> SentId:
-        is_photo = message.file is not None and await asyncio.to_thread(outgoing.is_photo, message.file)
-        manner = Manner(is_photo=is_photo)
+        manner = Manner()
+        if message.file is not None:
+            manner = Manner(way=await asyncio.to_thread(outgoing.way, message.file))
         while True:
             try:
                 sent = await self._put(message, manner)
@@ -214,7 +215,7 @@ class Telegram:
                 number(message.where.chat), text, parse_mode=mode, link_preview_options=_NO_PREVIEW, **options
             )
         caption, mode = outgoing.worded(message.text, manner, MAX_CAPTION_UNITS)
-        send: Any = self._bot.send_photo if manner.is_photo else self._bot.send_document
+        send: Any = getattr(self._bot, f"send_{manner.way}")
         content, upload = await asyncio.to_thread(outgoing.upload, message.file)
         with content:
             return await send(number(message.where.chat), upload, caption=caption or None, parse_mode=mode, **options)

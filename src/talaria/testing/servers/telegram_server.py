@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self, cast
 
 from aiohttp import web
@@ -34,6 +35,14 @@ _NO_GIFTS = dict.fromkeys(
 )
 _FULL_INFO = {"accent_color_id": 0, "max_reaction_count": 11, "accepted_gift_types": _NO_GIFTS}
 """What Telegram tells of every chat that is asked about."""
+_FILES: Mapping[str, Mapping[str, int]] = {
+    "document": {},
+    "animation": {"width": 1, "height": 1, "duration": 1},
+    "voice": {"duration": 1},
+    "audio": {"duration": 1},
+    "video": {"width": 1, "height": 1, "duration": 1},
+}
+"""By kind: what a message says of such a file besides its name and size."""
 _STRUCTURED = frozenset(
     ("allowed_updates", "commands", "link_preview_options", "reaction", "reply_markup", "reply_parameters")
 )
@@ -230,7 +239,7 @@ class TelegramServer(Loopback):
             "deletewebhook": self._delete_webhook,
             "getwebhookinfo": self._webhook_info,
             "sendmessage": lambda call: chats.send(call, text_of(call)),
-            "senddocument": self._send_document,
+            **{f"send{kind}": partial(self._send_file, kind) for kind in _FILES},
             "sendphoto": self._send_photo,
             "editmessagetext": lambda call: chats.edit(call, text_of(call)),
             "editmessagecaption": lambda call: chats.edit(call, text_of(call, "caption", MAX_CAPTION)),
@@ -271,11 +280,12 @@ class TelegramServer(Loopback):
             about |= {"last_error_date": int(time.time()), "last_error_message": self.updates.last_error}
         return {**about, "has_custom_certificate": False}
 
-    def _send_document(self, call: Mapping[str, Any]) -> Message:
-        name = str(call.get("document", ""))
+    def _send_file(self, kind: str, call: Mapping[str, Any]) -> Message:
+        name = str(call.get(kind, ""))
         self._check_upload(name)
-        document = {"file_id": name, "file_unique_id": name, "file_name": name, "file_size": len(self._files[name])}
-        return self._chats.send(call, {"document": document, **text_of(call, "caption", MAX_CAPTION)})
+        file: dict[str, Any] = {"file_id": name, "file_unique_id": name, "file_name": name, **_FILES[kind]}
+        file["file_size"] = len(self._files[name])
+        return self._chats.send(call, {kind: file, **text_of(call, "caption", MAX_CAPTION)})
 
     def _send_photo(self, call: Mapping[str, Any]) -> Message:
         name = str(call.get("photo", ""))
@@ -324,7 +334,7 @@ def _seen(chat: Chat, message: Message) -> Seen:
         buttons=_buttons(message),
         thread=str(message.get("message_thread_id", "")),
         reply_to=str(message.get("reply_to_message", {}).get("message_id", "")),
-        file=message.get("document", {}).get("file_name", photo),
+        file=next((message[kind]["file_name"] for kind in _FILES if kind in message), photo),
     )
 
 
