@@ -35,6 +35,7 @@ class Budget:
         self._account = account
         self._clock = clock
         self._cost_usd = 0.0
+        self._is_priced = True
         self._began = clock.monotonic()
         self._waited_s = 0.0
         self._unrecorded: list[Spent] = []
@@ -92,8 +93,10 @@ class Budget:
 
     def carry(self, usage: Usage, endpoint: Endpoint) -> None:
         """What the turn had used before a crash counts against its limits. The time that passed does not."""
+        cost = cost_usd(usage, endpoint.prices)
         self.usage += usage
-        self._cost_usd += cost_usd(usage, endpoint.prices) or 0.0
+        self._cost_usd += cost or 0.0
+        self._is_priced = self._is_priced and cost is not None
 
     def charge(self, answer: Assistant, endpoint: Endpoint, request: Request) -> None:
         """An endpoint that does not count is believed to have read and written what we see."""
@@ -101,6 +104,11 @@ class Budget:
         self.carry(usage, endpoint)
         cost = cost_usd(usage, endpoint.prices)
         self._unrecorded.append(Spent(endpoint.label, self._account.person, self._account.purpose, usage, cost))
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None: a call was made whose price is not known."""
+        return self._cost_usd if self._is_priced else None
 
     @property
     def writes(self) -> Sequence[Spent | Released]:

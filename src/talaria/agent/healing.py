@@ -24,6 +24,11 @@ async def heal(turn: Turn, failure: ProviderFailure, sink: Sink) -> None:
     while True:
         standing = turn.walk.standing(turn.budget.seconds_for_waiting)
         decision = decide(failure, standing, random.random())  # noqa: S311  (jitter)
+        log.info(
+            "%s failed with %s (%s); next: %s",
+            *(turn.walk.endpoint.label, type(failure).__name__, failure.kind),
+            decision if isinstance(decision, str) else type(decision).__name__.lower(),
+        )
         if decision == "give_up":
             turn.walk.give_up(failure)
             raise _final(turn, failure)

@@ -55,7 +55,7 @@ class Attachments:
             content = await self._fetched(attachment, received)
             await in_thread(lambda: places.write(target, content, places.read(target, 0), mode=0o600))
         except (PlatformFailure, OSError) as fault:
-            log.warning("attachment of %s not fetched: %s", received.key, fault)
+            log.warning("attachment of %s not fetched: %s", received.key, type(fault).__name__)
             return (Context(f"[Attached {what} could not be fetched: {fault}]"),)
         return await in_thread(lambda: _shown(attachment, target, content))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 import msgspec
 
 from talaria.gateway.access import Gatekeeper
+from talaria.gateway.audit import Refusals
 from talaria.gateway.commands import is_command, is_urgent
 from talaria.gateway.control import Control
 from talaria.gateway.desk import Desk
@@ -66,6 +67,7 @@ class Ingress:
         self._control = control
         self._deliver = deliver
         self._spawn = spawn
+        self.refusals = Refusals(self._clock)
         self._cursors: dict[tuple[str, str], str] = {}
         self._no_offers_until: dict[str, float] = {}
         self._untold: dict[tuple[str, str], _Code] = {}
@@ -84,7 +86,10 @@ class Ingress:
                     else:
                         let_in.append(self._received(item, principal))
                 case "stranger" if isinstance(item, Arrival):
+                    self.refusals.add(f"{platform.name}:{item.sender.id}", item.where)
                     strangers.append(item)
+                case _ if isinstance(item, Press) or item.is_addressed:  # the rest is just talk in a group
+                    self.refusals.add(f"{platform.name}:{item.sender.id}", item.where)
                 case _:
                     pass
         kept = await self._accepted(platform, let_in, batch.cursor)
@@ -190,6 +195,7 @@ class Ingress:
         if code is None:
             self._no_offers_until[platform] = now + NO_OFFERS_S
             return
+        log.info("pairing code offered: person=%s:%s", *_who(arrival))
         self._spawn(self._whisper(arrival, code))
 
     async def _code_for(self, arrival: Arrival) -> _Code | None:
@@ -215,7 +221,7 @@ class Ingress:
                 await platform.send(Outbound(where, text, f"pairing:{where}:{arrival.message_id}"))
         except (PlatformFailure, TimeoutError) as fault:
             self._untold[_who(arrival)] = code
-            log.info("%s did not take a pairing code: %s", where.platform, fault or "it took too long")
+            log.info("pairing code not delivered: chat=%s error=%s", where, type(fault).__name__)
             if isinstance(fault, PlatformFailure):
                 await self._links.heed(where.platform, fault)
 

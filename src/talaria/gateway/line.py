@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
+from talaria.gateway.audit import failure_kind, log_undelivered
 from talaria.gateway.counts import Counts
 from talaria.gateway.envelope import Parcel, read_parcel, written
 from talaria.gateway.links import Links
@@ -135,6 +136,7 @@ class Line:
         platform = await self._ready(row.expires_at)
         if platform is None:
             if not parcel.is_draft:
+                log_undelivered(row, "expired")
                 await self._undelivered(row, "It could not be delivered in time.")
             await self._outbox.expire(row.id)
             return True
@@ -180,7 +182,7 @@ class Line:
         if age_s < platform.capabilities.dedup_s:
             return True
         if parcel.is_marked:
-            await self._give_up(row, "It is not known whether it arrived.")
+            await self._give_up(row, "It is not known whether it arrived.", "unsure")
             return False
         marked = msgspec.structs.replace(parcel, is_marked=True)
         await self._outbox.add(row.session, [Outgoing(row.target, written(marked), row.key, row.expires_at)])
@@ -204,7 +206,7 @@ class Line:
                 await self._outbox.defer(row.id, str(fault))
                 await self._rest(row, fault)
             case Unsure():
-                log.info("line %s: %s", self._where, fault)
+                log.info("line %s: unsure whether row %d arrived", self._where, row.id)
                 if parcel.is_marked and row.attempts < MOST_TRIES:
                     await self._outbox.defer(row.id, str(fault))
                 await self._rest(row, fault)
@@ -216,7 +218,7 @@ class Line:
             case Rejected():
                 return await self._rejected(row, parcel, str(fault))
             case AccessLost():
-                await self._give_up(row, str(fault))
+                await self._give_up(row, str(fault), failure_kind(fault))
                 return True
             case _:
                 raise fault
@@ -256,9 +258,9 @@ class Line:
             await self._say_instead(row, parcel, why)
             return False
         if edited is None:
-            await self._give_up(row, why)
+            await self._give_up(row, why, "rejected")
             return True
-        log.info("line %s: what was sent stays as it is: %s", self._where, why)
+        log.info("line %s: row %d cannot be edited and stays as it was sent", self._where, row.id)
         if not parcel.is_empty:
             anew = msgspec.structs.replace(parcel, replaces=edited)
             await self._outbox.add(row.session, [Outgoing(row.target, written(anew), row.key, row.expires_at)])
@@ -270,12 +272,13 @@ class Line:
         text = f"({why})" if why.startswith(parcel.file_name) else not_sent(parcel.file_name, why)
         said = Outgoing(row.target, written(Parcel(text)), f"{row.key}:why", row.expires_at)
         await self._outbox.add(row.session, [said])
-        log.warning("file of row %s to %s not delivered", row.id, row.target, extra={"session": row.session})
+        log_undelivered(row, "file rejected")
         self._counts.delivered("failed")
         await self._outbox.fail(row.id, why)
 
-    async def _give_up(self, row: OutboxRow, why: str) -> None:
-        """Told first: a crash in between tells it again, which is once."""
+    async def _give_up(self, row: OutboxRow, why: str, kind: str) -> None:
+        """Told first: a crash in between tells it again, which is once. `kind` is for the log."""
+        log_undelivered(row, kind)
         await self._undelivered(row, why)
         await self._outbox.fail(row.id, why)
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from talaria.gateway.access import Gatekeeper
 from talaria.gateway.arrivals import Arrivals
 from talaria.gateway.attachments import Attachments
+from talaria.gateway.audit import log_broken_turn, log_turn
 from talaria.gateway.burst import QUIET_S, Mail, quiet_s, together
 from talaria.gateway.chat import PlatformChat
 from talaria.gateway.commands import is_command
@@ -27,6 +29,7 @@ from talaria.runtime.chat import Ask, Say
 from talaria.runtime.commands import Given, obey
 from talaria.runtime.pool import Pool
 from talaria.runtime.session import LiveSession
+from talaria.runtime.turn import Report
 from talaria.store.mail import Inbound
 
 STORE_WAIT_S = 5.0
@@ -37,6 +40,8 @@ HELD = "(This conversation is in use at the terminal. What you send here waits u
 ELSEWHERE = "(This was interrupted by work at the terminal. Say it again if it still matters.)"
 CUT_OFF = "(This command was cut off by a restart: look whether it took effect, and give it again if not.)"
 BROKE = "⚠ This could not be handled, because of a bug; the log has the details."
+
+R = TypeVar("R", Report, Report | None)
 
 log = logging.getLogger(__name__)
 
@@ -201,10 +206,25 @@ class Mailroom:
         return outcome == "completed" and not live.is_in_hand
 
     async def _ask(self, live: LiveSession, message: User, received: Received, ids: tuple[InboxId, ...]) -> TurnOutcome:
-        with self._shown(live, received) as showing:
-            report = await live.ask(message, showing, self._conversations.letter(ids, received, live.setup.cwd))
-        self._desk.counts.turn_ended(report.outcome)
+        letter = self._conversations.letter(ids, received, live.setup.cwd)
+        report = await self._run(live, received, lambda showing: live.ask(message, showing, letter))
         return report.outcome
+
+    async def _run(self, live: LiveSession, received: Received, turn: Callable[[Showing], Awaitable[R]]) -> R:
+        """A turn: shown while it runs, counted and logged when it has ended."""
+        began, person, where = self._clock.monotonic(), received.principal.person, received.arrival.where
+        try:
+            with self._shown(live, received) as showing:
+                report = await turn(showing)
+        except TalariaError:  # there was none
+            raise
+        except Exception as fault:
+            log_broken_turn(live.id, fault, person, where, self._clock.monotonic() - began)
+            raise
+        if report is not None:
+            self._desk.counts.turn_ended(report.outcome)
+            log_turn(report, person, where, self._clock.monotonic() - began)
+        return report
 
     @contextmanager
     def _shown(self, live: LiveSession, received: Received) -> Generator[Showing]:
@@ -230,10 +250,8 @@ class Mailroom:
             await self._finish(session, ids, replies, ELSEWHERE)
             return
         live = await self._conversations.open(session, received)
-        with self._shown(live, received) as showing:
-            report = await live.resume(showing, self._conversations.letter(ids, received, live.setup.cwd))
-        if report is not None:
-            self._desk.counts.turn_ended(report.outcome)
+        letter = self._conversations.letter(ids, received, live.setup.cwd)
+        await self._run(live, received, lambda showing: live.resume(showing, letter))
 
     async def obey(self, session: SessionId, row: Inbound, received: Received) -> None:
         """A command. Taken first, so that a crash cannot do it twice."""

@@ -12,8 +12,8 @@ from talaria.model.clock import Clock
 from talaria.model.events import (
     AnswerRestarted,
     Event,
-    Notice,
     RoundEnded,
+    RouteSwitched,
     TextDelta,
     ToolBegan,
     ToolEnded,
@@ -68,8 +68,8 @@ class Showing:
                 self._doing = ""
             case TurnDone():
                 self._end(self)
-            case Notice(text):
-                log.info("session %s: notice of %d characters", self._session, len(text))
+            case RouteSwitched(before, model):
+                log.info("%s answers in place of %s", model, before, extra={"session": self._session})
             case _:
                 pass
 

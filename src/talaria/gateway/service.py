@@ -242,6 +242,7 @@ class Gateway:
                 before = self._clock.now() - self._desk.settings.keep_days * DAY_S
                 await self._store.outbox.prune(before)
                 await self._store.inbox.prune(before)
+                self._ingress.refusals.flush()
                 await self._clear_files()
                 await self._delivery.look()
             except TalariaError as fault:
@@ -256,7 +257,6 @@ class Gateway:
     async def _undelivered(self, row: OutboxRow, why: str) -> None:
         """Told elsewhere: in the home channel of another platform, if there is one."""
         self.counts.delivered("failed")
-        log.warning("reply %s to %s not delivered: %s", row.id, row.target, why, extra={"session": row.session})
         if row.key.startswith("undelivered:"):
             return
         for name in self._links.names:

@@ -36,6 +36,8 @@ class Report(msgspec.Struct, frozen=True):
     model: str
     """`provider:model` that answered, or was asked last."""
     error: TalariaError | None = None
+    cost_usd: float | None = None
+    """None: not known."""
 
 
 class TurnRunner:
@@ -133,7 +135,7 @@ class TurnRunner:
         if error is not None:
             error.args = (redactor.text(str(error)),)
         self._recorder.emit(TurnDone(self._turn.id, outcome, text, usage, str(error or ""), model))
-        return Report(self._session, self._turn.id, outcome, text, usage, model, error)
+        return Report(self._session, self._turn.id, outcome, text, usage, model, error, self._turn.budget.cost_usd)
 
 
 class RunningTurn:

@@ -13,7 +13,7 @@ from talaria.platforms.failures import harmless
 from talaria.platforms.matrix import failures
 from talaria.platforms.matrix.client import API, Client, answered, read
 from talaria.platforms.matrix.incoming import Me, Room
-from talaria.platforms.matrix.memory import Invitation, Memory
+from talaria.platforms.matrix.memory import MAX_INVITATIONS, Invitation, Memory
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,10 @@ class Rooms:
             for event in cast("Any", invited).invite_state:
                 if isinstance(event, nio.InviteMemberEvent) and event.state_key == self._client.user_id:
                     is_direct = cast("Any", event).content.get("is_direct") is True
+                    known = self._memory.invitations
+                    is_new = room not in known and len(known) < MAX_INVITATIONS  # else the log would grow with them
+                    if is_new and not self._kit.is_allowed(Sender(event.sender)):
+                        log.info("invitation refused: person=matrix:%s room=%s", event.sender, room)
                     self._memory.invited(room, Invitation(event.sender, is_direct))
         for room in [*news.leave, *news.join]:
             self._memory.settled(room)

@@ -1,5 +1,6 @@
 """Matrix through its port, over a real homeserver: what reaches us."""
 
+import logging
 from pathlib import Path
 
 import msgspec
@@ -123,13 +124,19 @@ async def test_a_cursor_that_the_server_does_not_know_means_from_now_on(
     assert "does not know how far" in caplog.text
 
 
-async def test_nobody_who_is_not_allowed_gets_us_into_a_room(server: Synapse, connect: Connect, listen: Listen) -> None:
+async def test_nobody_who_is_not_allowed_gets_us_into_a_room(
+    server: Synapse, connect: Connect, listen: Listen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "talaria")
     async with connect() as matrix, listen(matrix) as ear:
         await server.say("psst", user="stranger")
         await server.say("hello")
         assert (await ear.arrival()).text == "hello"
     assert len(server.calls("join")) == 1
     assert not server.calls("leave")  # no sign of life either
+    stranger = (await server.person("stranger")).user_id
+    refused = [one.getMessage() for one in caplog.records if "refused" in one.getMessage()]
+    assert [line.partition(" room=")[0] for line in refused] == [f"invitation refused: person=matrix:{stranger}"]
 
 
 async def test_who_is_allowed_later_is_followed_later(server: Synapse, connect: Connect, listen: Listen) -> None:
