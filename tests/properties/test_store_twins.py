@@ -17,7 +17,7 @@ from talaria.model.errors import TalariaError
 from talaria.model.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
 from talaria.model.usage import Usage
-from talaria.store.access import Request
+from talaria.store.access import Greeting, Request
 from talaria.store.base import (
     Amount,
     BrokenRuleError,
@@ -314,15 +314,17 @@ class Twins(RuleBasedStateMachine):
         user=st.sampled_from("123"),
         digest=digests,
         seconds=st.sampled_from([7.0, 1e6]),
+        address=st.sampled_from(["", *TARGETS]),
     )
-    def ask_to_be_let_in(self, platform: str, user: str, digest: str, seconds: float) -> None:
-        request = Request(platform, user, f"at {self.clock.now()}", digest, self.clock.now() + seconds)
+    def ask_to_be_let_in(self, platform: str, user: str, digest: str, seconds: float, address: str) -> None:
+        request = Request(platform, user, f"at {self.clock.now()}", digest, self.clock.now() + seconds, address)
         self.both(lambda store: store.access.request(request, 2))
 
     @rule(platform=st.sampled_from(PLATFORMS), codes=st.lists(st.sampled_from([*DIGESTS, "wrong"]), max_size=4))
     def try_codes(self, platform: str, codes: list[str]) -> None:
         async def try_them(store: Store) -> list[object]:
-            return [await store.access.approve(platform, code) for code in codes]
+            greeting = Greeting(SessionId("gateway"), "welcome", self.clock.now() + 7.0)
+            return [await store.access.approve(platform, code, greeting) for code in codes]
 
         self.both(try_them)
 

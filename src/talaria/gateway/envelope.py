@@ -4,8 +4,11 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Arrival, Button, File, Outbound
 
+BESIDE = SessionId("gateway")
+"""Whose replies are in no conversation."""
 MARK = "(Sent again after an interruption; you may have this already.)"
 
 

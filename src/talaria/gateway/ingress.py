@@ -16,20 +16,18 @@ from talaria.gateway.keys import session_key
 from talaria.gateway.links import Links
 from talaria.gateway.mailroom import Mailroom
 from talaria.gateway.pairing import LIVES_S as CODE_LIVES_S
-from talaria.gateway.pairing import Pairing
+from talaria.gateway.pairing import Pairing, TooManyWaiting
 from talaria.gateway.person import CLOSED, MOST_PARTS, Questions, pressed
 from talaria.model.errors import StoreUnavailable, TalariaError
-from talaria.model.ids import SessionId, new_session_id
+from talaria.model.ids import new_session_id
 from talaria.platforms.base import Arrival, Batch, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.placement import Placement
 from talaria.store.mail import Cursor, Inbound, Outgoing
 
 STORE_WAIT_S = 2.0
 NO_OFFERS_S = 30.0
-"""After too many strangers at once."""
+"""After too many strangers at once; and for somebody who has a code."""
 ANSWER_S = 10.0
-BESIDE = SessionId("gateway")
-"""Whose replies are in no conversation."""
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +67,16 @@ class Ingress:
         self._spawn = spawn
         self.refusals = Refusals(self._clock)
         self._cursors: dict[tuple[str, str], str] = {}
-        self._no_offers_until: dict[str, float] = {}
+        self._no_offers_until: dict[tuple[str, str], float] = {}
+        """By platform and person; without a person: for all strangers there."""
+        self._members_of: int | None = None
+        """The version of the store of which we know who was let in."""
         self._untold: dict[tuple[str, str], _Code] = {}
         """Codes that may not have reached those whom they are for."""
 
     async def take(self, platform: Platform, batch: Batch) -> None:
         """Durable and acknowledged when it returns."""
+        await self._look_for_members(batch)
         let_in: list[Received] = []
         strangers: list[Arrival] = []
         presses: list[tuple[Press, Principal]] = []
@@ -108,6 +110,18 @@ class Ingress:
         tells of it again, and they are asked again."""
         asked = [await self._desk.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in batch.items]
         return [one for one in asked if one is not None]
+
+    async def _look_for_members(self, batch: Batch) -> None:
+        """A stranger may have been let in a moment ago. One number is asked for, however many strangers there are."""
+        if not any(self._gatekeeper.judge(item) == "stranger" for item in batch.items):
+            return
+        try:
+            version = await self._store.version()
+            if version != self._members_of:
+                await self._gatekeeper.refresh()
+                self._members_of = version
+        except StoreUnavailable as fault:
+            log.warning("who was let in is not known: %s", fault)
 
     def _received(self, arrival: Arrival, principal: Principal) -> Received:
         key = session_key(arrival.where, arrival.kind, principal.user, self._desk.key_rules)
@@ -184,28 +198,40 @@ class Ingress:
     async def _offer(self, arrival: Arrival) -> None:
         """A stranger is told a code, and nothing else."""
         platform, now = arrival.where.platform, self._clock.monotonic()
-        is_resting = now < self._no_offers_until.get(platform, 0.0) or self._links.quiet_s(platform) > 0
-        if not self._desk.settings.pairing or is_resting:
+        if not self._desk.settings.pairing or self._links.quiet_s(platform) > 0:
+            return
+        code = self._untold_code(arrival)
+        is_resting = any(now < self._no_offers_until.get(one, 0.0) for one in ((platform, ""), _who(arrival)))
+        if code is None and is_resting:
             return
         try:
-            code = await self._code_for(arrival)
+            code = code or await self._new_code(arrival)
+        except TooManyWaiting:
+            self._rest_offers((platform, ""))
         except TalariaError as fault:
             log.warning("no pairing code for a stranger on %s: %s", platform, fault)
-            return
-        if code is None:
-            self._no_offers_until[platform] = now + NO_OFFERS_S
-            return
-        log.info("pairing code offered: person=%s:%s", *_who(arrival))
-        self._spawn(self._whisper(arrival, code))
+        else:
+            if code is None:
+                self._rest_offers(_who(arrival))
+                return
+            log.info("pairing code offered: person=%s:%s", *_who(arrival))
+            self._spawn(self._whisper(arrival, code))
 
-    async def _code_for(self, arrival: Arrival) -> _Code | None:
-        """One that they may not have got, or a new one."""
+    def _rest_offers(self, whose: tuple[str, str]) -> None:
+        now = self._clock.monotonic()
+        self._no_offers_until = {one: until for one, until in self._no_offers_until.items() if until > now}
+        self._no_offers_until[whose] = now + NO_OFFERS_S
+
+    def _untold_code(self, arrival: Arrival) -> _Code | None:
+        """One that they may not have got."""
         now = self._clock.now()
         self._untold = {who: code for who, code in self._untold.items() if code.dies_at > now}
-        if untold := self._untold.pop(_who(arrival), None):
-            return untold
-        made = await self._pairing.offer(arrival.where.platform, arrival.sender)
-        return None if made is None else _Code(made, now + CODE_LIVES_S)
+        return self._untold.pop(_who(arrival), None)
+
+    async def _new_code(self, arrival: Arrival) -> _Code | None:
+        """None: they have one. Raises `TooManyWaiting`."""
+        made = await self._pairing.offer(arrival.where.platform, arrival.sender, arrival.where)
+        return None if made is None else _Code(made, self._clock.now() + CODE_LIVES_S)
 
     async def _whisper(self, arrival: Arrival, code: _Code) -> None:
         """Not by the outbox: a code is not on the disk. If it is not taken the next message is answered with it."""

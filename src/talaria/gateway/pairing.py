@@ -3,9 +3,11 @@
 import hashlib
 import secrets
 
+from talaria.gateway.envelope import BESIDE, Parcel, written
+from talaria.gateway.replies import LIVES_S as REPLY_LIVES_S
 from talaria.model.clock import Clock
-from talaria.platforms.base import Sender
-from talaria.store.access import Access, Locked, Member, Request
+from talaria.platforms.base import Address, Sender
+from talaria.store.access import Access, Greeting, Locked, Member, Request
 
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Without 0, O, 1 and I: 32 signs, 5 bits each."""
@@ -13,6 +15,11 @@ CODE_CHARS = 8
 LIVES_S = 600.0
 MAX_PENDING = 3
 """On each platform."""
+LET_IN = "You have been let in. Send a message to begin; /help lists the commands."
+
+
+class TooManyWaiting(Exception):
+    """So many others on this platform have a code that nobody else gets one now."""
 
 
 def new_code() -> str:
@@ -30,11 +37,17 @@ class Pairing:
         self._access = access
         self._clock = clock
 
-    async def offer(self, platform: str, sender: Sender) -> str | None:
-        """A code to tell them. None: they have one, or too many others wait."""
-        code = new_code()
-        request = Request(platform, sender.id, sender.name[:80], digest(platform, code), self._clock.now() + LIVES_S)
-        return code if await self._access.request(request, MAX_PENDING) else None
+    async def offer(self, platform: str, sender: Sender, where: Address | None = None) -> str | None:
+        """A code to tell them there. None: they have one. Raises `TooManyWaiting`."""
+        code, address = new_code(), str(where) if where else ""
+        dies_at = self._clock.now() + LIVES_S
+        request = Request(platform, sender.id, sender.name[:80], digest(platform, code), dies_at, address)
+        requested = await self._access.request(request, MAX_PENDING)
+        if requested == "full":
+            raise TooManyWaiting
+        return code if requested == "added" else None
 
     async def approve(self, platform: str, code: str) -> Member | Locked | None:
-        return await self._access.approve(platform, digest(platform, code))
+        """Let in whoever was told this code, and tell them so: the gateway that runs, or the next one, sends it."""
+        greeting = Greeting(BESIDE, written(Parcel(LET_IN)), self._clock.now() + REPLY_LIVES_S)
+        return await self._access.approve(platform, digest(platform, code), greeting)

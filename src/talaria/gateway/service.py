@@ -17,9 +17,9 @@ from talaria.gateway.control import Control
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
-from talaria.gateway.envelope import Parcel, written
+from talaria.gateway.envelope import BESIDE, Parcel, written
 from talaria.gateway.handoff import HandoffWatcher
-from talaria.gateway.ingress import BESIDE, Ingress
+from talaria.gateway.ingress import Ingress
 from talaria.gateway.keys import given_address, session_key
 from talaria.gateway.links import Links
 from talaria.gateway.mailroom import Mailroom

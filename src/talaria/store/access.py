@@ -1,9 +1,11 @@
 """Who may speak to the agent besides those whom the settings name: people who were let in by a pairing code."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
+
+from talaria.model.ids import SessionId
 
 MAX_FAILURES = 5
 LOCKED_S = 3600.0
@@ -26,6 +28,24 @@ class Request(msgspec.Struct, frozen=True):
     digest: str
     """Of the code, which is nowhere on the disk."""
     expires_at: float
+    address: str = ""
+    """Where they were told it."""
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """A reply to whoever is let in, where they were told their code."""
+
+    session: SessionId
+    body: str
+    expires_at: float
+
+
+def greeting_key(digest: str) -> str:
+    return f"paired:{digest}"
+
+
+Requested = Literal["added", "known", "full"]
+"""`known`: they have a living request already. `full`: too many others of their platform wait."""
 
 
 class Locked(msgspec.Struct, frozen=True):
@@ -35,16 +55,17 @@ class Locked(msgspec.Struct, frozen=True):
 
 
 class Access(Protocol):
-    async def request(self, request: Request, max_pending: int) -> bool:
-        """False: they have a living request already, or too many of this platform wait."""
-        ...
+    async def request(self, request: Request, max_pending: int) -> Requested: ...
 
     async def requests(self) -> Sequence[Request]:
         """The living ones, oldest first."""
         ...
 
-    async def approve(self, platform: str, digest: str) -> Member | Locked | None:
-        """Let in whoever was told this code. None: no living request has it; that is counted."""
+    async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
+        """Let in whoever was told this code; in the same transaction the greeting is put into the outbox.
+
+        None: no living request has it; that is counted.
+        """
         ...
 
     async def members(self) -> Sequence[Member]: ...

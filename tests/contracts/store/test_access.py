@@ -1,6 +1,8 @@
+import msgspec
 import pytest
 
-from talaria.store.access import LOCKED_S, MAX_FAILURES, Locked, Member, Request
+from talaria.model.ids import SessionId
+from talaria.store.access import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, Request
 from talaria.store.base import Store
 from talaria.testing.clock import ManualClock
 
@@ -22,8 +24,8 @@ async def fail(store: Store, times: int, platform: str = "telegram") -> None:
 
 
 async def test_right_code_lets_in_whoever_was_told_it(store: Store, asked: Request, clock: ManualClock) -> None:
-    assert await store.access.request(asked, 3) is True
-    assert await store.access.request(request(clock, "43"), 3) is True
+    assert await store.access.request(asked, 3) == "added"
+    assert await store.access.request(request(clock, "43"), 3) == "added"
     clock.advance(5)
 
     member = await store.access.approve("telegram", asked.digest)
@@ -32,6 +34,21 @@ async def test_right_code_lets_in_whoever_was_told_it(store: Store, asked: Reque
     assert await store.access.members() == [member]
     assert [one.user for one in await store.access.requests()] == ["43"]
     assert await store.access.approve("telegram", asked.digest) is None
+
+
+async def test_who_is_let_in_is_greeted_where_they_were_told_the_code(store: Store, clock: ManualClock) -> None:
+    greeting = Greeting(SessionId("gateway"), "welcome", clock.now() + TTL_S)
+    there = msgspec.structs.replace(request(clock, "42"), address="telegram:42")
+    await store.access.request(there, 3)
+    await store.access.request(request(clock, "43"), 3)
+    assert await store.access.approve("telegram", "wrong", greeting) is None
+    assert await store.outbox.targets() == []
+    for _ in range(2):
+        await store.access.approve("telegram", there.digest, greeting)
+    await store.access.approve("telegram", "digest of 43", greeting)  # of whom it is not known where they are
+    assert await store.outbox.targets() == ["telegram:42"]
+    (row,) = await store.outbox.due("telegram:42")
+    assert (row.session, row.body, row.state, row.expires_at) == ("gateway", "welcome", "pending", clock.now() + TTL_S)
 
 
 async def test_code_counts_on_its_own_platform_only(store: Store, asked: Request) -> None:
@@ -52,19 +69,20 @@ async def test_code_counts_until_it_expires(store: Store, asked: Request, clock:
 async def test_person_has_one_living_request(store: Store, asked: Request, clock: ManualClock) -> None:
     await store.access.request(asked, 3)
     again = Request("telegram", "42", "another name", "another digest", clock.now() + 2 * TTL_S)
-    assert await store.access.request(again, 3) is False
+    assert await store.access.request(again, 3) == "known"
     assert await store.access.requests() == [asked]
 
     clock.advance(TTL_S)
-    assert await store.access.request(again, 3) is True
+    assert await store.access.request(again, 3) == "added"
     assert await store.access.requests() == [again]
 
 
 async def test_so_many_may_wait_on_each_platform(store: Store, clock: ManualClock) -> None:
     for user in ("1", "2"):
-        assert await store.access.request(request(clock, user), 2) is True
-    assert await store.access.request(request(clock, "3"), 2) is False
-    assert await store.access.request(request(clock, "3", "slack"), 2) is True
+        assert await store.access.request(request(clock, user), 2) == "added"
+    assert await store.access.request(request(clock, "3"), 2) == "full"
+    assert await store.access.request(request(clock, "2"), 2) == "known"
+    assert await store.access.request(request(clock, "3", "slack"), 2) == "added"
     assert [(one.platform, one.user) for one in await store.access.requests()] == [
         ("telegram", "1"),
         ("telegram", "2"),
@@ -72,7 +90,7 @@ async def test_so_many_may_wait_on_each_platform(store: Store, clock: ManualCloc
     ]
 
     clock.advance(TTL_S)
-    assert await store.access.request(request(clock, "3"), 2) is True
+    assert await store.access.request(request(clock, "3"), 2) == "added"
 
 
 async def test_member_who_is_let_in_again_has_the_new_name(store: Store, asked: Request, clock: ManualClock) -> None:

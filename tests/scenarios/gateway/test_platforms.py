@@ -1,6 +1,7 @@
 """The same conversation on every service: what people see does not depend on where they are."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,6 +12,10 @@ import pytest
 from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_files import PIXEL
 
+from talaria.compose import open_store
+from talaria.gateway.pairing import LET_IN, Pairing
+from talaria.model.clock import SystemClock
+from talaria.store.access import Member
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
 from talaria.testing.servers.discord_server import DiscordServer
@@ -170,12 +175,24 @@ async def test_a_picture_that_the_model_made_is_sent_as_a_picture(stage: Stage) 
             raise AssertionError(other)
 
 
+async def test_who_is_let_in_is_told_so_and_heard(stage: Stage) -> None:
+    stage.house.model.say("Welcome.")
+    async with stage.house.open():
+        await stage.service.say("let me in", user="1002")
+        (offer,) = await stage.texts(1, user="1002")
+        code = re.search(r"pairing approve \w+ (\w{8})", offer)
+        assert code is not None
+        async with open_store(stage.house.home) as other:
+            assert isinstance(await Pairing(other.access, SystemClock()).approve(stage.name, code[1]), Member)
+        assert (await stage.texts(2, user="1002"))[1:] == [LET_IN]
+        await stage.service.say("hello", user="1002")
+        assert (await stage.texts(3, user="1002"))[2:] == ["Welcome."]
+
+
 async def _is_all_sent(stage: Stage) -> bool:
     return not await stage.house.store.outbox.targets()
 
 
 async def _sessions(stage: Stage) -> list[object]:
-    from talaria.compose import open_store
-
     async with open_store(stage.house.home) as store:
         return list(await store.sessions.list())

@@ -9,8 +9,7 @@ from tests.contracts.faults.platform_stage import QuickClock
 from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.compose import open_store
-from talaria.gateway.envelope import MARK, Parcel, written
-from talaria.gateway.ingress import BESIDE
+from talaria.gateway.envelope import BESIDE, MARK, Parcel, written
 from talaria.gateway.links import PAUSE
 from talaria.gateway.mailroom import HELD, TOLD_AFTER_S
 from talaria.model.clock import Clock, SystemClock

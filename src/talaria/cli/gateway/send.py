@@ -16,8 +16,7 @@ from talaria.cli.json_output import error_document, json_option, print_json
 from talaria.cli.notices import complain, say
 from talaria.compose import open_store
 from talaria.gateway.claims import gateway_file, holder
-from talaria.gateway.envelope import Parcel
-from talaria.gateway.ingress import BESIDE
+from talaria.gateway.envelope import BESIDE, Parcel
 from talaria.gateway.keys import given_address
 from talaria.gateway.replies import LIVES_S, Replies
 from talaria.gateway.status import read_status

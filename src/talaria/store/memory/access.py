@@ -3,7 +3,18 @@
 from collections.abc import Sequence
 
 from talaria.model.clock import Clock
-from talaria.store.access import LOCKED_S, MAX_FAILURES, Locked, Member, Request
+from talaria.store.access import (
+    LOCKED_S,
+    MAX_FAILURES,
+    Greeting,
+    Locked,
+    Member,
+    Request,
+    Requested,
+    greeting_key,
+)
+from talaria.store.mail import Outgoing
+from talaria.store.memory.outbox import post
 from talaria.store.memory.tables import Memory, Tables
 
 
@@ -12,19 +23,21 @@ class Access:
         self._memory = memory
         self._clock = clock
 
-    async def request(self, request: Request, max_pending: int) -> bool:
+    async def request(self, request: Request, max_pending: int) -> Requested:
         with self._memory.transaction() as tables:
             waiting = [one for one in _living(tables, self._clock.now()) if one.platform == request.platform]
-            if len(waiting) >= max_pending or any(one.user == request.user for one in waiting):
-                return False
+            if any(one.user == request.user for one in waiting):
+                return "known"
+            if len(waiting) >= max_pending:
+                return "full"
             tables.requests.pop((request.platform, request.user), None)  # one that has expired
             tables.requests[request.platform, request.user] = request
-        return True
+        return "added"
 
     async def requests(self) -> Sequence[Request]:
         return _living(self._memory.tables, self._clock.now())
 
-    async def approve(self, platform: str, digest: str) -> Member | Locked | None:
+    async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
         with self._memory.transaction() as tables:
             now = self._clock.now()
             failures = tables.failures.get(platform, ())
@@ -32,6 +45,9 @@ class Access:
                 return Locked(failures[-1] + LOCKED_S)
             for one in _living(tables, now):
                 if (one.platform, one.digest) == (platform, digest):
+                    if greeting is not None and one.address:
+                        said = Outgoing(one.address, greeting.body, greeting_key(digest), greeting.expires_at)
+                        post(tables, greeting.session, said, now)
                     return _let_in(tables, one, now)
             tables.failures[platform] = (*(at for at in failures if at > now - LOCKED_S), now)
         return None

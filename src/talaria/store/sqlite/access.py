@@ -5,12 +5,23 @@ from collections.abc import Sequence
 import msgspec
 
 from talaria.model.clock import Clock
-from talaria.store.access import LOCKED_S, MAX_FAILURES, Locked, Member, Request
+from talaria.store.access import (
+    LOCKED_S,
+    MAX_FAILURES,
+    Greeting,
+    Locked,
+    Member,
+    Request,
+    Requested,
+    greeting_key,
+)
+from talaria.store.mail import Outgoing
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
+from talaria.store.sqlite.outbox import post
 
 # In the order of the fields of `Request` and `Member`.
-_ASKED = "platform, user, name, digest, expires_at"
+_ASKED = "platform, user, name, digest, expires_at, address"
 _COLUMNS = "platform, user, name, since"
 
 
@@ -19,16 +30,18 @@ class Access:
         self._database = database
         self._clock = clock
 
-    async def request(self, request: Request, max_pending: int) -> bool:
-        def work(db: Connection) -> bool:
+    async def request(self, request: Request, max_pending: int) -> Requested:
+        def work(db: Connection) -> Requested:
             db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (self._clock.now(),))
             waiting = _waiting(db, request.platform)
-            if len(waiting) >= max_pending or any(one.user == request.user for one in waiting):
-                return False
+            if any(one.user == request.user for one in waiting):
+                return "known"
+            if len(waiting) >= max_pending:
+                return "full"
             db.execute(
-                f"INSERT INTO pairing_requests ({_ASKED}) VALUES (?, ?, ?, ?, ?)", msgspec.structs.astuple(request)
+                f"INSERT INTO pairing_requests ({_ASKED}) VALUES (?, ?, ?, ?, ?, ?)", msgspec.structs.astuple(request)
             )
-            return True
+            return "added"
 
         return await self._database.write(work)
 
@@ -36,7 +49,7 @@ class Access:
         living = f"SELECT {_ASKED} FROM pairing_requests WHERE expires_at > ? ORDER BY rowid"
         return [Request(*row) for row in await self._database.rows(living, (self._clock.now(),))]
 
-    async def approve(self, platform: str, digest: str) -> Member | Locked | None:
+    async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
         def work(db: Connection) -> Member | Locked | None:
             now = self._clock.now()
             locked = _lock(db, platform, now)
@@ -47,6 +60,9 @@ class Access:
             if not fitting:
                 _count_failure(db, platform, now)
                 return None
+            if greeting is not None and (address := fitting[0].address):
+                said = Outgoing(address, greeting.body, greeting_key(digest), greeting.expires_at)
+                post(db, greeting.session, said, now)
             return _let_in(db, fitting[0], now)
 
         return await self._database.write(work)

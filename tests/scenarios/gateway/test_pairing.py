@@ -1,0 +1,83 @@
+"""Strangers get codes, and whoever is let in is told so."""
+
+import asyncio
+import re
+import time
+
+from tests.scenarios.gateway.house import House
+
+from talaria.compose import open_store
+from talaria.gateway.pairing import LET_IN, MAX_PENDING, Pairing
+from talaria.gateway.service import LOOK_S
+from talaria.model.clock import SystemClock
+from talaria.store.access import Member
+
+STRANGERS = ("2001", "2002", "2003", "2004")
+
+
+class BlindClock:
+    """Real time; but what other processes write is not looked for."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(3600.0 if seconds == LOOK_S else seconds)
+
+    async def expire(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+async def offered(house: House, user: str) -> str:
+    """The code that they are told."""
+    (offer,) = await house.said(1, user=user)
+    found = re.search(r"approve telegram (\w{8})", offer.text)
+    assert found is not None
+    return found[1]
+
+
+async def approve(house: House, code: str) -> None:
+    """As `talaria pairing approve` does, in another process."""
+    async with open_store(house.home) as other:
+        assert isinstance(await Pairing(other.access, SystemClock()).approve("telegram", code), Member)
+
+
+async def test_whoever_writes_twice_does_not_keep_others_from_getting_a_code(house: House) -> None:
+    async with house.open():
+        for user in STRANGERS[:MAX_PENDING]:
+            for _ in range(2):
+                await house.telegram.say("let me in", user=user)
+            await offered(house, user)
+        await house.telegram.say("let me in", user=STRANGERS[MAX_PENDING])
+        await house.until(lambda: house.telegram.updates.waiting == 0)
+        assert [len(house.telegram.seen(user=user)) for user in STRANGERS] == [1, 1, 1, 0]
+
+
+async def test_who_is_let_in_is_told_once_whatever_ran_at_that_moment(house: House) -> None:
+    async with house.open():
+        await house.telegram.say("let me in", user="2001")
+        code = await offered(house, "2001")
+    await approve(house, code)
+    for _ in range(2):
+        async with house.open():
+            assert [one.text for one in await house.said(2, user="2001")][1:] == [LET_IN]
+            await house.until(lambda: _is_all_sent(house))
+    assert len(house.telegram.seen(user="2001")) == 2
+
+
+async def test_what_somebody_says_in_the_moment_they_are_let_in_is_answered(house: House) -> None:
+    house.options = {"clock": BlindClock()}
+    house.config["gateway"]["drain_s"] = 0.1
+    house.model.say("Welcome.")
+    async with house.open():
+        await house.telegram.say("let me in", user="2001")
+        await approve(house, await offered(house, "2001"))
+        await house.telegram.say("hello", user="2001")
+        await house.until(lambda: "Welcome." in [one.text for one in house.telegram.seen(user="2001")])
+
+
+async def _is_all_sent(house: House) -> bool:
+    return not await house.store.outbox.targets()
