@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from talaria.gateway.envelope import Received
 from talaria.model.errors import BadInput
 from talaria.model.ids import SessionId, new_session_id
+from talaria.runtime.commands import help_text
 from talaria.runtime.host import Host
 from talaria.runtime.open_chat import OpenChat, Reason
 from talaria.runtime.recorder import Observer
@@ -30,6 +31,9 @@ class PlatformChat(OpenChat):
 
     def observer(self) -> Observer:
         return ignore
+
+    async def help(self) -> str:
+        return help_text(self._host.commands, self.surface, is_admin=self.received.principal.is_admin)
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
         """The chat is about another conversation from now on, and so is what waits in it."""

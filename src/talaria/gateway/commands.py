@@ -9,8 +9,12 @@ from talaria.runtime.surface_commands import GATEWAY_COMMANDS
 from talaria.store.chats import BusyMode
 from talaria.tools.person import Answer
 
-URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help"})
+URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help", "start"})
 """Done at once, also while a turn runs."""
+GREETING = (
+    "Hello! I am Talaria, an AI agent that works on the computer where it is installed. Send me a message to begin; "
+    "/help lists the commands."
+)
 _MODES: dict[str, BusyMode] = {"queue": "queue", "steer": "steer", "interrupt": "interrupt"}
 _ANSWERS: dict[str, Answer] = {"": "once", "once": "once", "session": "session", "always": "always"}
 
@@ -38,8 +42,13 @@ class GatewayCommands:
     def all(self) -> tuple[Command, ...]:
         return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in GATEWAY_COMMANDS)
 
+    async def _start(self, _: Chat, __: str) -> Outcome:
+        """The first thing that Telegram lets people say."""
+        return Say(GREETING)
+
     async def _stop(self, chat: Chat, _: str) -> Outcome:
-        return Say(await self._control.stop(_here(chat)))
+        said = await self._control.stop(_here(chat))
+        return Say(said) if said else None
 
     async def _queue(self, chat: Chat, text: str) -> Outcome:
         if text in _MODES:

@@ -55,16 +55,19 @@ class Control:
         return (chat.busy_mode if chat else None) or self._desk.settings.busy_mode
 
     async def stop(self, chat: PlatformChat) -> str:
-        """What was stopped."""
+        """What to say about it; empty: the turn that was stopped says it itself, in the same chat."""
         session, dropped = chat.session, 0
         live = self._pool.find(session)
         if live is not None:
             live.forget_steering()
         while count := await self._dropped(session, chat.received.key):
             dropped += count
-        has_stopped = live is not None and live.interrupt()
-        waited = f" {dropped} waiting message(s) dropped." if dropped else ""
-        return f"{'Stopped.' if has_stopped else 'Nothing runs here.'}{waited}"
+        waited = f"{dropped} waiting message{' was' if dropped == 1 else 's were'} dropped." if dropped else ""
+        if live is None or live.turn is None:
+            return f"Nothing is running here. {waited}".rstrip()
+        self._desk.stopped[live.turn] = waited
+        live.interrupt()
+        return "" if live.setup.conversation == chat.received.key else f"Stopped. {waited}".rstrip()
 
     async def _dropped(self, session: SessionId, key: str) -> int:
         """How many of the messages that wait there."""

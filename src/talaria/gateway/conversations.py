@@ -1,5 +1,6 @@
 """The conversation of a chat: the live session for whoever speaks, where it works, and how it is answered."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,10 +16,11 @@ from talaria.gateway.replies import Replies
 from talaria.gateway.uploads import find_file
 from talaria.model.ids import InboxId, SessionId
 from talaria.platforms.base import Capabilities
-from talaria.runtime.letter import Letter
+from talaria.runtime.letter import Ending, Letter
 from talaria.runtime.pool import Pool
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Session
+from talaria.store.mail import Outgoing
 
 USUAL = Capabilities(max_chars=2000)
 """Of a platform that is not connected: every one takes that much."""
@@ -68,7 +70,13 @@ class Conversations:
 
     def letter(self, ids: tuple[InboxId, ...], received: Received, folder: Path | None = None) -> Letter:
         """What a platform can show is asked when there is something to show: it may not be connected yet."""
-        return Letter(ids, lambda ending: self.replies(received, folder).of_turn(ending))
+
+        def reply(ending: Ending) -> Sequence[Outgoing]:
+            if ending.outcome == "interrupted":
+                ending = msgspec.structs.replace(ending, error=self._desk.stopped.get(ending.turn, ""))
+            return self.replies(received, folder).of_turn(ending)
+
+        return Letter(ids, reply)
 
     async def _replies_once_connected(self, received: Received) -> Replies:
         await self._links.wait(received.arrival.where.platform)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from talaria.gateway.counts import Counts
 from talaria.gateway.keys import MAIN, KeyRules
 from talaria.gateway.settings import GatewaySettings
+from talaria.model.ids import TurnId
 from talaria.platforms.base import Address
 from talaria.runtime.host import Host
 
@@ -17,6 +18,8 @@ class Desk:
     homes: Mapping[str, Address] = field(default_factory=dict[str, Address])
     """Home channels that the settings name, by platform."""
     counts: Counts = field(default_factory=Counts)
+    stopped: dict[TurnId, str] = field(default_factory=dict[TurnId, str])
+    """Turns that a person is stopping, and what else to say at their end."""
 
     @property
     def key_rules(self) -> KeyRules:

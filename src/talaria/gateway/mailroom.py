@@ -222,6 +222,7 @@ class Mailroom:
             log_broken_turn(live.id, fault, person, where, self._clock.monotonic() - began)
             raise
         if report is not None:
+            self._desk.stopped.pop(report.turn, None)
             self._desk.counts.turn_ended(report.outcome)
             log_turn(report, person, where, self._clock.monotonic() - began)
         return report

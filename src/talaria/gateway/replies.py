@@ -42,7 +42,7 @@ def words(ending: Ending) -> str:
         return "" if text in SILENCE else text or "(The model ended without a word.)"
     said = f"{text}\n\n" if text and text not in SILENCE else ""
     if ending.outcome == "interrupted":
-        return f"{said}(Stopped.)"
+        return f"{said}({f'Stopped. {ending.error}'.rstrip()})"
     return f"{said}⚠ {ending.error or 'This did not work.'}"
 
 

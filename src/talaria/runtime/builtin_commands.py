@@ -212,7 +212,15 @@ BUILTIN = (
         cli_only=True,
     ),
     Command("image", "add an image to your next message", "conversation", _image, (), "PATH", cli_only=True),
-    Command("model", "which model answers, or another one until you leave", "model", _model, (), "[NAME]"),
+    Command(
+        "model",
+        "which model answers, or another one until you leave",
+        "model",
+        _model,
+        (),
+        "[NAME]",
+        in_chats="which model answers",
+    ),
     Command(
         "reasoning",
         "how hard the model thinks in this conversation; `default` is as the settings say",

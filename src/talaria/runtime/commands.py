@@ -54,6 +54,8 @@ class Command(msgspec.Struct, frozen=True):
     gateway_only: bool = False
     is_for_admins: bool = False
     """In a chat on a platform: only for those who may do all that the person at the terminal may."""
+    in_chats: str = ""
+    """What it does in a chat on a platform, if that is less: there it takes no argument."""
     owner: str = ""
     """`plugin:NAME`, `context-engine:NAME`; empty for those that are built in."""
 
@@ -196,8 +198,12 @@ class Commands:
         return [(word, command.description) for word, command in begun]
 
     def menu(self, limit: int) -> list[tuple[str, str]]:
-        """Of a platform: names as Telegram wants them, which `find` understands, with their descriptions."""
-        named = [(one.name.replace("-", "_"), one.description or one.name) for one in self.visible("platform")]
+        """Of a platform: names as Telegram wants them, which `find` understands, with their descriptions.
+
+        Everybody has the same menu, so commands for admins are not in it.
+        """
+        offered = [one for one in self.visible("platform") if not one.is_for_admins]
+        named = [(one.name.replace("-", "_"), one.in_chats or one.description or one.name) for one in offered]
         fit = [(name, text) for name, text in named if _FIT_FOR_MENU.fullmatch(name)]
         return [(name, text[:MAX_MENU_DESCRIPTION_CHARS]) for name, text in fit[:limit]]
 
@@ -223,8 +229,9 @@ async def obey(line: str, chat: Chat, commands: Commands, surface: Surface) -> O
             return Say(str(unclear))
 
 
-def help_text(commands: Commands, surface: Surface) -> str:
-    visible = commands.visible(surface)
+def help_text(commands: Commands, surface: Surface, *, is_admin: bool = True) -> str:
+    """What can be given there, by an admin or by somebody else."""
+    visible = [one for one in commands.visible(surface) if is_admin or not one.is_for_admins]
     groups = [
         "\n".join([f"{heading}:", *(_help_line(one, surface) for one in visible if one.category == category)])
         for category, heading in _HEADINGS.items()
@@ -234,9 +241,10 @@ def help_text(commands: Commands, surface: Surface) -> str:
 
 
 def _help_line(command: Command, surface: Surface) -> str:
-    use = f"/{command.name} {command.args_hint}".rstrip()
+    is_less = surface == "platform" and bool(command.in_chats)
+    use = f"/{command.name} {'' if is_less else command.args_hint}".rstrip()
     also = f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" if command.aliases else ""
-    told = f"{command.description}{also}".strip()
+    told = f"{command.in_chats if is_less else command.description}{also}".strip()
     if surface == "platform":  # letters of different widths: columns would not align
         return f"{use} · {told}" if told else use
     gap = f"\n{' ' * _WIDEST_USE}" if len(use) >= _WIDEST_USE else " " * (_WIDEST_USE - len(use))

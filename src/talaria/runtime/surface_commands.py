@@ -7,6 +7,7 @@ have a command in the terminal whose word means something else in a chat.
 from talaria.runtime.commands import CommandSpec
 
 GATEWAY_COMMANDS = (
+    CommandSpec("start", "what this is", gateway_only=True),
     CommandSpec("stop", "end the turn that runs; what waits is dropped", gateway_only=True),
     CommandSpec("queue", "say something when this turn has ended", ("q",), "TEXT", gateway_only=True),
     CommandSpec("steer", "tell the model something while it works", ("tell",), "TEXT", gateway_only=True),

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.scenarios.gateway.house import OWNER, House
 
+from talaria.gateway.commands import GREETING
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.replies import Faults
 
@@ -119,10 +120,23 @@ async def test_stop_ends_the_turn_and_drops_what_waits(house: House) -> None:
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("and then that")
         await house.telegram.say("/stop")
-        said = {one.text for one in await house.said(2)}
-        assert said == {"(Stopped.)", "Stopped. 1 waiting message(s) dropped."}
-        await asyncio.sleep(0.2)
+        assert [one.text for one in await house.said(1)] == ["(Stopped. 1 waiting message was dropped.)"]
+        await house.telegram.say("/stop")
+        assert [one.text for one in await house.said(2)][1:] == ["Nothing is running here."]
     assert len(house.model.requests) == 1
+
+
+async def test_stop_is_answered_once_and_keeps_what_was_written(house: House) -> None:
+    house.model.say(Reply("One two " * 40, faults=Faults(chunk_delay_s=0.2)))
+    async with house.open():
+        await house.telegram.say("go")
+        await house.until(lambda: any("One two" in one.text for one in house.telegram.seen()))
+        await house.telegram.say("/stop")
+        await house.until(lambda: any(one.text.endswith("(Stopped.)") for one in house.telegram.seen()))
+        await house.telegram.say("/whoami")
+        stopped, who = await house.said(2)
+        assert stopped.text.startswith("One two")
+        assert "admin" in who.text
 
 
 async def test_status_is_answered_while_a_turn_runs(house: House) -> None:
@@ -221,3 +235,33 @@ async def test_after_a_restart_the_conversation_goes_on(house: House) -> None:
     async with house.open():
         assert [one.text for one in await house.said(2)] == ["One.", "Two."]
         assert len(user_texts(house.model)) == 2
+
+
+async def test_start_greets_whoever_may_speak(house: House) -> None:
+    async with house.open():
+        await house.telegram.say("/start")
+        assert [one.text for one in await house.said(1)] == [GREETING]
+        await house.telegram.say("/start", user=STRANGER)
+        assert "talaria pairing approve" in (await house.said(1, user=STRANGER))[0].text
+    assert not house.model.requests
+
+
+async def test_help_lists_what_works_there_for_whoever_asks(house: House) -> None:
+    people = {"allowed_users": [OWNER, "1002"], "admin_users": [OWNER]}
+    house.platform("telegram", {**house.telegram.settings, **people})
+    async with house.open():
+        listed: dict[str, set[str]] = {}
+        for user in (OWNER, "1002"):
+            await house.telegram.say("/help", user=user)
+            lines = (await house.said(1, user=user))[0].text.splitlines()
+            listed[user] = {line.partition(" ·")[0] for line in lines if line.startswith("/")}
+        menu = {f"/{one['command']}" for one in house.telegram.calls("setMyCommands")[-1]["commands"]}
+        for line in sorted(listed["1002"]):
+            before = len(house.telegram.seen(user="1002"))
+            await house.telegram.say(line.split()[0], user="1002")
+            answer = (await house.said(before + 1, user="1002"))[-1].text
+            assert not any(word in answer for word in ("for admins", "no command", "is a setting")), (line, answer)
+    assert listed[OWNER] - listed["1002"] == {"/sethome"}
+    assert not any(line.split()[0] in ("/image", "/handoff", "/quit") for line in listed[OWNER])
+    assert "/model" in listed["1002"]
+    assert menu == {line.split()[0] for line in listed["1002"]}

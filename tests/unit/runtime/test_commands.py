@@ -250,7 +250,7 @@ def test_menu_has_names_that_telegram_takes_and_the_registry_knows(steps: list[C
     for (name, description), one in zip(menu, commands.visible("platform"), strict=False):
         assert re.fullmatch("[a-z0-9_]{1,32}", name)
         assert commands.find(name, "platform") == one
-        assert description == one.description
+        assert description == (one.in_chats or one.description)
 
 
 def test_menu_leaves_out_what_does_not_fit_and_shortens_what_is_long() -> None:
