@@ -16,7 +16,7 @@ from talaria.compose import open_store
 from talaria.model.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure, Faults, Reply, call
+from talaria.testing.servers.replies import Failure, Faults, Reply, Usage, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -189,6 +189,14 @@ def compressed(talaria: Talaria, server: ModelServer, argument: str) -> tuple[st
     talaria(input=f"{turns}/compact {argument}\nand now?\n")
     asked, shown = server.requests[before + 8 :]
     return " ".join(texts(asked)), " ".join(texts(shown))
+
+
+def test_compress_says_what_it_did(talaria: Talaria, server: ModelServer) -> None:
+    server.say(*(Reply(f"answer {number}", usage=Usage(input=9_000)) for number in range(8)), "The summary.")
+    turns = "".join(f"question {number} {'words ' * 400}\n" for number in range(8))
+    ended = talaria(input=f"{turns}/compress\n")
+    told = r"The conversation was made shorter: 16 → \d+ messages, about [\d,]+ → [\d,]+ tokens\. Nothing is lost\.\n"
+    assert len(re.findall(told, ended.stderr)) == 1
 
 
 def test_compress_understands_what_it_is_about(talaria: Talaria, server: ModelServer) -> None:

@@ -198,7 +198,7 @@ def test_slash_commands_are_obeyed(open_terminal: Open, server: ModelServer) -> 
         ("hello", "one"),
         ("/title", "This conversation is called A fine talk."),
         ("/title my talk", "This conversation is called my talk."),
-        ("/compress", "There is nothing that could be left out."),
+        ("/compress", "There is nothing to leave out: the conversation is short."),
         ("/undo", "Taken back: hello"),
         ("/undo", "There is nothing to take back."),
         ("/retry", "There is nothing to take back."),

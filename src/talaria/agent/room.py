@@ -33,22 +33,26 @@ async def make_room(turn: Turn, sink: Sink, *, has_overflowed: bool = False) -> 
     with turn.budget.counting_as_wait():
         seconds = turn.budget.seconds_for_waiting
         wish = Wish(tokens, threshold, seconds=seconds, may_ask=may_ask, has_overflowed=has_overflowed)
-        return await shorten(turn, wish, sink)
+        said = await shorten(turn, wish, sink)
+    if said:
+        sink.emit(Notice(said))
+    return bool(said)
 
 
-async def shorten(turn: Turn, wish: Wish, sink: Sink) -> bool:
+async def shorten(turn: Turn, wish: Wish, sink: Sink) -> str:
+    """What was done, in a sentence for people; empty: there was nothing to leave out."""
     if turn.keeper is None:
-        return False
+        return ""
     before = tuple(turn.history)
     wish = msgspec.structs.replace(wish, memory=await turn.hooks.before_compaction(turn.facts, before))
     made = await turn.keeper.compact(before, wish)
     if made is None or not is_shorter(made.messages, before):
-        return False
+        return ""
     entry = compacted(before, made.messages, summary_by=made.summary_by, tokens=wish.tokens, threshold=wish.threshold)
     await sink.record(entry)
     await turn.keeper.stands()
     left = prompt_tokens(turn.view())
     how = _HOW[made.summary_by]
-    size = f": about {left:,} tokens of {wish.tokens:,}" if left < wish.tokens else ""
-    sink.emit(Notice(f"The conversation was made shorter{how}{size}. Nothing is lost."))
-    return True
+    tokens = f", about {wish.tokens:,} → {left:,} tokens" if left < wish.tokens else ""
+    size = f"{len(before)} → {len(made.messages)} messages{tokens}"
+    return f"The conversation was made shorter{how}: {size}. Nothing is lost."

@@ -56,8 +56,8 @@ async def _compress(chat: Chat, argument: str) -> Outcome:
     word, _, rest = argument.partition(" ")
     is_here = word == "here" and rest.strip().isdecimal()
     focus = "" if is_here else rest.strip() if word == "about" else argument
-    has_become_shorter = await chat.compress(focus, int(rest) if is_here else None)
-    return None if has_become_shorter else Say("There is nothing that could be left out.")
+    done = await chat.compress(focus, int(rest) if is_here else None)
+    return Say(done or "There is nothing to leave out: the conversation is short.")
 
 
 async def _resume(chat: Chat, name: str) -> Outcome:

@@ -89,8 +89,8 @@ class Chat(Protocol):
         """Files as they were before this checkpoint; without a number, which checkpoints there are."""
         ...
 
-    async def compress(self, focus: str, keep_last: int | None) -> bool:
-        """False: there was nothing to leave out."""
+    async def compress(self, focus: str, keep_last: int | None) -> str:
+        """What was done; empty: there was nothing to leave out."""
         ...
 
     async def rename(self, title: str) -> None: ...

@@ -121,7 +121,7 @@ class OpenChat(ABC):
         folder = checkpoint_folder(self._host.home, self.session)
         return await completed(in_thread(lambda: rolled_back(folder, number)))
 
-    async def compress(self, focus: str, keep_last: int | None) -> bool:
+    async def compress(self, focus: str, keep_last: int | None) -> str:
         return await self.live.compact(self.observer(), focus=focus, keep_last=keep_last)
 
     async def rename(self, title: str) -> None:

@@ -176,10 +176,13 @@ class LiveSession:
             await turn.tell_of_answers()
             await turn.hooks.after_turn(turn.facts, asked, report.text, tuple(self._view.history), report.outcome)
 
-    async def compact(self, observer: Observer = ignore, *, focus: str = "", keep_last: int | None = None) -> bool:
-        """Make the conversation shorter for the model, as the person wishes. False: there is nothing to leave out."""
+    async def compact(self, observer: Observer = ignore, *, focus: str = "", keep_last: int | None = None) -> str:
+        """Make the conversation shorter for the model, as the person wishes.
+
+        What was done, in a sentence; empty: there is nothing to leave out.
+        """
         if self._tenure.row is None:
-            return False
+            return ""
         async with self._seized() as epoch:
             recorder = self._beginning.recorder(epoch, observer)
             turn = self._beginning.turn(new_turn_id(), recorder, self.terms)

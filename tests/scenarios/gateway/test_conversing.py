@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.gateway.commands import GREETING
 from talaria.testing import ModelServer, Reply, call
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.replies import Faults, Usage
 
 GROUP = "-4002"
 STRANGER = "666"
@@ -265,3 +266,18 @@ async def test_help_lists_what_works_there_for_whoever_asks(house: House) -> Non
     assert not any(line.split()[0] in ("/image", "/handoff", "/quit") for line in listed[OWNER])
     assert "/model" in listed["1002"]
     assert menu == {line.split()[0] for line in listed["1002"]}
+
+
+async def test_compress_says_what_it_did(house: House) -> None:
+    house.model.say(*(Reply(f"answer {number}", usage=Usage(input=9_000)) for number in range(4)), "The summary.")
+    told = r"The conversation was made shorter: 8 → \d messages, about [\d,]+ → [\d,]+ tokens\. Nothing is lost\."
+    async with house.open():
+        await house.telegram.say("/compress")
+        await house.said(1)
+        for number in range(4):
+            await house.telegram.say(f"question {number} {'words ' * 400}")
+            await house.said(2 + number)
+        await house.telegram.say("/compress here 1")
+        first, *_, last = await house.said(6)
+    assert first.text == "There is nothing to leave out: the conversation is short."
+    assert re.fullmatch(told, last.text), last.text

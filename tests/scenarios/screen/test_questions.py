@@ -264,7 +264,7 @@ def test_commands_of_the_conversation_are_heeded_on_the_screen(
     obeyed("/title", "This conversation is called A fine talk.")
     obeyed("/title my talk", "This conversation is called my talk.")
     screen.wait(lambda: " · my talk · " in screen.status, "the title")
-    obeyed("/compress", "There is nothing that could be left out.")
+    obeyed("/compress", "There is nothing to leave out: the conversation is short.")
     obeyed("/usage", "call")
     obeyed("/status", "model custom:test-model")
     obeyed("/branch the copy", "Going on with a copy, ")
