@@ -255,11 +255,15 @@ class Gateway:
         await clear(self._desk.host.home, workspace, settings.keep_days, self._clock.now(), tuple(self._doors))
 
     async def _undelivered(self, row: OutboxRow, why: str) -> None:
-        """Told elsewhere: in the home channel of another platform, if there is one."""
+        """Told elsewhere: in a home channel, rather of a platform that is connected, and rather of another one.
+
+        If none is connected it waits in the outbox like any other reply.
+        """
         self.counts.delivered("failed")
         if row.key.startswith("undelivered:"):
             return
-        for name in self._links.names:
+        itself = Address.parse(row.target).platform
+        for name in sorted(self._doors, key=lambda name: (self._links.find(name) is None, name == itself)):
             home = await self._handoffs.home_channel(name)
             if home is None or str(home) == row.target:
                 continue

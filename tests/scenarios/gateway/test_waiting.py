@@ -1,14 +1,17 @@
 """What has to wait: for the terminal, and for a platform that wants to be left alone, also across a restart."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
 from tests.contracts.faults.platform_stage import QuickClock
+from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.compose import open_store
+from talaria.gateway.connector import REFUSED_WAIT_S
 from talaria.gateway.envelope import BESIDE, MARK, Parcel, written
 from talaria.gateway.links import PAUSE
 from talaria.gateway.mailroom import HELD, TOLD_AFTER_S
@@ -16,9 +19,11 @@ from talaria.model.clock import Clock, SystemClock
 from talaria.model.ids import SessionId
 from talaria.store.base import Held
 from talaria.store.mail import Outgoing
+from talaria.switchboard import open_switchboard
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
 from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.slack_server import SlackServer
 
 KEY = f"agent:main:telegram:dm:{OWNER}"
 PAUSE_S = 40.0
@@ -194,3 +199,27 @@ async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place
     async with house.open():
         await house.said(2)
     assert texts(house) == ["Words.", "More."]
+
+
+async def test_a_reply_that_failed_is_told_on_a_platform_that_is_connected_only_later(house: House) -> None:
+    clock = TravellingClock()
+    house.options = {"clock": clock}
+    house.model.say("Hello.")
+    async with SlackServer() as slack:
+        slack.fault("auth.test", Refusal(200, words="invalid_auth"))
+        house.platform("slack", {**slack.settings, "ping_s": 0.2, "home_channel": "D1001"})
+        house.telegram.fault("sendMessage", Refusal(403, words="Forbidden: bot was blocked by the user"))
+        async with open_switchboard(house.settings(), **house.options) as board:
+            house.board, running = board, asyncio.create_task(board.gateway.run())
+            await house.until(lambda: {one.state for one in board.gateway.health} == {"connected", "refused"})
+            await house.telegram.say("hi")
+            await house.until(lambda: _is_due(house, "slack:D1001"))
+            clock.advance(REFUSED_WAIT_S)
+            (told,) = await slack.wait_for(1)
+            board.gateway.stop()
+            await running
+    assert told.text.startswith("A reply in telegram:1001 was not delivered: ")
+
+
+async def _is_due(house: House, target: str) -> bool:
+    return target in await house.store.outbox.targets()
