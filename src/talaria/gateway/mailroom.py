@@ -74,9 +74,14 @@ class Mailroom:
         self._in_hand: set[InboxId] = set()
         """Mail that somebody in this process is seeing to."""
         self._is_closed = False
+        self._is_draining = False
         self.held: dict[SessionId, float | None] = {}
         """Sessions with mail that has to wait, and since when that is because another process runs them; None: that is
         not why, or those who wait have been told."""
+
+    def drain(self) -> None:
+        """No turn is begun any more; those that run may end."""
+        self._is_draining = True
 
     def close(self) -> None:
         """What runs is left as it is on the disk, and nothing more is begun: the next start goes on."""
@@ -98,7 +103,7 @@ class Mailroom:
         """See to its mail until there is none."""
         since = self.held.pop(session, None)
         try:
-            while not self._is_closed and (mail := await self._mail(session)):
+            while not self._is_draining and not self._is_closed and (mail := await self._mail(session)):
                 if await self._see_to(session, mail):
                     self.arrivals.note_empty(session)
                     break

@@ -141,7 +141,10 @@ class Gateway:
             self._placement.wake(session)
 
     def stop(self) -> None:
-        """Take nothing more, let what runs come to its end, within a deadline."""
+        """Begin no new turn, and let those that run come to their end, within a deadline.
+
+        What arrives meanwhile is still kept, and answered by the next start; commands for a turn that runs are obeyed.
+        """
         self._stopping.set()
 
     @property
@@ -198,8 +201,10 @@ class Gateway:
         self._beside.create_task(_logged(work))
 
     async def _drain(self) -> None:
-        """Turns may end, and their answers be sent, while there is time; what arrives now waits for the next start."""
+        """Turns may end, and their answers be sent, while there is time. What arrives is kept for the next start: it is
+        safer on our disk than with a service that forgets what it could not deliver."""
         deadline = self._clock.monotonic() + self._desk.settings.drain_s
+        self._mailroom.drain()
         if not await self._placement.drain(self._desk.settings.drain_s):
             log.warning("%d turns go on at the next start", self._placement.running)
             self._mailroom.close()

@@ -189,6 +189,21 @@ async def test_who_is_let_in_is_told_so_and_heard(stage: Stage) -> None:
         assert (await stage.texts(3, user="1002"))[2:] == ["Welcome."]
 
 
+async def test_what_arrives_while_it_is_being_stopped_is_kept_and_answered_by_the_next_start(stage: Stage) -> None:
+    stage.house.model.say(Reply("First.", faults=Faults(first_byte_delay_s=0.5)), "Then this.")
+    async with stage.house.open() as board:
+        await stage.service.say("go")
+        await asyncio.to_thread(stage.house.model.wait_for_requests, 1)
+        board.gateway.stop()
+        before = board.gateway.counts.messages.total()
+        await stage.service.say("and this")
+        await stage.house.until(lambda: board.gateway.counts.messages.total() > before)
+    assert await stage.texts(1) == ["First."]
+    assert len(stage.house.model.requests) == 1
+    async with stage.house.open():
+        assert await stage.texts(2) == ["First.", "Then this."]
+
+
 async def _is_all_sent(stage: Stage) -> bool:
     return not await stage.house.store.outbox.targets()
 
