@@ -27,14 +27,20 @@ def gateway_file(home: Path) -> Path:
 
 @contextlib.contextmanager
 def claimed(file: Path, sentence: str) -> Generator[None]:
-    """Raises `AlreadyClaimed` with the sentence."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Raises `AlreadyClaimed` with the sentence, and `OperatorError` if the file cannot be written."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as fault:
+        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
     try:
         if not _is_locked(descriptor):
             raise AlreadyClaimed(sentence)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as fault:
+            raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
         yield
     finally:
         os.close(descriptor)

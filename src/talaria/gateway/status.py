@@ -31,6 +31,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     platforms: tuple[Health, ...] = ()
     problems: Mapping[str, str] = {}
     """Why platforms that are wanted cannot be used."""
+    store_trouble: str = ""
+    """Why nothing can be kept at this moment."""
     running: int = 0
     """Turns."""
     live: int = 0
@@ -42,7 +44,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     def complaints(self, now: float) -> Sequence[str]:
         """Why all is not well, each in a sentence; none: it is."""
-        found = [f"{name} is left out: {problem}" for name, problem in self.problems.items()]
+        found = [self.store_trouble] if self.store_trouble else []
+        found += [f"{name} is left out: {problem}" for name, problem in self.problems.items()]
         found += [complaint for one in self.platforms if (complaint := _complaint(one))]
         if not self.platforms and not self.problems:
             found.append("No platform is set up any more.")
@@ -90,8 +93,9 @@ async def keep_status(home: Path, look: Callable[[], Status], clock: Clock) -> N
             essence = _essence(status)
             if essence != known or now - written_at >= EVERY_S:
                 content = msgspec.json.encode(status)
-                await in_thread(_written(file, content, is_same=content == written))
-                known, written, written_at = essence, content, now
+                has_succeeded = await in_thread(_written(file, content, is_same=content == written))
+                known, written_at = essence, now
+                written = content if has_succeeded else b""
             await clock.sleep(LOOK_S)
     finally:
         file.unlink(missing_ok=True)
@@ -99,13 +103,14 @@ async def keep_status(home: Path, look: Callable[[], Status], clock: Clock) -> N
 
 def _essence(status: Status) -> bytes:
     platforms = [(one.name, one.state, one.error, one.heard_at is None) for one in status.platforms]
-    return msgspec.json.encode((platforms, status.problems, status.metrics_port, status.is_stopping))
+    problems = (status.problems, status.store_trouble)
+    return msgspec.json.encode((platforms, problems, status.metrics_port, status.is_stopping))
 
 
-def _written(file: Path, content: bytes, *, is_same: bool) -> Callable[[], None]:
-    """Nobody waits for this file: a disk that cannot take it is not our end."""
+def _written(file: Path, content: bytes, *, is_same: bool) -> Callable[[], bool]:
+    """Nobody waits for this file: a disk that cannot take it is not our end. False: it is as it was."""
 
-    def write() -> None:
+    def write() -> bool:
         try:
             if is_same:  # spares the disk
                 os.utime(file)
@@ -114,8 +119,25 @@ def _written(file: Path, content: bytes, *, is_same: bool) -> Callable[[], None]
                 replace_file(file, content, mode=0o600)
         except OSError as fault:
             log.debug("no status: %s", fault)
+            return not is_same and _overwritten(file, content)
+        return True
 
     return write
+
+
+def _overwritten(file: Path, content: bytes) -> bool:
+    """On a full disk there is no room for a second file, but in the one that is there; blanks do no harm in it."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            known = os.fstat(descriptor)
+            if len(content) > known.st_blocks * 512:
+                return False
+            return os.pwrite(descriptor, content.ljust(known.st_size), 0) >= len(content)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
 
 
 async def due_and_failed(outbox: Outbox) -> tuple[int, int]:

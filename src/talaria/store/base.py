@@ -327,6 +327,11 @@ class Search(Protocol):
 
 
 class Store(Protocol):
+    @property
+    def trouble(self) -> str:
+        """Why the last write failed, in a sentence; empty: it did not."""
+        ...
+
     async def version(self) -> int:
         """Another number whenever another process has committed something; quick enough to ask ten times a second."""
         ...

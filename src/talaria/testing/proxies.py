@@ -88,6 +88,7 @@ class StoreProxy:
         chats: Chats | None = None,
         handoffs: Handoffs | None = None,
     ) -> None:
+        self._store = store
         self.version = store.version
         self.journal = journal
         self.inbox = inbox or store.inbox
@@ -101,3 +102,7 @@ class StoreProxy:
         self.spending = store.spending
         self.approvals = store.approvals
         self.grants = store.grants
+
+    @property
+    def trouble(self) -> str:
+        return self._store.trouble

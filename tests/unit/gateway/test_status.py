@@ -3,8 +3,9 @@
 import asyncio
 import os
 import stat
+import subprocess
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,7 @@ def test_all_is_well() -> None:
         ({"platforms": (Health("slack", "connected", failures=2, error="Reset."),)}, "slack is connected: Reset."),
         ({"problems": {"matrix": "It needs nio."}}, "matrix is left out: It needs nio."),
         ({"platforms": ()}, "No platform is set up any more."),
+        ({"store_trouble": "The disk is full."}, "The disk is full."),
         ({"is_stopping": True}, "The gateway is being stopped."),
         ({"written_at": 99.0 - SILENT_S}, "The gateway has not moved for 16 s."),
     ],
@@ -129,6 +131,40 @@ async def test_a_folder_that_cannot_be_written_ends_nothing(teller: Teller) -> N
     teller.now = status(running=2)
     await teller.looks(after_s=EVERY_S)
     assert teller.on_disk().running == 2
+
+
+async def test_what_could_not_be_written_is_written_later(teller: Teller) -> None:
+    teller.file.unlink()
+    teller.file.mkdir()
+    teller.now = status(running=1)
+    await teller.looks(after_s=EVERY_S)
+    teller.file.rmdir()
+    await teller.looks(after_s=EVERY_S)
+    assert teller.on_disk().running == 1
+
+
+async def test_a_full_disk_is_told_in_the_file_that_is_there(teller: Teller) -> None:
+    """There is no room for another one."""
+    folder = teller.file.parent
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder]
+    if subprocess.run(mounting, capture_output=True, check=False).returncode != 0:
+        pytest.skip("may not mount a file system here")
+    try:
+        with claimed(gateway_file(teller.home), "taken"):
+            await teller.looks(after_s=EVERY_S)  # the file that was there lies below now
+            teller.now = status(running=1)
+            await teller.looks(after_s=EVERY_S)
+            with (folder / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+                while filler.write(b"x" * 4096):
+                    pass
+            teller.now = status(store_trouble="The disk is full.", running=100)
+            await teller.looks()
+            assert (teller.on_disk().store_trouble, teller.on_disk().running) == ("The disk is full.", 100)
+            teller.now = status(running=1)
+            await teller.looks()
+            assert teller.on_disk() == teller.now
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def test_without_a_gateway_there_is_none(tmp_path: Path) -> None:

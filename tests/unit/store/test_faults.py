@@ -119,6 +119,20 @@ async def test_refused_write_is_told_and_the_next_one_after_healing_succeeds(
     assert await notes(store) == ["before", "after"]
 
 
+async def test_trouble_is_told_until_something_was_written(store: SqliteStore, disk: Disk) -> None:
+    epoch = await seize(store)
+    assert store.trouble == ""
+    disk.refuses_writes_with = apsw.FullError
+    with pytest.raises(StoreUnavailable):
+        await note(store, epoch, "lost")
+    assert "the disk is full" in store.trouble
+    assert await store.outbox.prune(0.0) == 0  # for that nothing is written
+    assert "the disk is full" in store.trouble
+    disk.heal()
+    await note(store, epoch, "after")
+    assert store.trouble == ""
+
+
 async def test_commit_whose_sync_failed_is_not_acknowledged_and_leaves_nothing_behind(
     store: SqliteStore, disk: Disk, home: Path, clock: ManualClock
 ) -> None:

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.gateway import systemd
@@ -23,6 +25,7 @@ CONNECT_S = 10.0
 """How long platforms are waited for."""
 LOOK_S = 0.05
 PROGRESS_S = 2.0
+LAST_WORDS_BYTES = 4096
 
 
 def command_line(profile: str | None) -> Sequence[str]:
@@ -40,10 +43,7 @@ def start(home: Path, profile: str | None) -> Status:
     if systemd.unit_file(home).exists() and systemd.is_at_hand():
         systemd.order("start", systemd.unit_name(home))
         return _up(home, None)
-    output = gateway_log.file(home).with_suffix(".out")
-    output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with output.open("wb") as said:
-        os.fchmod(said.fileno(), 0o600)
+    with _output(home) as said:
         process = subprocess.Popen(  # noqa: S603
             command_line(profile),
             env={**os.environ, **environment()},
@@ -56,12 +56,37 @@ def start(home: Path, profile: str | None) -> Status:
     return _up(home, process)
 
 
+@contextmanager
+def _output(home: Path) -> Generator[IO[bytes]]:
+    """The file for what it says before its log is open. There is room for its last words, however full the disk gets.
+
+    Raises `OperatorError`.
+    """
+    file = gateway_log.file(home).with_suffix(".out")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        said = file.open("wb")
+    except OSError as fault:
+        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
+    with said:
+        os.fchmod(said.fileno(), 0o600)
+        try:
+            said.write(b"\n" * LAST_WORDS_BYTES)
+            said.flush()
+        except OSError as fault:
+            os.ftruncate(said.fileno(), 0)
+            raise OperatorError(f"The gateway cannot start: {home} cannot be written to ({fault.strerror}).") from fault
+        said.seek(0)
+        yield said
+
+
 def _up(home: Path, process: "subprocess.Popen[bytes] | None") -> Status:
     began = time.monotonic()
     seen_at: float | None = None
     while time.monotonic() - began < START_S:
         if process is not None and process.poll() is not None:
-            raise OperatorError(_last_words(home) or f"The gateway ended at once ({process.returncode}).")
+            ended = f"The gateway ended at once (exit code {process.returncode}); see `talaria gateway logs`."
+            raise OperatorError(_last_words(home) or ended)
         status = read_status(home)
         if status is not None:
             seen_at = seen_at or time.monotonic()

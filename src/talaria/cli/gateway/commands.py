@@ -18,7 +18,7 @@ from talaria.files import replace_file
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.replies import LIVES_S
 from talaria.gateway.status import Status, due_and_failed, read_status
-from talaria.model.errors import BadInput, OperatorError
+from talaria.model.errors import BadInput, OperatorError, StoreUnavailable
 from talaria.model.ids import OutboxId
 from talaria.platforms.loading import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
@@ -74,8 +74,13 @@ def _tell(status: Status) -> None:
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> int:
     home = surroundings.home(ctx)
-    mail = surroundings.with_store(home, _mail) if paths.database_file(home).exists() else view.Mail()
-    seen = view.overview(holder(gateway_file(home)), read_status(home), mail)
+    mail, troubles = view.Mail(), list(view.disk_troubles(home)) if home.exists() else []
+    if paths.database_file(home).exists():
+        try:
+            mail = surroundings.with_store(home, _mail)
+        except StoreUnavailable as fault:
+            troubles.append(str(fault))
+    seen = view.overview(holder(gateway_file(home)), read_status(home), mail, troubles)
     if as_json:
         print_json(seen)
     else:

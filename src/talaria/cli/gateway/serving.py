@@ -95,6 +95,7 @@ async def _run(board: Switchboard, home: Path, signals: Signals, process: Mappin
             since=since,
             platforms=tuple(known.get(name) or Health(name) for name in gateway.platforms),
             problems=board.problems,
+            store_trouble=board.app.store.trouble,
             running=gateway.running,
             live=len(gateway.pool),
             metrics_port=numbers.port if numbers else None,

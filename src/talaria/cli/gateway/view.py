@@ -1,8 +1,10 @@
 """The gateway, its platforms and its outbox, as rows and as lines for people."""
 
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
@@ -16,6 +18,8 @@ from talaria.store.mail import OutboxRow
 from talaria.switchboard import wanted
 
 SHOWN_CHARS = 60
+LEAST_FREE_BYTES = 64 << 10
+"""With less than that on the disk nothing can be kept."""
 
 
 class Mail(msgspec.Struct, frozen=True):
@@ -58,13 +62,26 @@ class Reply(msgspec.Struct, frozen=True):
     text: str
 
 
-def overview(pid: int | None, status: Status | None, mail: Mail) -> Overview:
+def overview(pid: int | None, status: Status | None, mail: Mail, troubles: Sequence[str] = ()) -> Overview:
+    """`troubles` are those that we have seen ourselves."""
     if pid is None:
-        return Overview(False, False, ("No gateway runs here; `talaria gateway start` starts one.",), mail)
+        complaint = "No gateway runs here; `talaria gateway start` starts one."
+        return Overview(False, False, (*troubles, complaint), mail)
     if status is None:
-        return Overview(True, False, (f"The gateway (process {pid}) has not come up yet.",), mail, pid=pid)
-    complaints = tuple(status.complaints(time.time()))
+        return Overview(True, False, (*troubles, f"The gateway (process {pid}) has not come up yet."), mail, pid=pid)
+    complaints = tuple(dict.fromkeys((*troubles, *status.complaints(time.time()))))
     return Overview(True, not complaints, complaints, mail, status, pid)
+
+
+def disk_troubles(home: Path) -> Iterator[str]:
+    """Before anybody has to find out by losing time."""
+    try:
+        free = os.statvfs(home)
+    except OSError as fault:
+        yield f"{home} cannot be looked at: {fault.strerror}."
+        return
+    if free.f_bavail * free.f_frsize < LEAST_FREE_BYTES:
+        yield f"The disk of {home} is full: messages wait, and are answered once there is space."
 
 
 def overview_lines(seen: Overview) -> Iterator[str]:

@@ -36,6 +36,10 @@ class MemoryStore:
         self.grants = Grants(memory, clock)
         self.forgetting = Forgetting(memory)
 
+    @property
+    def trouble(self) -> str:
+        return ""
+
     async def version(self) -> int:
         """No other process sees it."""
         return 0

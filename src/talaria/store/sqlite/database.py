@@ -58,6 +58,10 @@ class Database:
         """Run `work` inside the next group's transaction; returns once it is durable, also to a cancelled caller."""
         return await self._writer.submit(work)
 
+    @property
+    def trouble(self) -> str:
+        return self._writer.trouble
+
     async def version(self) -> int:
         """Changes with the commits of other connections, not with those of `write`."""
         return await self._writer.version()

@@ -54,6 +54,10 @@ class SqliteStore:
             await self._open.enter_async_context(part)
         return self
 
+    @property
+    def trouble(self) -> str:
+        return self._database.trouble
+
     async def version(self) -> int:
         return await self._database.version()
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from talaria.model.errors import StoreDamaged, StoreUnavailable
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.faults import explain
 from talaria.store.sqlite.jobs import Job, Jobs, Work, settle
@@ -27,6 +28,8 @@ class Writer:
     def __init__(self, path: Path, connect: Callable[[], Connection]) -> None:
         self._path = path
         self._connect = connect
+        self.trouble = ""
+        """Why the last commit failed, if the disk was the reason; empty once something was written again."""
         self._connection: Connection | None = None
         self._connections = 0
         self._jobs = Jobs()
@@ -73,14 +76,19 @@ class Writer:
             return
         try:
             connection = self._begin()
+            changed = connection.total_changes()
             if not _have_run(connection, group):
                 connection.execute("ROLLBACK")
                 connection.execute("BEGIN IMMEDIATE")
                 for job in group:
                     self._run(connection, job)
             connection.execute("COMMIT")
+            if connection.total_changes() != changed:  # else the disk was not asked
+                self.trouble = ""
         except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitters)
             error = explain(fault, self._path)
+            if isinstance(error, StoreUnavailable | StoreDamaged):
+                self.trouble = str(error)
             for job in group:
                 job.error = error
             self._roll_back()
