@@ -129,7 +129,7 @@ async def test_a_conversation_is_free_for_others_after_it_was_stopped(gateway: H
         await asyncio.to_thread(gateway.model.wait_for_requests, 1)
         live = await live_in(gateway)
         await gateway.telegram.say("/stop")
-        await gateway.said(2)
+        await gateway.said(1)
         async with asyncio.timeout(10):
             await until_idle(live)
         async with open_application(gateway.settings(), tools=()) as terminal:
