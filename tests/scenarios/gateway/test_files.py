@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.contracts.faults.platform_stage import QuickClock
 from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import last_request
 
@@ -261,7 +262,8 @@ async def test_a_file_that_the_chat_service_refuses_is_told_in_the_chat(house: H
 async def test_while_an_answer_is_written_the_names_of_files_are_not_shown(house: House) -> None:
     folder(house).mkdir(parents=True)
     (folder(house) / "a.txt").write_text("x")
-    house.model.say(Reply("One two three.\nMEDIA: a.txt\nFour five six.", faults=Faults(chunk_delay_s=0.2)))
+    house.options["clock"] = QuickClock()
+    house.model.say(Reply("One two three.\nMEDIA: a.txt\nFour five six.", faults=Faults(chunk_delay_s=0.1)))
     async with house.open():
         await house.telegram.say("slowly")
         await house.until(lambda: any(one.file for one in house.telegram.seen()))

@@ -71,7 +71,7 @@ async def test_status_names_the_full_disk_and_all_goes_on_once_there_is_space(st
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("is_new", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_start_says_that_the_disk_is_full(station: Station, is_new: bool) -> None:
     station.write()
     if not is_new:
