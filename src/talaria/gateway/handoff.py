@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.gateway.access import Gatekeeper
+from talaria.gateway.audit import log_handoff, log_turn
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
@@ -130,25 +131,28 @@ class HandoffWatcher:
 
     async def _serve(self, session: SessionId) -> None:
         """One handoff, to its end. Whoever waits at the terminal hears of it, whatever it is."""
-        began_at, reason = self._clock.monotonic(), ""
+        began_at, failure = self._clock.monotonic(), None
         request: HandoffRequest | None = None
         try:
             request = await self._store.handoffs.running(session)
             if request is not None:  # else it was taken back in the moment in which it was claimed
                 await self._carry_out(session, request)
         except (TalariaError, TimeoutError) as fault:
-            reason = str(fault) or "it took too long"
-            log.warning("handoff of session %s failed: %s", session, type(fault).__name__)
+            failure = fault
         except Exception as fault:  # the person waits for an answer, whatever it is
-            reason = f"a bug: {fault!r}"
+            failure = fault
             log.exception("handoff of session %s broke", session)
         finally:
             self._greeting.pop(session, None)
-        if reason and not self._is_closed:
+        if failure is not None and self._is_closed:
+            return
+        if failure is not None:
+            is_bug = not isinstance(failure, TalariaError | TimeoutError)
+            reason = f"a bug: {failure!r}" if is_bug else str(failure) or "it took too long"
             await self._clean_up(session, request.id if request else "", reason)
-        outcome, seconds = "failed" if reason else "completed", self._clock.monotonic() - began_at
-        platform = request.platform if request else "?"
-        log.info("handoff of session %s to %s %s after %.1f s", session, platform, outcome, seconds)
+        if request is not None:
+            outcome = "failed" if failure else "completed"
+            log_handoff(session, request.platform, outcome, self._clock.monotonic() - began_at, failure)
 
     async def _carry_out(self, session: SessionId, request: HandoffRequest) -> None:
         row, platform = await self._store.sessions.get(session), self._links.find(request.platform)
@@ -233,12 +237,14 @@ class HandoffWatcher:
         turn = turns[-1] if turns else None
         if turn is None or turn.end is None:
             id = turn.id if turn else TurnId(f"handoff_{request.id}_{len(turns)}")
-            letter = msgspec.structs.replace(self._conversations.letter((), received), turn=id)
             live = self._greeting[session] = await self._conversations.open(session, received)
+            letter = self._conversations.letter((), received, live.setup.cwd)
+            letter, began_at = msgspec.structs.replace(letter, turn=id), self._clock.monotonic()
             report = await live.resume(letter=letter) if turn else None
             message = user(GREETING.format(place=request.platform), author="host")
             report = report or await live.ask(message, letter=letter)
             del self._greeting[session]
+            log_turn(report, received.principal.person, received.arrival.where, self._clock.monotonic() - began_at)
             self._pool.touch(session)
             self._delivery.wake(str(received.arrival.where))
             turn = _Turn(report.turn, TurnEnded(report.turn, report.outcome, error=str(report.error or "")))

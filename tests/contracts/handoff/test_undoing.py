@@ -2,6 +2,7 @@
 try is a real one."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -9,10 +10,13 @@ import msgspec
 import pytest
 from tests.contracts.handoff.conftest import FORUM, Terminal, house, in_chat, in_forum, run_folder, terminal
 from tests.scenarios.gateway.house import OWNER
+from tests.security.chats import logged
 
+from talaria.cli.gateway import log as gateway_log
 from talaria.gateway.handoff import EVERY_S
 from talaria.model.entries import MessageAdded
 from talaria.model.ids import SessionId
+from talaria.model.redaction import Redactor
 from talaria.platforms.base import Address, ChatInfo, Platform, Sender
 from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
 from talaria.runtime.view import standing
@@ -320,3 +324,24 @@ async def test_one_that_was_greeted_before_a_crash_is_not_greeted_again(terminal
         assert (await terminal.ended(session)).state == "completed"
         assert "Here." in (await house.said(1))[-1].text
     assert len(house.model.requests) == 2
+
+
+@pytest.mark.usefixtures("in_chat")
+async def test_each_handoff_and_its_greeting_are_a_line_in_the_log(terminal: Terminal) -> None:
+    house = terminal.house
+    with logged(house.home, Redactor()):
+        async with house.open():
+            session = await terminal.talk()
+            house.model.say("Here.", Failure(400, {"error": {"message": "no such cat"}}))
+            await terminal.request(session)
+            await terminal.request(session)
+            log = gateway_log.file(house.home)
+            await house.until(lambda: log.read_text().count("handoff ended") == 2)
+    lines = [line["message"] for line in map(json.loads, log.read_text().splitlines()) if "ended:" in line["message"]]
+    assert [line.partition(" seconds=")[0] for line in lines] == [
+        f"turn ended: outcome=completed person=telegram:{OWNER} chat=telegram:{OWNER}",
+        "handoff ended: outcome=completed platform=telegram",
+        f"turn ended: outcome=failed person=telegram:{OWNER} chat=telegram:{OWNER}",
+        "handoff ended: outcome=failed platform=telegram",
+    ]
+    assert "cat" not in log.read_text()

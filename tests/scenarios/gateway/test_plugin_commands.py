@@ -32,7 +32,7 @@ async def test_a_plugin_loses_just_the_commands_whose_words_are_built_in_anywher
         house.config["context"] = {"engine": "recorder"}
     async with house.open() as board:
         await house.telegram.say("/stop")
-        assert [one.text for one in await house.said(1)] == ["Nothing runs here."]
+        assert [one.text for one in await house.said(1)] == ["Nothing is running here."]
         await house.telegram.say("/mine now")
         assert [one.text for one in await house.said(2)][1:] == ["the plugin heard now"]
         given = board.app.commands.parse("/sethome", "platform")

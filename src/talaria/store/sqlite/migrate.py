@@ -42,5 +42,5 @@ def _apply(connection: Connection, number: int, sql: str) -> None:
             connection.execute("ROLLBACK")
 
 
-LATEST = 6
+LATEST = 7
 """Number of the newest migration, known without reading the folder; a test compares."""
