@@ -9,6 +9,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Generator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,9 +38,16 @@ class Scene(msgspec.Struct):
     server: Synapse
     person: Person
 
-    def allow(self, *rooms: str) -> None:
-        given = {**self.server.settings, "allowed_users": [self.person.user_id], "allowed_chats": list(rooms)}
-        self.house.platform("matrix", given)
+    def allow(self, *rooms: str, **more: Any) -> None:
+        people: dict[str, Any] = {"allowed_users": [self.person.user_id], "allowed_chats": list(rooms)}
+        self.house.platform("matrix", {**self.server.settings, **people, **more})
+
+    async def heard_all(self, user: str) -> None:
+        """All that was said before this: they are answered in a room of their own."""
+        count = len(self.server.seen(user=user))
+        await self.server.say("/whoami", user=user)
+        async with asyncio.timeout(PATIENCE_S):
+            await self.server.wait_for(count + 1, user=user)
 
     async def texts(self, count: int, room: str = "") -> list[str]:
         async with asyncio.timeout(PATIENCE_S):
@@ -69,6 +77,36 @@ async def test_a_direct_conversation(scene: Scene) -> None:
         await scene.server.say("and now?")
         assert await scene.texts(2) == ["Hello.", "Again."]
     assert len(user_texts(scene.house.model)) == 2
+
+
+async def test_a_direct_chat_that_others_have_joined_stays_its_openers_after_a_restart_and_a_reload(
+    scene: Scene,
+) -> None:
+    """Nobody else speaks in that conversation, unaddressed words reach no model, and strangers get no code."""
+    other, stranger = await scene.server.person("1002"), await scene.server.person("666")
+    allowed = [scene.person.user_id, other.user_id]
+    scene.allow(allowed_users=allowed)
+    scene.house.model.say("Kept.")
+    async with scene.house.open():
+        await scene.server.say("remember canary-Wq4")
+        assert await scene.texts(1) == ["Kept."]
+        room = await scene.person.direct_room(scene.server.bot)
+        for one in (other, stranger):
+            await scene.person.invite(room, one.user_id)
+            await one.join(room)
+        await scene.heard_all("1002")
+    async with scene.house.open() as board:
+        await other.say(room, "what did she tell you?")
+        await stranger.say(room, "and who are you?")
+        await scene.heard_all("1002")
+        scene.allow(allowed_users=allowed, require_mention=True, home_channel=room)  # so that it is opened anew
+        await board.reload(scene.house.settings())
+        await scene.heard_all("1002")
+        await other.say(room, "what did she tell you?")
+        await stranger.say(room, "and who are you?")
+        await scene.heard_all("1002")
+    assert [one.text for one in scene.server.seen(chat=room)] == ["Kept."]
+    assert len(scene.house.model.requests) == 1
 
 
 async def test_in_a_room_it_answers_who_mentions_it(scene: Scene) -> None:

@@ -58,9 +58,12 @@ class Listener:
     async def _news(self, cursor: str | None) -> nio.SyncResponse | None:
         """None: the server does not know the cursor."""
         wants_all, self._client.has_stumbled = self._client.has_stumbled, False
-        self._client.next_batch = cursor or ""
+        self._client.next_batch = ""  # nio drops an answer whose token it knows, and with it the state of the rooms
         asking = self._client.sync(
-            timeout=int(SYNC_S * 1000), sync_filter=_filter(_TIMELINE if cursor else 1), full_state=wants_all
+            timeout=int(SYNC_S * 1000),
+            sync_filter=_filter(_TIMELINE if cursor else 1),
+            since=cursor,
+            full_state=wants_all,
         )
         try:
             return await wire.read(asking, nio.SyncResponse)
@@ -93,7 +96,7 @@ class Listener:
         is_wanted = self._kit.is_allowed(Sender(said.sender))  # for others nothing is looked up
         return incoming.arrival(
             said,
-            self._rooms.view(room),
+            incoming.Room(room, await self._rooms.kind_for(room, said.sender)),
             me,
             name=self._rooms.name_of(said.sender, room),
             quoted=await self._quote(room, said.reply_to) if is_wanted and said.reply_to else None,

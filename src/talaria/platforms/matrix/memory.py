@@ -59,11 +59,13 @@ class Memory:
         if self._content.invitations.pop(room, None) is not None:
             self._is_changed = True
 
-    def is_direct(self, room: str) -> bool:
-        return room in self._content.directs
+    def direct_person(self, room: str) -> str:
+        """Who opened it to speak with us alone; empty: nobody did."""
+        return self._content.directs.get(room, "")
 
     def direct(self, room: str, person: str) -> None:
-        if self._content.directs.get(room) != person:
+        """Whoever was first stays: what was said there before is theirs."""
+        if room not in self._content.directs:
             self._content.directs[room] = person
             self._is_changed = True
 

@@ -1,5 +1,10 @@
-"""The rooms that we are in: which are for two, and how we come into new ones."""
+"""The rooms that we are in: which are direct chats, and how we come into new ones.
 
+A room is a direct chat only while its members are known, and are exactly us and the person who opened it. A room whose
+members are not known is a group.
+"""
+
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any, cast
@@ -8,14 +13,41 @@ from urllib.parse import quote
 import msgspec
 import nio  # pyright: ignore[reportMissingTypeStubs]
 
-from talaria.platforms.base import AccessLost, Kit, PlatformFailure, Refused, Rejected, Sender
+from talaria.platforms.base import AccessLost, ChatKind, Kit, PlatformFailure, Refused, Rejected, Sender
 from talaria.platforms.failures import harmless
-from talaria.platforms.matrix import failures
+from talaria.platforms.matrix import failures, history
 from talaria.platforms.matrix.client import API, Client, answered, read
-from talaria.platforms.matrix.incoming import Me, Room
+from talaria.platforms.matrix.incoming import Me
 from talaria.platforms.matrix.memory import MAX_INVITATIONS, Invitation, Memory
 
+MEMBERS_S = 10.0
+"""How long the server may take to tell who is in a room."""
+
 log = logging.getLogger(__name__)
+
+
+class RoomInfo(msgspec.Struct, frozen=True):
+    kind: ChatKind
+    person: str = ""
+    """Of a direct chat: who is in it besides us."""
+
+
+class _MemberContent(msgspec.Struct, frozen=True):
+    membership: str = ""
+
+
+class _MemberEvent(msgspec.Struct, frozen=True):
+    state_key: str = ""
+    content: _MemberContent = _MemberContent()
+
+
+class _Members(msgspec.Struct, frozen=True):
+    chunk: tuple[_MemberEvent, ...]
+
+
+class _Complaint(msgspec.Struct, frozen=True):
+    errcode: str = ""
+    error: str = ""
 
 
 class Rooms:
@@ -23,9 +55,14 @@ class Rooms:
         self._client = client
         self._kit = kit
         self._memory = memory
+        self._members: dict[str, frozenset[str]] = {}
+        """Who has joined or is invited, of direct chats that were asked about since the last change there."""
+        self._changes = 0
+        """How often something in `_members` was dropped."""
 
     async def load(self) -> None:
-        """Those for two that the server has kept for us. Raises `NotTaken`, `Refused`."""
+        """The direct chats that the server has kept for us. Raises `NotTaken`, `Refused`."""
+        self._forget(*self._members)
         for person, rooms in (await self._kept_directs()).items():
             for room in rooms:
                 self._memory.direct(room, person)
@@ -45,13 +82,55 @@ class Rooms:
             return False
         return True
 
-    def view(self, room_id: str) -> Room:
-        room = self._client.rooms.get(room_id)
-        is_for_two = room is not None and len(room.users) <= 2 and self._memory.is_direct(room_id)
-        return Room(room_id, "dm" if is_for_two else "group")
+    async def describe(self, room: str) -> RoomInfo:
+        """What is known now; the server is asked who is there if that is not known. Raises `Refused`."""
+        person = self._memory.direct_person(room)
+        if person and await self._known_members(room) == frozenset({self._client.user_id, person}):
+            return RoomInfo("dm", person)
+        return RoomInfo("group")
 
-    async def describe(self, room_id: str) -> Room:
-        return self.view(room_id)
+    async def kind_for(self, room: str, sender: str) -> ChatKind:
+        """What a message of `sender` is said in: a direct chat is one only for the person who opened it."""
+        if sender != self._memory.direct_person(room):
+            return "group"
+        return (await self.describe(room)).kind
+
+    async def _known_members(self, room: str) -> frozenset[str] | None:
+        """Who has joined or is invited; None: the server does not tell."""
+        if room in self._members:
+            return self._members[room]
+        before = self._changes
+        try:
+            async with asyncio.timeout(MEMBERS_S):
+                found = await read(self._ask_members(room), _Members)
+        except Refused:
+            raise
+        except (PlatformFailure, TimeoutError) as fault:
+            why = fault or "it took too long"
+            log.warning("who is in the Matrix room %s is not known, so it counts as a group: %s", room, why)
+            return None
+        members = frozenset(one.state_key for one in found.chunk if one.content.membership in ("join", "invite"))
+        if before == self._changes:
+            self._members[room] = members
+        return members
+
+    async def _ask_members(self, room: str) -> _Members:
+        path = f"{API}/v3/rooms/{quote(room, safe='')}/members?not_membership=leave"
+        async with await self._client.send("GET", path, None, self._client.authorization) as answer:
+            body = await answer.read()
+            status = answer.status
+        try:
+            if status != 200:
+                complaint = msgspec.json.decode(body, type=_Complaint)
+                raise failures.refusal(status, complaint.errcode, complaint.error, None)
+            return msgspec.json.decode(body, type=_Members)
+        except msgspec.MsgspecError as fault:
+            raise failures.refusal(status, "", "", None) from fault
+
+    def _forget(self, *rooms: str) -> None:
+        for room in rooms:
+            self._members.pop(room, None)
+        self._changes += 1
 
     def me(self, room_id: str) -> Me:
         us = self._client.user_id
@@ -63,7 +142,7 @@ class Rooms:
         return room.users[user_id].name if room is not None and user_id in room.users else ""
 
     def note(self, news: nio.Rooms) -> None:
-        """Invitations that came, and those that are none any more."""
+        """Invitations that came, and those that are none any more; whose members have changed."""
         for room, invited in news.invite.items():
             for event in cast("Any", invited).invite_state:
                 if isinstance(event, nio.InviteMemberEvent) and event.state_key == self._client.user_id:
@@ -75,6 +154,13 @@ class Rooms:
                     self._memory.invited(room, Invitation(event.sender, is_direct))
         for room in [*news.leave, *news.join]:
             self._memory.settled(room)
+        for room, joined in news.join.items():
+            timeline = cast("history.Timeline", joined.timeline)
+            events = [*cast("list[nio.Event]", cast("Any", joined).state), *timeline.events]
+            # by its type: nio has another class for an event that it finds malformed
+            if timeline.limited or any(event.source.get("type") == "m.room.member" for event in events):
+                self._forget(room)
+        self._forget(*news.leave)
 
     async def follow_invitations(self) -> None:
         """Of people who are allowed. Others are not answered at all, and remembered: they may be allowed later.

@@ -117,8 +117,19 @@ class Person:
     async def kick(self, room: str, user_id: str) -> None:
         _good(await self._client.room_kick(room, user_id))
 
-    async def invite(self, room: str, user_id: str) -> None:
-        _good(await self._client.room_invite(room, user_id))
+    async def leave(self, room: str) -> None:
+        _good(await self._client.room_leave(room))
+
+    async def invite(self, room: str, user_id: str, *, is_direct: bool = False) -> None:
+        """`is_direct`: as an app does that opens a room to speak with somebody alone."""
+        content = {"membership": "invite", "is_direct": True} if is_direct else {"membership": "invite"}
+        _good(await self._client.room_put_state(room, "m.room.member", content, user_id))
+
+    async def set_power(self, room: str, user_id: str, level: int) -> None:
+        levels = await self._client.room_get_state_event(room, "m.room.power_levels")
+        content: dict[str, Any] = cast("Any", _good(levels)).content
+        content["users"][user_id] = level
+        _good(await self._client.room_put_state(room, "m.room.power_levels", content))
 
     async def upgrade(self, room: str) -> str:
         """The room that takes its place."""
