@@ -179,7 +179,7 @@ class Application:
             owner=self.owner,
             upstream=self.upstream,
             toolbox=self._tools(),
-            gate=self._gate(id, setup, person, is_asking=is_asking),
+            gate=self._gate(id, setup, is_asking=is_asking),
             clock=self.clock,
             keeper=self._keeper(id, setup.person),
             hooks=self.extensions.hooks() if self.extensions else None,
@@ -196,7 +196,7 @@ class Application:
     async def filter_arrival(self, arrival: "Arrival") -> "Arrival | None":
         return arrival if self.extensions is None else await self.extensions.filter_arrival(arrival)
 
-    def _gate(self, session: SessionId, setup: Setup, person: Person | None, *, is_asking: bool) -> Gate:
+    def _gate(self, session: SessionId, setup: Setup, *, is_asking: bool) -> Gate:
         approvals = self.settings.config.approvals
         return PolicyGate(
             Policy(approvals, self.protected),
@@ -204,8 +204,6 @@ class Application:
             self.store.grants,
             session=session,
             owner=self.owner,
-            requester=setup.person,
-            person=person,
             clock=self.clock,
             timeout_s=approvals.timeout_s,
             is_asking=is_asking and approvals.is_asking,

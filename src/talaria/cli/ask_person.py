@@ -37,6 +37,9 @@ class TerminalPerson:
     def __init__(self) -> None:
         self._asking = asyncio.Lock()
 
+    def may_approve(self) -> bool:
+        return True
+
     async def allow(self, question: Question) -> Answer:
         offer = _OFFERS[question.longest].format(covered=question.in_session)
         reason = f"\n  (asked because {visible(question.reason)})" if question.reason else ""

@@ -40,7 +40,7 @@ class Control:
         live = self._pool.find(row.session)
         if live is None or live.setup.conversation != received.key:
             return False
-        is_theirs = live.setup.person == received.principal.person
+        is_theirs = live.asker == received.principal.person
         match await self._mode(received.key):
             case "steer" if is_theirs and not arrival.attachments:
                 live.steer(arrival.text, row.id)
@@ -79,7 +79,7 @@ class Control:
         live = self._pool.find(chat.session)
         if live is None or live.turn is None:
             return False
-        if live.setup.person != chat.received.principal.person:
+        if live.asker != chat.received.principal.person:
             raise BadInput("The turn that runs is somebody else's; a message waits for one of your own.")
         return live.steer(text)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.gateway.access import Gatekeeper
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
-from talaria.gateway.envelope import Received
+from talaria.gateway.envelope import Principal, Received
 from talaria.gateway.folders import folder_name
 from talaria.gateway.keys import is_everybodys
 from talaria.gateway.links import Links
@@ -16,7 +17,7 @@ from talaria.gateway.replies import Replies
 from talaria.gateway.uploads import find_file
 from talaria.model.ids import InboxId, SessionId
 from talaria.platforms.base import Capabilities
-from talaria.runtime.letter import Ending, Letter
+from talaria.runtime.letter import Asker, Ending, Letter
 from talaria.runtime.pool import Pool
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Session
@@ -27,13 +28,22 @@ USUAL = Capabilities(max_chars=2000)
 
 
 class Conversations:
-    def __init__(self, desk: Desk, pool: Pool, links: Links, delivery: Delivery, questions: Questions) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        pool: Pool,
+        links: Links,
+        delivery: Delivery,
+        questions: Questions,
+        gatekeeper: Gatekeeper,
+    ) -> None:
         self._desk = desk
         self._sessions = desk.host.store.sessions
         self._pool = pool
         self._links = links
         self._delivery = delivery
         self._questions = questions
+        self._gatekeeper = gatekeeper
 
     async def open(self, session: SessionId, received: Received) -> LiveSession:
         """As it is kept, or anew."""
@@ -51,8 +61,8 @@ class Conversations:
             row = await self._sessions.get(session)
 
         def build() -> LiveSession:
-            person = self._person(session, received)
-            return host.live(session, row, setup, person, host.terms(), leaves_mail=False)
+            # Nobody: who is asked comes with each turn, for the session outlives what was true when it was made.
+            return host.live(session, row, setup, None, host.terms(), leaves_mail=False)
 
         return self._pool.get(session, setup, build)
 
@@ -68,30 +78,44 @@ class Conversations:
             lambda path, most: find_file(path, folder or self._folder(received), self._desk.host.home, most),
         )
 
-    def letter(self, ids: tuple[InboxId, ...], received: Received, folder: Path | None = None) -> Letter:
-        """What a platform can show is asked when there is something to show: it may not be connected yet."""
+    def letter(
+        self, ids: tuple[InboxId, ...], received: Received, live: LiveSession, *, is_asking: bool = True
+    ) -> Letter:
+        """What a platform can show is asked when there is something to show: it may not be connected yet.
+
+        Not `is_asking`: nobody is asked anything while it is answered.
+        """
 
         def reply(ending: Ending) -> Sequence[Outgoing]:
             if ending.outcome == "interrupted":
                 ending = msgspec.structs.replace(ending, error=self._desk.stopped.get(ending.turn, ""))
-            return self.replies(received, folder).of_turn(ending)
+            return self.replies(received, live.setup.cwd).of_turn(ending)
 
-        return Letter(ids, reply)
+        asker = self.asker(live.id, received) if is_asking else Asker(received.principal.person)
+        return Letter(ids, reply, asker)
 
     async def _replies_once_connected(self, received: Received) -> Replies:
         await self._links.wait(received.arrival.where.platform)
-        return msgspec.structs.replace(self.replies(received), reply_to="")
+        return self.replies(received)
 
-    def _person(self, session: SessionId, received: Received) -> ChatPerson:
-        return ChatPerson(
-            received.principal,
+    def asker(self, session: SessionId, received: Received) -> Asker:
+        """Whoever wrote it, who is asked where they wrote it."""
+
+        def judge() -> Principal | None:
+            still = self._gatekeeper.still(received)
+            return still.principal if still else None
+
+        person = ChatPerson(
+            received.principal.person,
             session,
             received.arrival.where,
+            judge=judge,
             replies=lambda: self._replies_once_connected(received),
             questions=self._questions,
             outbox=self._desk.host.store.outbox,
             wake=self._delivery.wake,
         )
+        return Asker(received.principal.person, person)
 
     async def workplace(self, session: SessionId, received: Received) -> Path:
         """Asked before the conversation is opened: whoever is not in a turn yet may have to leave the pool."""

@@ -238,7 +238,7 @@ class HandoffWatcher:
         if turn is None or turn.end is None:
             id = turn.id if turn else TurnId(f"handoff_{request.id}_{len(turns)}")
             live = self._greeting[session] = await self._conversations.open(session, received)
-            letter = self._conversations.letter((), received, live.setup.cwd)
+            letter = self._conversations.letter((), received, live, is_asking=False)
             letter, began_at = msgspec.structs.replace(letter, turn=id), self._clock.monotonic()
             report = await live.resume(letter=letter) if turn else None
             message = user(GREETING.format(place=request.platform), author="host")

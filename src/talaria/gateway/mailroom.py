@@ -95,7 +95,7 @@ class Mailroom:
         for session in self._pool:
             if (live := self._pool.find(session)) is not None:
                 platform = live.setup.platform
-                user = live.setup.person.removeprefix(f"{platform}:")
+                user = live.asker.removeprefix(f"{platform}:")
                 if not self._gatekeeper.knows(platform, Sender(user)):
                     live.forget_steering()
 
@@ -211,7 +211,7 @@ class Mailroom:
         return outcome == "completed" and not live.is_in_hand
 
     async def _ask(self, live: LiveSession, message: User, received: Received, ids: tuple[InboxId, ...]) -> TurnOutcome:
-        letter = self._conversations.letter(ids, received, live.setup.cwd)
+        letter = self._conversations.letter(ids, received, live)
         report = await self._run(live, received, lambda showing: live.ask(message, showing, letter))
         return report.outcome
 
@@ -256,7 +256,7 @@ class Mailroom:
             await self._finish(session, ids, replies, ELSEWHERE)
             return
         live = await self._conversations.open(session, received)
-        letter = self._conversations.letter(ids, received, live.setup.cwd)
+        letter = self._conversations.letter(ids, received, live)
         await self._run(live, received, lambda showing: live.resume(showing, letter))
 
     async def obey(self, session: SessionId, row: Inbound, received: Received) -> None:
@@ -290,7 +290,7 @@ class Mailroom:
         live = await self._conversations.open(session, received)
         chat = PlatformChat(self._desk.host, received, live, self._conversations.open)
         try:
-            with live.serving():
+            with live.serving(self._conversations.asker(session, received)):
                 outcome = await obey(text, chat, self._desk.host.commands, "platform")
         except TalariaError as fault:
             return Say(str(fault))

@@ -41,6 +41,9 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#~|!&])")
 
 log = logging.getLogger(__name__)
 
+Judge = Callable[[], Principal | None]
+"""Who somebody is now, where they were asked; None: they may not speak there any more."""
+
 
 class Pressed(msgspec.Struct, frozen=True):
     """What a button of ours carries."""
@@ -60,12 +63,18 @@ class _Open:
     """A question that waits."""
 
     id: str
-    principal: Principal
+    person: str
     where: Address
+    judge: Judge
     answers: dict[str, str]
     """By what a button carries: what it means."""
     takes_words: bool = False
     answer: "asyncio.Future[str]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def may_be_answered(self, answer: str) -> bool:
+        """Only an admin allows something; whoever was asked may say no, or answer in words, if they may still speak."""
+        principal = self.judge()
+        return principal is not None and (principal.is_admin or self.takes_words or answer == "no")
 
 
 class Questions:
@@ -77,7 +86,7 @@ class Questions:
     def answer(self, question: str, choice: str, where: Address, principal: Principal) -> bool:
         """By a button. False: it is no longer open, was asked elsewhere, or is not theirs to answer."""
         found = self._open.get(question)
-        if found is None or found.principal.person != principal.person or choice not in found.answers:
+        if found is None or found.person != principal.person or choice not in found.answers:
             return False
         return found.where.chat == where.chat and self._settle(found, found.answers[choice])
 
@@ -97,6 +106,12 @@ class Questions:
                 return self._settle(found, numbered.get(text.strip(), text))
         return False
 
+    def close_unanswerable(self) -> None:
+        """The rules have changed: nobody can say yes to some questions any more, so nobody waits for that."""
+        for found in self._open.values():
+            if not found.answer.done() and not found.may_be_answered("once"):
+                found.answer.set_result("")
+
     def is_open(self, question: str) -> bool:
         return question in self._open
 
@@ -104,11 +119,12 @@ class Questions:
         return any(one.takes_words for one in self._of(where, principal))
 
     def _of(self, where: Address, principal: Principal) -> list[_Open]:
-        mine = [one for one in self._open.values() if one.where == where and one.principal.person == principal.person]
-        return [one for one in mine if not one.answer.done()]
+        mine = [one for one in self._open.values() if one.where == where and one.person == principal.person]
+        return [one for one in mine if not one.answer.done() and one.judge() is not None]
 
     def _settle(self, found: _Open, answer: str) -> bool:
-        if found.answer.done():
+        """By the rules of this moment, not of that in which it was asked."""
+        if found.answer.done() or not found.may_be_answered(answer):
             return False
         found.answer.set_result(answer)
         return True
@@ -125,27 +141,33 @@ class Questions:
 class ChatPerson:
     def __init__(
         self,
-        principal: Principal,
+        person: str,
         session: SessionId,
         where: Address,
         *,
+        judge: Judge,
         replies: Callable[[], Awaitable[Replies]],
         questions: Questions,
         outbox: Outbox,
         wake: Callable[[str], None],
     ) -> None:
-        """`replies` waits until something can be said there."""
-        self._principal = principal
+        """`judge` tells who they are by now. `replies` waits until something can be said there."""
+        self._person = person
         self._session = session
         self._where = where
+        self._judge = judge
         self._replies = replies
         self._questions = questions
         self._outbox = outbox
         self._wake = wake
 
-    async def allow(self, question: Question) -> Answer:
+    def may_approve(self) -> bool:
         """What leaves the sandbox is for those to allow who may do all that the person at the terminal may."""
-        if not self._principal.is_admin:
+        principal = self._judge()
+        return principal is not None and principal.is_admin
+
+    async def allow(self, question: Question) -> Answer:
+        if not self.may_approve():
             await self._refuse(question)
             return "no"
         offered = _ORDER[: _ORDER.index(question.longest) + 1]
@@ -156,7 +178,7 @@ class ChatPerson:
             Button(_LABELS[answer], f"q:{question.id}:{answer}", "bad" if answer == "no" else "good")
             for answer in (*offered[1:], "no")
         )
-        asked = _Open(question.id, self._principal, self._where, {one: one for one in offered})
+        asked = _Open(question.id, self._person, self._where, self._judge, {one: one for one in offered})
         answer = await self._ask(asked, text, buttons, lambda answer: _TOLD.get(answer, CLOSED))
         for one in offered:
             if one == answer:
@@ -164,37 +186,45 @@ class ChatPerson:
         return "no"
 
     async def _refuse(self, question: Question) -> None:
+        """Those who may not speak any more are told nothing."""
         replies = await self._replies()
+        if self._judge() is None:
+            return
         text = f"The agent wanted to do something that only an admin can allow ({question.tool}); it was not done."
         await self._say(replies.parts(f"question:{question.id}", text))
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        if self._judge() is None:
+            return None
         id = secrets.token_hex(8)
         numbered = "\n".join(f"{number}. {choice}" for number, choice in enumerate(choices, 1))
         text = f"{question}\n\n{numbered}".strip()
         buttons = tuple(Button(choice[:40], f"q:{id}:{number}") for number, choice in enumerate(choices))
         answers = {str(number): choice for number, choice in enumerate(choices)}
-        asked = _Open(id, self._principal, self._where, answers, takes_words=True)
-        return await self._ask(asked, text, buttons, lambda answer: f"→ {answer}" if answer else CLOSED)
+        asked = _Open(id, self._person, self._where, self._judge, answers, takes_words=True)
+        answer = await self._ask(asked, text, buttons, lambda answer: f"→ {answer}" if answer else CLOSED)
+        return answer or None
 
     async def _ask(self, asked: _Open, text: str, buttons: tuple[Button, ...], told: Callable[[str], str]) -> str:
         """In the end the message says what became of it, and its buttons are gone."""
         replies = await self._replies()
+        if not asked.may_be_answered("once"):  # it may have taken long until something could be said there
+            return ""
         rows = replies.parts(f"question:{asked.id}", text)
         if len(rows) > MOST_PARTS:
             log.warning("a question of session %s is too long to be shown", self._session)
             return ""
         *before, last = [read_parcel(row.body).text for row in rows]
-        key = rows[-1].key
+        key, reply_to = rows[-1].key, read_parcel(rows[-1].body).reply_to
         given = ""
         try:
             async with self._questions.asked(asked) as answer, parked():
                 has_buttons = replies.capabilities.has_buttons
-                asking = replies.row(key, Parcel(last, buttons=buttons if has_buttons else ()))
+                asking = replies.row(key, Parcel(last, reply_to, buttons if has_buttons else ()))
                 await self._say([*rows[: len(before)], asking])
                 given = await answer
         finally:
-            await completed(self._say([replies.row(key, Parcel(f"{last}\n\n{told(given)}"))]))
+            await completed(self._say([replies.row(key, Parcel(f"{last}\n\n{told(given)}", reply_to))]))
         return given
 
     async def _say(self, rows: Sequence[Outgoing]) -> None:

@@ -70,7 +70,9 @@ class Gateway:
             self._store.outbox, self._links, host.clock, self._undelivered, self._moved, self.counts
         )
         self._presenter = Presenter(self._delivery, self._links, host.clock)
-        conversations = Conversations(self._desk, self.pool, self._links, self._delivery, self._questions)
+        conversations = Conversations(
+            self._desk, self.pool, self._links, self._delivery, self._questions, self._gatekeeper
+        )
         self._mailroom = Mailroom(
             self._desk,
             self.pool,
@@ -167,6 +169,7 @@ class Gateway:
         self._gatekeeper.set_rules(self._rules())
         self._mailroom.send_away()
         self.pool.set_bounds(cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
+        self._questions.close_unanswerable()
         for name in {*before, *self._doors}:
             old, new = before.get(name), self._doors.get(name)
             if old is not None and new is not None and old.settings == new.settings:
@@ -228,6 +231,7 @@ class Gateway:
                 if seen != version:
                     await self._gatekeeper.refresh()
                     self._mailroom.send_away()
+                    self._questions.close_unanswerable()
                     await self._delivery.look()
                 version, looked_at = seen, now
             except TalariaError as fault:

@@ -14,6 +14,7 @@ from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.providers.history import History
 from talaria.runtime.belongings import Belongings, NoBelongings
+from talaria.runtime.letter import Asker
 from talaria.runtime.setup import Setup, spill_folder
 from talaria.tools.approval import Gate
 from talaria.tools.base import Scope
@@ -76,11 +77,10 @@ class Companions:
         self.toolbox = self._own.joined(brought) if brought else self._own
         self._equipment = equipment
 
-    def executor(self, turn: str = "") -> Executor:
-        """Of the tools as they are now."""
-        scope = Scope(
-            self._session, self._setup.cwd, self._spill, turn, self._person, self._redactor, self._setup.person
-        )
+    def executor(self, turn: str = "", asker: Asker | None = None) -> Executor:
+        """Of the tools as they are now. Without an `asker`, for whom the session was made."""
+        asker = asker or Asker(self._setup.person, self._person)
+        scope = Scope(self._session, self._setup.cwd, self._spill, turn, asker.person, self._redactor, asker.id)
         return Executor(self.toolbox, self._gate, scope)
 
     def take_news(self, history: History) -> Sequence[str]:

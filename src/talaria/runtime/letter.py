@@ -9,6 +9,7 @@ from talaria.model.entries import TurnOutcome
 from talaria.model.ids import InboxId, TurnId
 from talaria.store.base import Write
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
+from talaria.tools.person import Person
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -20,10 +21,20 @@ class Ending(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class Asker(msgspec.Struct, frozen=True):
+    """For whom tools are called."""
+
+    id: str
+    person: Person | None = None
+    """Who can be asked; None: nobody is there."""
+
+
 class Letter(msgspec.Struct, frozen=True):
     ids: tuple[InboxId, ...]
     """Empty: nobody has written, but somebody is to be answered."""
     reply: Callable[[Ending], Sequence[Outgoing]]
+    asker: Asker | None = None
+    """Who wrote it; None: for whom the session was made."""
     turn: TurnId | None = None
     """The id under which the turn is to run, so that whoever asked finds it again after a crash; None: any."""
 

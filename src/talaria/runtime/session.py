@@ -26,7 +26,7 @@ from talaria.runtime.beginning import Beginning
 from talaria.runtime.belongings import Belongings
 from talaria.runtime.closing import closing
 from talaria.runtime.companions import Companions
-from talaria.runtime.letter import Letter
+from talaria.runtime.letter import Asker, Letter
 from talaria.runtime.recorder import Observer, Recorder
 from talaria.runtime.setup import Setup, Terms
 from talaria.runtime.standing import NEVER_HELD, Standing
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from talaria.context.host import HostedEngine
 
 T = TypeVar("T")
-Work = Callable[[Turn, Recorder], Awaitable[Assistant]]
+Work = Callable[[Turn, Recorder, Executor], Awaitable[Assistant]]
 
 
 def ignore(_: Event) -> None:
@@ -289,6 +289,12 @@ class LiveSession:
         """The one that runs."""
         return self._running.turn.id if self._running else None
 
+    @property
+    def asker(self) -> str:
+        """Whose turn runs; while none does, for whom the session was made."""
+        asker = self._running.asker if self._running else None
+        return asker.id if asker else self._setup.person
+
     async def let_go(self) -> None:
         """Another process may run the conversation now."""
         if not self._is_busy:
@@ -342,16 +348,13 @@ class LiveSession:
         """Stop the running turn; its report says so. False if none is running."""
         return self._running is not None and self._running.stop()
 
-    async def _answer(self, turn: Turn, recorder: Recorder) -> Assistant:
-        return await run_turn(
-            turn, tools=self.companions.executor(turn.id), sink=recorder, rounds_used=self._view.rounds
-        )
+    async def _answer(self, turn: Turn, recorder: Recorder, executor: Executor) -> Assistant:
+        return await run_turn(turn, tools=executor, sink=recorder, rounds_used=self._view.rounds)
 
-    async def _go_on(self, turn: Turn, recorder: Recorder) -> Assistant:
+    async def _go_on(self, turn: Turn, recorder: Recorder, executor: Executor) -> Assistant:
         history = self._view.history
         answer, open_calls = history.open_answer, history.open_calls
         rows = await self._journal.calls(self.id, turn.id)
-        executor = self.companions.executor(turn.id)
         before = [row.call for row in rows if row.state != "intent"]
         await in_thread(lambda: executor.remember(before))
         if answer is not None:
@@ -359,7 +362,7 @@ class LiveSession:
                 [row for row in rows if row.call.id in open_calls], self._declared, self._clock.now()
             )
             await run_calls(answer, turn, executor, recorder, verdicts)
-        return await self._answer(turn, recorder)
+        return await self._answer(turn, recorder, executor)
 
     async def _give_up(self, turn: TurnId, recorder: Recorder) -> None:
         await recorder.record(
@@ -380,7 +383,9 @@ class LiveSession:
         runner = self._runner(turn, recorder, letter)
         endpoint = turn.walk.endpoint
         recorder.emit(TurnBegan(self.id, turn.id, endpoint.label, endpoint.window, endpoint.compact_at))
-        self._running = RunningTurn(turn, recorder, runner, lambda: work(turn, recorder))
+        asker = letter.asker if letter else None
+        executor = self.companions.executor(turn.id, asker)
+        self._running = RunningTurn(turn, recorder, runner, lambda: work(turn, recorder, executor), asker)
         try:
             return await self._running.ended()
         finally:
@@ -414,16 +419,19 @@ class LiveSession:
         if self._tenure.is_held:
             await completed(self._tenure.let_go())
 
-    def _executor(self) -> Executor:
+    def _executor(self, asker: Asker | None) -> Executor:
         """For code that is called meanwhile: its calls are part of the turn that runs."""
-        return self.companions.executor(self._running.turn.id if self._running else "")
+        running = self._running
+        asker = asker or (running.asker if running else None)
+        return self.companions.executor(running.turn.id if running else "", asker)
 
     @contextmanager
-    def serving(self) -> Generator[None]:
-        """So that code which is called meanwhile knows for whom."""
+    def serving(self, asker: Asker | None = None) -> Generator[None]:
+        """So that code which is called meanwhile knows for whom: for `asker`, or for whose turn it is."""
         facts = self.companions.facts()
+        person = asker.id if asker else facts.person
         token = current.serving.set(
-            current.Serving(self.id, facts.conversation, facts.platform, facts.person, self._executor)
+            current.Serving(self.id, facts.conversation, facts.platform, person, lambda: self._executor(asker))
         )
         try:
             yield

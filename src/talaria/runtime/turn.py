@@ -16,7 +16,7 @@ from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, Text
 from talaria.model.usage import Usage
 from talaria.runtime.closing import closing
-from talaria.runtime.letter import Ending, Letter
+from talaria.runtime.letter import Asker, Ending, Letter
 from talaria.runtime.recorder import Recorder
 from talaria.runtime.view import View
 from talaria.store.base import Journal, Write
@@ -142,9 +142,16 @@ class RunningTurn:
     """In a task of its own, so that it can be stopped without stopping whoever asked."""
 
     def __init__(
-        self, turn: Turn, recorder: Recorder, runner: TurnRunner, work: Callable[[], Awaitable[Assistant]]
+        self,
+        turn: Turn,
+        recorder: Recorder,
+        runner: TurnRunner,
+        work: Callable[[], Awaitable[Assistant]],
+        asker: Asker | None = None,
     ) -> None:
         self.turn = turn
+        self.asker = asker
+        """Whose turn it is; None: theirs for whom the session was made."""
         self._recorder = recorder
         self._runner = runner
         self._task = asyncio.create_task(runner.run(work), name=f"turn {turn.id}")

@@ -1,5 +1,6 @@
-"""The gate of a session: heeds the policy, remembers what was granted, and asks the person behind the session.
+"""The gate of a session: heeds the policy, remembers what was granted, and asks the person whose turn it is.
 
+Who that is comes with each call, in its scope: a session may have several people.
 An approval is a row: of one call, exactly as it was shown, for one use, until it expires.
 """
 
@@ -38,8 +39,6 @@ class PolicyGate:
         *,
         session: SessionId,
         owner: OwnerId,
-        requester: str,
-        person: Person | None,
         clock: Clock,
         timeout_s: float,
         is_asking: bool = True,
@@ -51,8 +50,6 @@ class PolicyGate:
         self._grants = grants
         self._session = session
         self._owner = owner
-        self._requester = requester
-        self._person = person
         self._clock = clock
         self._timeout_s = timeout_s
         self._is_asking = is_asking
@@ -92,9 +89,9 @@ class PolicyGate:
         async with self._questions:
             if verdict.longest != "once" and await self._is_granted(call, invocation.claim, scope):
                 return  # perhaps said while this call waited
-            if self._person is None:
+            if scope.person is None:
                 raise Denied(f"This {call.name} call needs a person's consent, and nobody is here to give it.")
-            answer = await self._answer(call, invocation, scope, verdict, self._person)
+            answer = await self._answer(call, invocation, scope, verdict, scope.person)
             if answer in ("session", "always") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
                 await self._grants.add(self._granted(call, invocation.claim, scope, lasts))
@@ -117,7 +114,7 @@ class PolicyGate:
             turn=TurnId(scope.turn),
             call=call.id,
             owner=self._owner,
-            requester=self._requester,
+            requester=scope.asker,
             tool=call.name,
             question=shown,
             digest=what,
@@ -132,13 +129,13 @@ class PolicyGate:
         try:
             answer = await self._awaited(person.allow(question))
         except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
-            await completed(self._approvals.decide(asked.id, is_allowed=False, by=self._requester))
+            await completed(self._approvals.decide(asked.id, is_allowed=False, by=scope.asker))
             raise
         if answer is None:
             if self._observer is not None:
                 await self._observer.answered(told, "timeout")
             raise Denied(f"Nobody has answered in time whether this {call.name} call may run.")
-        is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=self._requester)
+        is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=scope.asker)
         is_valid = answer == "no" or (is_written and await self._approvals.use(asked.id, what))
         if self._observer is not None:
             await self._observer.answered(told, "deny" if answer == "no" else answer)
@@ -161,12 +158,15 @@ class PolicyGate:
             limit.cancel()
 
     async def _is_granted(self, call: ToolCall, claim: Claim, scope: Scope) -> bool:
+        """While the person may approve at all: who is no admin any more has no grants either."""
+        if scope.person is not None and not scope.person.may_approve():
+            return False
         covered = coverage(call, claim)
         return any(
             grant.tool == call.name
             and grant.what in (covered.exactly, covered.broadly)
             and (grant.session is not None or grant.cwd == str(scope.cwd))
-            for grant in await self._grants.valid(self._requester, self._session)
+            for grant in await self._grants.valid(scope.asker, self._session)
         )
 
     def _granted(self, call: ToolCall, claim: Claim, scope: Scope, lasts: Answer) -> Grant:
@@ -174,7 +174,7 @@ class PolicyGate:
         is_for_good = lasts == "always"
         return Grant(
             id=new_grant_id(),
-            person=self._requester,
+            person=scope.asker,
             tool=call.name,
             what=covered.exactly if is_for_good else covered.broadly,
             cwd=str(scope.cwd),

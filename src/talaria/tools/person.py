@@ -24,6 +24,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Person(Protocol):
+    def may_approve(self) -> bool:
+        """Whether their yes counts now. What they allowed beforehand counts only then, too."""
+        ...
+
     async def allow(self, question: Question) -> Answer:
         """Waits for the answer; may be cancelled, which means no."""
         ...

@@ -17,7 +17,7 @@ from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_conversing import user_texts
 from tests.scenarios.gateway.test_files import PIXEL
 
-from talaria.testing import ModelServer, Reply
+from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import LostAnswer
 from talaria.testing.servers.replies import Faults
 from talaria.testing.servers.synapse import Homeserver, Synapse
@@ -107,6 +107,24 @@ async def test_a_direct_chat_that_others_have_joined_stays_its_openers_after_a_r
         await scene.heard_all("1002")
     assert [one.text for one in scene.server.seen(chat=room)] == ["Kept."]
     assert len(scene.house.model.requests) == 1
+
+
+async def test_who_is_no_admin_any_more_allows_nothing_in_a_conversation_that_goes_on(scene: Scene) -> None:
+    scene.house.config["approvals"] = {"ask": ["terminal"]}
+    first, second = (Reply(calls=(call("terminal", command=f"echo {word} >> mark"),)) for word in ("one", "two"))
+    scene.house.model.say(first, "Finished.", second, "Then not.")
+    async with scene.house.open() as board:
+        await scene.server.say("do it")
+        await scene.texts(1)
+        await scene.server.say("/approve")
+        assert (await scene.texts(2))[1] == "Finished."
+        scene.allow(admin_users=["@somebody:else"])
+        await board.reload(scene.house.settings())
+        await scene.server.say("again")
+        refused, told = (await scene.texts(4))[2:]
+    assert ("only an admin can allow" in refused, told) == (True, "Then not.")
+    (mark,) = scene.house.home.parent.glob("people/*/mark")
+    assert mark.read_text() == "one\n"
 
 
 async def test_in_a_room_it_answers_who_mentions_it(scene: Scene) -> None:

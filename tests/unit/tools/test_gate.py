@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from talaria.model.errors import Denied
@@ -43,6 +44,10 @@ class Ada:
         self._answers = list(answers)
         self.asked: list[Question] = []
         self.is_asked = asyncio.Event()
+        self.is_admin = True
+
+    def may_approve(self) -> bool:
+        return self.is_admin
 
     async def allow(self, question: Question) -> Answer:
         self.asked.append(question)
@@ -68,25 +73,48 @@ async def store(clock: ManualClock) -> AsyncIterator[Store]:
         yield opened
 
 
+class GateOf:
+    """The gate, in turns of one person."""
+
+    def __init__(self, gate: PolicyGate, person: Ada | None, who: str) -> None:
+        self._gate = gate
+        self._person = person
+        self._who = who
+
+    def in_turns_of(self, person: Ada, who: str) -> "GateOf":
+        return GateOf(self._gate, person, who)
+
+    def _asked(self, scope: Scope) -> Scope:
+        return msgspec.structs.replace(scope, person=self._person, asker=self._who)
+
+    async def admit(self, call: ToolCall, act: Act, scope: Scope) -> None:
+        await self._gate.admit(call, act, self._asked(scope))
+
+    async def insist(self, call: ToolCall, act: Act, scope: Scope, doubt: str) -> None:
+        await self._gate.insist(call, act, self._asked(scope), doubt)
+
+    def heed(self, claim: Claim, scope: Scope) -> None:
+        self._gate.heed(claim, self._asked(scope))
+
+
 class Gates:
     def __init__(self, store: Store, clock: ManualClock, owner: OwnerId) -> None:
         self._store = store
         self._clock = clock
         self._owner = owner
 
-    def gate(self, person: Ada | None, *, session: str = "s1", is_asking: bool = True, who: str = "ada") -> PolicyGate:
-        return PolicyGate(
+    def gate(self, person: Ada | None, *, session: str = "s1", is_asking: bool = True, who: str = "ada") -> GateOf:
+        made = PolicyGate(
             Policy(ApprovalSettings(), Protected(PERSON, PERSON / ".talaria")),
             self._store.approvals,
             self._store.grants,
             session=SessionId(session),
             owner=self._owner,
-            requester=who,
-            person=person,
             clock=self._clock,
             timeout_s=TIMEOUT_S,
             is_asking=is_asking,
         )
+        return GateOf(made, person, who)
 
 
 @pytest.fixture
@@ -212,6 +240,27 @@ async def test_always_holds_for_the_very_same_command_in_the_same_folder_until_i
     clock.advance(LASTS_S + 1)
     with pytest.raises(Denied):
         await later.admit(call(), bare("ls /data"), scope())
+
+
+async def test_what_somebody_has_allowed_beforehand_counts_only_while_their_yes_does(gates: Gates) -> None:
+    ada = Ada("session", "no", "no")
+    gate = gates.gate(ada)
+    await gate.admit(call(), bare("make"), scope())
+    ada.is_admin = False
+    with pytest.raises(Denied):
+        await gate.admit(call(), bare("make"), scope())
+    ada.is_admin = True
+    await gate.admit(call(), bare("make"), scope())
+
+
+async def test_each_call_is_asked_of_the_person_whose_turn_it_is(gates: Gates) -> None:
+    ada, bob = Ada("once"), Ada("no")
+    of_ada = gates.gate(ada)
+    of_bob = of_ada.in_turns_of(bob, "bob")
+    await of_ada.admit(call(), OUTSIDE, scope())
+    with pytest.raises(Denied, match="said no"):
+        await of_bob.admit(call(), OUTSIDE, scope(turn="t2"))
+    assert (len(ada.asked), len(bob.asked)) == (1, 1)
 
 
 async def test_what_is_too_long_to_be_shown_is_refused(gates: Gates) -> None:

@@ -16,6 +16,9 @@ class ScreenPerson:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
+    def may_approve(self) -> bool:
+        return True
+
     async def allow(self, question: Question) -> Answer:
         choices = [
             Choice("no", "No, do not", key="n"),
