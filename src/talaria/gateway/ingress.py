@@ -21,6 +21,7 @@ from talaria.gateway.person import CLOSED, MOST_PARTS, Questions, pressed
 from talaria.model.errors import StoreUnavailable, TalariaError
 from talaria.model.ids import new_session_id
 from talaria.platforms.base import Arrival, Batch, Outbound, Platform, PlatformFailure, Press
+from talaria.runtime.commands import Given, normalised
 from talaria.runtime.placement import Placement
 from talaria.store.mail import Cursor, Inbound, Outgoing
 
@@ -80,7 +81,7 @@ class Ingress:
         let_in: list[Received] = []
         strangers: list[Arrival] = []
         presses: list[tuple[Press, Principal]] = []
-        for item in await self._filter(batch):
+        for item in map(self._as_command, await self._filter(batch)):
             match self._gatekeeper.judge(item):
                 case Principal() as principal:
                     if isinstance(item, Press):
@@ -122,6 +123,16 @@ class Ingress:
                 self._members_of = version
         except StoreUnavailable as fault:
             log.warning("who was let in is not known: %s", fault)
+
+    def _as_command(self, item: Arrival | Press) -> Arrival | Press:
+        """What only may be a command is one if its first word is exactly that of one."""
+        if not isinstance(item, Arrival) or not item.maybe_command:
+            return item
+        given = self._desk.host.commands.parse(item.maybe_command, "platform")
+        word = normalised(item.maybe_command.split(maxsplit=1)[0])
+        if not isinstance(given, Given) or word not in given.command.words:
+            return item
+        return msgspec.structs.replace(item, text=item.maybe_command, maybe_command="", is_addressed=True)
 
     def _received(self, arrival: Arrival, principal: Principal) -> Received:
         key = session_key(arrival.where, arrival.kind, principal.user, self._desk.key_rules)

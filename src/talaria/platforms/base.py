@@ -93,6 +93,9 @@ class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
     attachments: tuple[Attachment, ...] = ()
     reply_to: Quoted | None = None
     sent_at: float = 0.0
+    maybe_command: str = ""
+    """In a group, of words that are not addressed to us: how they read as a command (`/help` for `!help`). The gateway
+    knows which commands there are, and takes it for one only then."""
     is_continued: bool = False
     """More of the same is likely on its way: the client splits long texts, or it is one picture of an album."""
 

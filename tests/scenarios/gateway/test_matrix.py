@@ -140,6 +140,22 @@ async def test_in_a_room_it_answers_who_mentions_it(scene: Scene) -> None:
     assert len(scene.house.model.requests) == 1
 
 
+async def test_in_a_room_a_command_may_begin_with_an_exclamation_mark_and_other_words_may_too(scene: Scene) -> None:
+    room = await scene.server.room("1001", "1002")
+    scene.allow(room)
+    async with scene.house.open():
+        await scene.person.until_event(room, "m.room.member", membership="join")
+        await scene.server.say("!important thing", chat=room)
+        await scene.server.say("!who is there?", chat=room)
+        await scene.server.say("!whoami", user="1002", chat=room)
+        await scene.server.say("!whoami", chat=room)
+        await scene.texts(1, room)
+        await scene.heard_all("1001")
+    (told,) = [one.text for one in scene.server.seen(chat=room)]
+    assert told.endswith(f"matrix:{scene.person.user_id} · admin")
+    assert not scene.house.model.requests
+
+
 async def test_a_thread_is_a_conversation_of_its_own(scene: Scene) -> None:
     room = await scene.server.room("1001")
     scene.allow(room)

@@ -97,15 +97,16 @@ def arrival(
     is_ours = is_our_thread or (quoted is not None and quoted.is_ours)
     text, is_named = _without_name(said.text, me)
     is_addressed = room.kind == "group" and (is_named or is_ours or _mentions(said, me) or text.startswith("/"))
-    if room.kind == "dm" or is_addressed:
-        text = _COMMAND.sub("/", text, count=1) if text.startswith("!") else text
+    as_command = _COMMAND.sub("/", text, count=1) if text.startswith("!") else text
+    is_for_us = room.kind == "dm" or is_addressed
     return Arrival(
         message_id=said.id,
         where=Address(NAME, room.id, said.thread),
         kind=room.kind,
         sender=Sender(said.sender, name),
-        text=text,
+        text=as_command if is_for_us else text,
         is_addressed=is_addressed,
+        maybe_command="" if is_for_us or as_command == text else as_command,
         attachments=said.attachments,
         reply_to=quoted,
         sent_at=said.sent_at,

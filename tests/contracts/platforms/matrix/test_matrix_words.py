@@ -86,6 +86,23 @@ def test_among_two_everything_is_meant_for_us_without_saying_so() -> None:
     assert (heard.text, heard.is_addressed, heard.kind) == ("/status", False, "dm")
 
 
+@pytest.mark.parametrize(
+    ("text", "maybe"),
+    [
+        ("!status now", "/status now"),
+        ("!important thing", "/important thing"),
+        ("!!", ""),
+        ("a !status", ""),
+        ("/x", ""),
+    ],
+)
+def test_in_a_group_words_that_may_be_a_command_are_told_apart_from_those_that_are_for_us(
+    text: str, maybe: str
+) -> None:
+    heard = arrived(text, {})
+    assert (heard.text, heard.maybe_command) == (text, maybe)
+
+
 def test_only_the_quotation_of_a_reply_is_left_out() -> None:
     replying = {"m.relates_to": {"m.in_reply_to": {"event_id": "$0"}}}
     assert arrived("> <@a:b> one\n> two\n\n> mine\nall mine", replying).text == "> mine\nall mine"
