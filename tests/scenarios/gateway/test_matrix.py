@@ -156,6 +156,16 @@ async def test_in_a_room_a_command_may_begin_with_an_exclamation_mark_and_other_
     assert not scene.house.model.requests
 
 
+async def test_a_homeserver_that_was_away_is_heard_again(scene: Scene) -> None:
+    scene.house.model.say("Here.")
+    async with scene.house.open() as board:
+        await scene.server.shut_the_door()
+        await scene.house.until(lambda: board.gateway.health[0].failures >= 2)
+        await scene.server.say("are you there?")
+        await scene.server.open_the_door()
+        assert await scene.texts(1) == ["Here."]
+
+
 async def test_a_thread_is_a_conversation_of_its_own(scene: Scene) -> None:
     room = await scene.server.room("1001")
     scene.allow(room)

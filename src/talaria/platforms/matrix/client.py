@@ -17,7 +17,7 @@ from talaria.platforms.matrix.config import Settings
 API = "/_matrix/client"
 SERVER = "the Matrix server"
 REQUEST_S = 60.0
-CONNECT_S = 30.0
+CONNECT_S = 10.0
 SILENCE_S = 120.0
 """Of a transfer, which may take any time in all."""
 

@@ -18,7 +18,7 @@ from talaria.platforms.slack.incoming import decode
 from talaria.platforms.slack.web import Web, sdk_log
 
 MOST_AT_ONCE = 100
-CONNECT_S = 15.0
+CONNECT_S = 10.0
 
 log = logging.getLogger(__name__)
 

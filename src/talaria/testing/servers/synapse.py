@@ -144,6 +144,7 @@ class Synapse:
                 homeserver = Homeserver(homeserver)
                 await asyncio.to_thread(homeserver.__enter__)
                 stack.callback(homeserver.__exit__)
+            self._socket = homeserver.socket
             self._door_stack = await stack.enter_async_context(AsyncExitStack())
             await self._door_stack.enter_async_context(self._door.opened(homeserver.socket))
             await stack.enter_async_context(self._side_door.opened(homeserver.socket))
@@ -194,6 +195,10 @@ class Synapse:
     async def shut_the_door(self) -> None:
         """From now on nobody answers where the bot connects to."""
         await self._door_stack.aclose()
+
+    async def open_the_door(self) -> None:
+        """After it was shut: at the same address."""
+        await self._door_stack.enter_async_context(self._door.opened(self._socket))
 
     async def person(self, user: str = "1001") -> Person:
         """Somebody's account, there from now on."""

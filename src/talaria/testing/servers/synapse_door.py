@@ -48,6 +48,7 @@ class Door(Loopback):
     def __init__(self) -> None:
         super().__init__()
         self.url = ""
+        self._port = 0
 
     @asynccontextmanager
     async def opened(self, homeserver: Path) -> AsyncGenerator[None]:
@@ -57,8 +58,8 @@ class Door(Loopback):
             self._session = session
             app = web.Application(client_max_size=2**30)
             app.router.add_route("*", "/{path:.*}", self._pass)
-            port = await self._open(app, shutdown_s=0, cancels=True)
-            self.url = f"http://127.0.0.1:{port}"
+            self._port = await self._open(app, self._port, shutdown_s=0, cancels=True)
+            self.url = f"http://127.0.0.1:{self._port}"
             try:
                 yield
             finally:
