@@ -20,6 +20,9 @@ from talaria.waiting import in_thread
 MAX_BYTES = 20 * 2**20
 MAX_FILES = 10
 FOLDER = "attachments"
+MAX_QUOTED_CHARS = 1000
+MAX_FORWARDED_CHARS = 20_000
+"""Of what is passed on to be read, more than of what only reminds."""
 
 log = logging.getLogger(__name__)
 
@@ -90,17 +93,31 @@ def _mime(attachment: Attachment) -> str:
 
 
 def _quotation(received: Received) -> Sequence[UserPart]:
-    quoted = received.arrival.reply_to
-    if quoted is None or not quoted.text:
-        return ()
-    whose = "your message" if quoted.is_ours else "a message"
-    text = quoted.text[:1000].replace("\n", "\n> ")  # no line of it passes for the person's own
-    return (Context(f"[In reply to {whose}: {text}]"),)
+    """What the message brings along, by whoever wrote that: no line of it passes for the person's own."""
+    arrival = received.arrival
+    parts: list[UserPart] = []
+    if (quoted := arrival.reply_to) is not None and quoted.text:
+        whose = "your message" if quoted.is_ours else f"the message of {_label(quoted.author)}" if quoted.author else ""
+        parts.append(Context(f"[In reply to {whose or 'a message'}: {_quote(quoted.text, MAX_QUOTED_CHARS)}]"))
+    if (passed_on := arrival.forwarded) is not None:
+        whose = " from you" if passed_on.is_ours else f" from {_label(passed_on.author)}" if passed_on.author else ""
+        text = _quote(passed_on.text, MAX_FORWARDED_CHARS)
+        parts.append(Context(f"[Forwarded{whose}: {text}]" if text else f"[Forwarded{whose}.]"))
+    return parts
+
+
+def _quote(text: str, limit: int) -> str:
+    cut = text if len(text) <= limit else f"{text[:limit]} … ({len(text) - limit} more characters)"
+    return cut.replace("\n", "\n> ")
+
+
+def _label(name: str) -> str:
+    return " ".join(name.split())[:40].replace("]", ")")
 
 
 def _named(received: Received, text: str) -> str:
     """In a group the model must know who speaks."""
     if received.arrival.kind == "dm":
         return text
-    name = " ".join(received.principal.name.split())[:40] or received.principal.user
-    return f"[{name.replace(']', ')')}] {text}"
+    name = _label(received.principal.name) or received.principal.user
+    return f"[{name}] {text}"

@@ -20,7 +20,7 @@ from talaria.gateway.pairing import Pairing, TooManyWaiting
 from talaria.gateway.person import CLOSED, MOST_PARTS, Questions, pressed
 from talaria.model.errors import StoreUnavailable, TalariaError
 from talaria.model.ids import new_session_id
-from talaria.platforms.base import Arrival, Batch, Outbound, Platform, PlatformFailure, Press
+from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.commands import Given, normalised
 from talaria.runtime.placement import Placement
 from talaria.store.mail import Cursor, Inbound, Outgoing
@@ -81,6 +81,7 @@ class Ingress:
         let_in: list[Received] = []
         strangers: list[Arrival] = []
         presses: list[tuple[Press, Principal]] = []
+        deleted = [item for item in batch.items if isinstance(item, Deleted)]
         for item in map(self._as_command, await self._filter(batch)):
             match self._gatekeeper.judge(item):
                 case Principal() as principal:
@@ -101,6 +102,8 @@ class Ingress:
         for received, row in zip(let_in, kept, strict=True):
             if row is not None:
                 await self._pass_on(row, received)
+        for item in deleted:
+            await self._withdraw(platform, item)
         for press, principal in presses:
             await self._pressed(platform, press, principal)
         for arrival in strangers:
@@ -109,12 +112,14 @@ class Ingress:
     async def _filter(self, batch: Batch) -> Sequence[Arrival | Press]:
         """Without what plugins drop, and as they rewrite it. Nothing is on the disk yet: after a crash the platform
         tells of it again, and they are asked again."""
-        asked = [await self._desk.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in batch.items]
+        said = [one for one in batch.items if not isinstance(one, Deleted)]
+        asked = [await self._desk.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in said]
         return [one for one in asked if one is not None]
 
     async def _look_for_members(self, batch: Batch) -> None:
         """A stranger may have been let in a moment ago. One number is asked for, however many strangers there are."""
-        if not any(self._gatekeeper.judge(item) == "stranger" for item in batch.items):
+        said = [item for item in batch.items if not isinstance(item, Deleted)]
+        if not any(self._gatekeeper.judge(item) == "stranger" for item in said):
             return
         try:
             version = await self._store.version()
@@ -180,6 +185,16 @@ class Ingress:
         is_meanwhile = not is_command(commands, text) and self._control.is_running(row.session)
         if not is_meanwhile or not await self._control.told_meanwhile(row, received):
             self._placement.wake(row.session)
+
+    async def _withdraw(self, platform: Platform, deleted: Deleted) -> None:
+        """What has not begun yet is not answered; what has begun goes on, for it may have been acted on."""
+        try:
+            row = await self._store.inbox.find(platform.name, platform.account, deleted.where.chat, deleted.message_id)
+            if row is not None and row.state == "new":
+                self._mailroom.arrivals.forget(row.session)
+                await self._mailroom.drop([row])
+        except StoreUnavailable as fault:
+            log.warning("%s: a message that was deleted may still be answered: %s", platform.name, fault)
 
     async def _pressed(self, platform: Platform, press: Press, principal: Principal) -> None:
         found = pressed(press.data)

@@ -73,6 +73,8 @@ class Mailroom:
         self.resetting = Resetting(desk, pool, delivery, conversations.open)
         self._in_hand: set[InboxId] = set()
         """Mail that somebody in this process is seeing to."""
+        self._dropped: dict[SessionId, set[InboxId]] = {}
+        """Mail that was dropped since the last look at that of its session."""
         self._is_closed = False
         self._is_draining = False
         self.held: dict[SessionId, float | None] = {}
@@ -142,6 +144,7 @@ class Mailroom:
         """As it is once nothing has come for a moment, of those who may still speak."""
         if (wait_s := self.arrivals.loud_s(session, QUIET_S)) > 0:
             await self._clock.sleep(wait_s)
+        self._dropped.pop(session, None)
         mail = self.arrivals.take(session) or await self._looked_up(session)
         judged = [
             (row, self._gatekeeper.still(received))
@@ -159,6 +162,7 @@ class Mailroom:
         belong = await asyncio.gather(*map(self._taken, rows))
         for its in {one for one in belong if one is not None}:
             ids = [row.id for row, one in zip(rows, belong, strict=True) if one == its]
+            self._dropped.setdefault(its, set()).update(ids)
             await self._store.inbox.finish(its, ids)
         return len(rows) - belong.count(None)
 
@@ -206,6 +210,8 @@ class Mailroom:
         message = await self._attachments.message(said, lambda: self._conversations.workplace(session, said[0]))
         live = await self._conversations.open(session, said[0])
         if [self._gatekeeper.still(one) for one in said] != said:  # attachments may take minutes
+            return False
+        if self._dropped.get(session, set()) & {row.id for row, _ in mail}:  # as deleting or /stop may do meanwhile
             return False
         outcome = await self._ask(live, message, said[-1], tuple(row.id for row, _ in mail))
         return outcome == "completed" and not live.is_in_hand

@@ -140,9 +140,12 @@ class Presenter:
                 type_(platform, showing.where)
 
     async def _type(self, platform: Platform, where: Address) -> None:
+        if self._links.find(platform.name) is not platform:  # it was closed since the tick
+            return
         try:
-            async with asyncio.timeout(TYPING_S):
-                await platform.show_typing(where)
+            with self._links.call(platform):  # it is not closed meanwhile
+                async with asyncio.timeout(TYPING_S):
+                    await platform.show_typing(where)
         except PlatformFailure as fault:
             await self._links.heed(platform.name, fault)
             log.debug("no typing at %s: %s", where, fault)

@@ -72,10 +72,12 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class Quoted(msgspec.Struct, frozen=True):
-    """What a message replies to."""
+    """A message that another one brings along: the one that it replies to, or passes on."""
 
     text: str
     is_ours: bool = False
+    author: str = ""
+    """Whose it is: a label. Empty: ours, or not known."""
 
 
 class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
@@ -92,6 +94,8 @@ class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
     """In a group: it mentions us, replies to us, or is a command for us."""
     attachments: tuple[Attachment, ...] = ()
     reply_to: Quoted | None = None
+    forwarded: Quoted | None = None
+    """A message of somebody else that is passed on. Its words are not those of the sender, and never a command."""
     sent_at: float = 0.0
     maybe_command: str = ""
     """In a group, of words that are not addressed to us: how they read as a command (`/help` for `!help`). The gateway
@@ -123,10 +127,21 @@ class Press(msgspec.Struct, frozen=True, tag="press"):
     """Of the message that has the button."""
 
 
+class Deleted(msgspec.Struct, frozen=True, tag="deleted"):
+    """A message was deleted by whoever may do that there. If it still waits for its turn it is not answered."""
+
+    where: Address
+    """Of this only the chat counts: some services do not tell in which thread it was."""
+    message_id: str
+
+
+Item = Arrival | Press | Deleted
+
+
 class Batch(msgspec.Struct, frozen=True):
     """What arrived together, in order. An empty one says that the line is alive."""
 
-    items: tuple[Arrival | Press, ...] = ()
+    items: tuple[Item, ...] = ()
     cursor: str | None = None
     """How far the stream is read with this batch. None: as far as before."""
     token: str = ""

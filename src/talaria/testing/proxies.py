@@ -49,6 +49,7 @@ class InboxProxy(_Proxy[Inbox]):
     cursor = _passed_on(Inbox.cursor)
     pending = _passed_on(Inbox.pending)
     waiting = _passed_on(Inbox.waiting)
+    find = _passed_on(Inbox.find)
     take = _passed_on(Inbox.take)
     finish = _passed_on(Inbox.finish)
     prune = _passed_on(Inbox.prune)

@@ -13,16 +13,16 @@ from talaria.model.clock import Clock, SystemClock
 from talaria.model.secret import Secret
 from talaria.platforms.base import (
     Address,
-    Arrival,
     Attachment,
     Batch,
     Button,
+    Deleted,
     File,
+    Item,
     Kit,
     Manifest,
     Outbound,
     Platform,
-    Press,
     Quoted,
     Rejected,
     Sender,
@@ -50,7 +50,7 @@ async def opened(
 
 async def heard(platform: Platform, count: int, cursor: str | None = None) -> tuple[list[Any], str]:
     """The first `count` items, and the cursor behind them."""
-    items: list[Arrival | Press] = []
+    items: list[Item] = []
     async with aclosing(platform.receive(cursor)) as batches:
         async for batch in batches:
             items += batch.items
@@ -143,15 +143,32 @@ async def test_reply_to_us_addresses_us_and_quotes(server: DiscordServer, platfo
     await server.say("oh", chat=CHANNEL, reply_to=theirs)
     [_, to_us, to_them], _ = await heard(platform, 3)
     assert (to_us.is_addressed, to_us.reply_to) == (True, Quoted("ask me", is_ours=True))
-    assert (to_them.is_addressed, to_them.reply_to) == (False, Quoted("me too"))
+    assert (to_them.is_addressed, to_them.reply_to) == (False, Quoted("me too", author="User1001"))
 
 
-async def test_forwarded_message_is_quoted(server: DiscordServer, platform: Platform) -> None:
+async def test_forwarded_message_is_told_apart_from_a_reply(server: DiscordServer, platform: Platform) -> None:
     original = server.raw(await server.say("what they said", user="1002", file=("a.txt", b"content", "text/plain")))
     await server.say("", message_snapshots=[{"message": original}])
     [_, arrival], _ = await heard(platform, 2)
-    assert arrival.reply_to == Quoted("what they said")
+    assert (arrival.text, arrival.reply_to, arrival.forwarded) == ("", None, Quoted("what they said"))
     assert [each.name for each in arrival.attachments] == ["a.txt"]
+
+
+async def test_deletions_are_told_one_by_one_and_many_at_once(server: DiscordServer, platform: Platform) -> None:
+    said = [await server.say(text, chat=CHANNEL, thread=THREAD) for text in ("one", "two", "three")]
+    direct = await server.say("four")
+    await server.remove(said[0])
+    await server.remove(said[1], said[2])
+    await server.remove(direct)
+    items, _ = await heard(platform, 8)
+    where = Address("discord", CHANNEL, THREAD)
+    assert items[4:] == [*(Deleted(where, one) for one in said), Deleted(Address("discord", server.dm()), direct)]
+
+
+async def test_a_chat_of_several_without_a_server_is_a_group(server: DiscordServer, platform: Platform) -> None:
+    await server.say("hello, all of you", channel_type=3)
+    [arrival], _ = await heard(platform, 1)
+    assert arrival.kind == "group"
 
 
 async def test_thread_belongs_to_its_channel(server: DiscordServer, platform: Platform) -> None:

@@ -19,11 +19,12 @@ from talaria.platforms.base import (
     Arrival,
     Attachment,
     Batch,
+    Deleted,
+    Item,
     Kit,
     NotTaken,
     Outbound,
     Platform,
-    Press,
     Refused,
     Sender,
 )
@@ -83,8 +84,8 @@ class Reader:
         await self.platform.acknowledge(batch)
         return batch
 
-    async def items(self, count: int) -> list[Arrival | Press]:
-        items: list[Arrival | Press] = []
+    async def items(self, count: int) -> list[Item]:
+        items: list[Item] = []
         while len(items) < count:
             items += (await self.batch()).items
         return items
@@ -280,7 +281,19 @@ async def test_people_are_told_apart_by_id_whatever_they_call_themselves(server:
         await server.say("I", chat="C7")
         await server.say("me too", chat="C7", user="1002")
         items = await reader.items(2)
-    assert [item.sender for item in items] == [Sender("U1001", "Ann"), Sender("U1002", "Ann")]
+    assert [item.sender for item in items if isinstance(item, Arrival)] == [
+        Sender("U1001", "Ann"),
+        Sender("U1002", "Ann"),
+    ]
+
+
+async def test_a_deletion_is_told(server: SlackServer) -> None:
+    async with opened(server) as platform:
+        reader = Reader(platform)
+        said = await server.say("not this", chat="C7")
+        await server.remove(said, chat="C7")
+        _, item = await reader.items(2)
+    assert item == Deleted(Address("slack", "C7"), said)
 
 
 async def test_nobody_asks_who_a_stranger_is(server: SlackServer) -> None:
@@ -289,7 +302,12 @@ async def test_nobody_asks_who_a_stranger_is(server: SlackServer) -> None:
         for user in ("2001", "2002", "1001", "1001"):
             await server.say("x", user=user)
         items = await reader.items(4)
-    assert [item.sender.name for item in items] == ["", "", "name-of-U1001", "name-of-U1001"]
+    assert [item.sender.name for item in items if isinstance(item, Arrival)] == [
+        "",
+        "",
+        "name-of-U1001",
+        "name-of-U1001",
+    ]
     assert [call["user"] for call in server.calls("users.info")] == ["U1001"]
 
 

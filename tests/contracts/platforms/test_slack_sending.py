@@ -19,6 +19,7 @@ from talaria.platforms.base import (
     Attachment,
     Button,
     File,
+    Item,
     Kit,
     NotTaken,
     Outbound,
@@ -68,8 +69,8 @@ def words(text: str, where: Address = DM, *, buttons: tuple[Button, ...] = (), f
     return Outbound(where, text, "o-1.0", buttons=buttons, file=file)
 
 
-async def items(slack: Platform, count: int) -> list[Arrival | Press]:
-    found: list[Arrival | Press] = []
+async def items(slack: Platform, count: int) -> list[Item]:
+    found: list[Item] = []
     stream = slack.receive(None)
     while len(found) < count:
         found += (await anext(stream)).items

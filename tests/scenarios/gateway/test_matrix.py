@@ -166,6 +166,18 @@ async def test_a_homeserver_that_was_away_is_heard_again(scene: Scene) -> None:
         assert await scene.texts(1) == ["Here."]
 
 
+async def test_what_is_deleted_while_it_waits_reaches_no_model(scene: Scene) -> None:
+    scene.house.model.say(Reply("First.", faults=Faults(first_byte_delay_s=1.0)), "Third.")
+    async with scene.house.open():
+        await scene.server.say("one")
+        await asyncio.to_thread(scene.house.model.wait_for_requests, 1, PATIENCE_S)
+        room = await scene.person.direct_room(scene.server.bot)
+        await scene.person.redact(room, await scene.server.say("canary-Ht5"))
+        await scene.server.say("three")
+        assert await scene.texts(2) == ["First.", "Third."]
+    assert "canary-Ht5" not in str([request.json for request in scene.house.model.requests])
+
+
 async def test_a_thread_is_a_conversation_of_its_own(scene: Scene) -> None:
     room = await scene.server.room("1001")
     scene.allow(room)

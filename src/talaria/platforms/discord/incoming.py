@@ -6,12 +6,23 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from talaria.platforms.base import Address, Arrival, Attachment, ChatKind, Press, Quoted, Sender, attachment_kind
+from talaria.platforms.base import (
+    Address,
+    Arrival,
+    Attachment,
+    ChatKind,
+    Deleted,
+    Press,
+    Quoted,
+    Sender,
+    attachment_kind,
+)
 
 Snowflake = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}\Z")]
 
 _EPOCH_MS = 1_420_070_400_000
-_DIRECT = {1, 3}
+_DIRECT = 1
+"""A chat of two. One of several without a server (3) is a group."""
 _THREADS = {10, 11, 12}
 _SAID, _REPLIED = 0, 19
 _COMMAND, _COMPONENT = 2, 3
@@ -32,7 +43,7 @@ class Channel(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> ChatKind:
-        return "dm" if self.type in _DIRECT else "group"
+        return "dm" if self.type == _DIRECT else "group"
 
     @property
     def address(self) -> Address:
@@ -91,6 +102,7 @@ class Message(msgspec.Struct, frozen=True):
     type: int = 0
     flags: int = 0
     guild_id: Snowflake | None = None
+    channel_type: int | None = None
     webhook_id: Snowflake | None = None
     mentions: tuple[User, ...] = ()
     mention_roles: tuple[Snowflake, ...] = ()
@@ -104,6 +116,17 @@ class Message(msgspec.Struct, frozen=True):
             *self.attachments,
             *(each for forward in self.message_snapshots for each in forward.message.attachments),
         ]
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """Of one message, or of many at once."""
+
+    channel_id: Snowflake
+    id: Snowflake | None = None
+    ids: tuple[Snowflake, ...] = ()
+
+    def items(self, channel: Channel) -> Sequence[Deleted]:
+        return [Deleted(channel.address, each) for each in (*((self.id,) if self.id else ()), *self.ids)]
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -171,6 +194,7 @@ def arrival(message: Message, channel: Channel, me: Me) -> Arrival | None:
         is_addressed=_is_addressed(message, me),
         attachments=tuple(_attachment(each, message) for each in message.uploads),
         reply_to=_quoted(message, me),
+        forwarded=_forwarded(message),
         sent_at=sent_at(message.id),
     )
 
@@ -239,11 +263,18 @@ def _is_addressed(message: Message, me: Me) -> bool:
     )
 
 
+def _forwarded(message: Message) -> Quoted | None:
+    """Discord does not tell whose it was."""
+    return Quoted(message.message_snapshots[0].message.content) if message.message_snapshots else None
+
+
 def _quoted(message: Message, me: Me) -> Quoted | None:
-    if message.message_snapshots:
-        return Quoted(message.message_snapshots[0].message.content)
     replied = message.referenced_message
-    return Quoted(replied.content, is_ours=replied.author.id == me.id) if replied else None
+    if replied is None or message.message_snapshots:
+        return None
+    if replied.author.id == me.id:
+        return Quoted(replied.content, is_ours=True)
+    return Quoted(replied.content, author=replied.author.sender.name)
 
 
 def _attachment(upload: Upload, message: Message) -> Attachment:

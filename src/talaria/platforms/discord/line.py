@@ -33,7 +33,7 @@ _MISSED_BEATS = 2
 class Told(msgspec.Struct, frozen=True):
     """An event of Discord's; `beat` is an acknowledged heartbeat, which proves that the line is alive."""
 
-    kind: Literal["message", "interaction", "beat"]
+    kind: Literal["message", "deletion", "interaction", "beat"]
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -251,6 +251,8 @@ class Line:
                 self._is_ready = True
             case "MESSAGE_CREATE":
                 self._heard.append(Told("message", frame.d))
+            case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
+                self._heard.append(Told("deletion", frame.d))
             case "INTERACTION_CREATE":
                 self._heard.append(Told("interaction", frame.d))
             case _:

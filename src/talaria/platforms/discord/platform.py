@@ -19,6 +19,7 @@ from talaria.platforms.base import (
     Batch,
     Capabilities,
     ChatInfo,
+    Item,
     Kit,
     NotTaken,
     Outbound,
@@ -121,7 +122,7 @@ class DiscordPlatform:
                     yield batch
         while True:
             told = await self._line.take()
-            items = [item for each in told if (item := await self._item(each, marks))]
+            items = [item for each in told for item in await self._items(each, marks)]
             marks.listened(self._kit.clock)
             if items or any(each.kind == "beat" for each in told):
                 yield Batch(tuple(items), cursor=str(marks))
@@ -229,16 +230,26 @@ class DiscordPlatform:
                 found += [channel.id] if channel else []
         return found
 
-    async def _item(self, told: Told, marks: Bookmarks) -> Arrival | Press | None:
+    async def _items(self, told: Told, marks: Bookmarks) -> Sequence[Item]:
+        found: Item | None = None
         if told.kind == "message":
             message = incoming.read(told.body, Message)
-            return await self._told_now(message, marks) if message else None
-        interaction = incoming.read(told.body, Interaction)
-        return (incoming.command(interaction) or incoming.press(interaction)) if interaction else None
+            found = await self._told_now(message, marks) if message else None
+        elif told.kind == "deletion":
+            deletion = incoming.read(told.body, incoming.Deletion)
+            return deletion.items(self._channel_of(deletion.channel_id)) if deletion else ()
+        elif interaction := incoming.read(told.body, Interaction):
+            found = incoming.command(interaction) or incoming.press(interaction)
+        return (found,) if found else ()
+
+    def _channel_of(self, id: str) -> Channel:
+        """Without asking: one of which nothing is known is a chat of its own, as direct chats are."""
+        return self._line.channel(id) or self._channels.get(id) or Channel(id)
 
     async def _told_now(self, message: Message, marks: Bookmarks) -> Arrival | None:
         if message.guild_id is None:
-            return self._arrival(message, Channel(message.channel_id, _DIRECT), marks)
+            kind = _DIRECT if message.channel_type is None else message.channel_type
+            return self._arrival(message, Channel(message.channel_id, kind), marks)
         try:
             channel = await self._known(message.channel_id)
         except (AccessLost, Rejected) as failure:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, ChatKind, Quoted, Sender
+from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, ChatKind, Deleted, Quoted, Sender
 
 NAME = "matrix"
 _KINDS: Mapping[str, AttachmentKind] = {
@@ -113,13 +113,22 @@ def arrival(
     )
 
 
-def quoted(event: Mapping[str, Any], me: Me) -> Quoted:
-    """As what an event is shown that somebody replies to."""
+def deleted(event: Mapping[str, Any], room: str) -> Deleted | None:
+    """None: the event deletes nothing."""
+    if _text(event, "type") != "m.room.redaction":
+        return None
+    id = _text(event, "redacts") or _text(_mapping(event, "content"), "redacts")  # rooms of older and newer versions
+    return Deleted(Address(NAME, room), id) if id else None
+
+
+def quoted(event: Mapping[str, Any], me: Me, name: str = "") -> Quoted:
+    """As what an event is shown that somebody replies to. `name`: of whoever sent it."""
     content = _mapping(event, "content")
     latest = _mapping(_mapping(_mapping(event, "unsigned"), "m.relations"), "m.replace")
     body = _text(_mapping(_mapping(latest, "content"), "m.new_content"), "body") or _text(content, "body")
     text = _FALLBACK.sub("", body) if "m.in_reply_to" in _mapping(content, "m.relates_to") else body
-    return Quoted(text, is_ours=_text(event, "sender") == me.id)
+    sender = _text(event, "sender")
+    return Quoted(text, is_ours=True) if sender == me.id else Quoted(text, author=name or sender)
 
 
 def _attachments(content: Mapping[str, Any], kind: str) -> tuple[Attachment, ...]:

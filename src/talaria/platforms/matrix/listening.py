@@ -9,7 +9,19 @@ from typing import Any
 
 import nio  # pyright: ignore[reportMissingTypeStubs]
 
-from talaria.platforms.base import Arrival, Batch, Kit, NotTaken, PlatformFailure, Quoted, Refused, Rejected, Sender
+from talaria.platforms.base import (
+    Arrival,
+    Batch,
+    Deleted,
+    Item,
+    Kit,
+    NotTaken,
+    PlatformFailure,
+    Quoted,
+    Refused,
+    Rejected,
+    Sender,
+)
 from talaria.platforms.matrix import client as wire
 from talaria.platforms.matrix import encryption, history, incoming
 from talaria.platforms.matrix.client import Client
@@ -74,15 +86,18 @@ class Listener:
             self._client.has_stumbled = True
             return None
 
-    async def _items(self, news: nio.SyncResponse, since: str) -> tuple[Arrival, ...]:
+    async def _items(self, news: nio.SyncResponse, since: str) -> tuple[Item, ...]:
         late = [self._unread.pop(key) for key in list(self._unread)]
-        heard = [await self._heard(room, event, is_late=True) for room, event in late]
+        heard: list[Item | None] = [await self._heard(room, event, is_late=True) for room, event in late]
         for room, joined in news.rooms.join.items():
             events = await history.heard(self._client, room, joined.timeline, since, self._kit.clock.now())
             heard += [await self._heard(room, event) for event in events]
         return tuple(item for item in heard if item is not None)
 
-    async def _heard(self, room: str, event: nio.Event, *, is_late: bool = False) -> Arrival | None:
+    async def _heard(self, room: str, event: nio.Event, *, is_late: bool = False) -> Arrival | Deleted | None:
+        if (deleted := incoming.deleted(event.source, room)) is not None:
+            self._unread.pop(deleted.message_id, None)
+            return deleted
         read = encryption.readable(self._client, room, event)
         if read is None:
             await self._miss(room, event, is_late=is_late)
@@ -122,7 +137,10 @@ class Listener:
         except PlatformFailure:
             return None
         event = encryption.readable(self._client, room, found.event)
-        return None if event is None else incoming.quoted(event.source, self._rooms.me(room))
+        if event is None:
+            return None
+        name = self._rooms.name_of(str(event.source.get("sender", "")), room)
+        return incoming.quoted(event.source, self._rooms.me(room), name)
 
     async def _miss(self, room: str, event: nio.Event, *, is_late: bool) -> None:
         """What cannot be read is tried again later, and is told of in the room, once."""

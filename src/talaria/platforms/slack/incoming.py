@@ -3,11 +3,22 @@
 import re
 from collections.abc import Callable, Container
 from html import unescape
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from talaria.platforms.base import Address, Arrival, Attachment, ChatKind, Press, Sender, attachment_kind
+from talaria.platforms.base import (
+    Address,
+    Arrival,
+    Attachment,
+    ChatKind,
+    Deleted,
+    Item,
+    Press,
+    Quoted,
+    Sender,
+    attachment_kind,
+)
 
 _SAID = frozenset({None, "file_share", "thread_broadcast", "me_message"})
 """Subtypes of what a person has just written; edits, joins and the like have others."""
@@ -41,6 +52,8 @@ class Message(msgspec.Struct, frozen=True):
     bot_id: str | None = None
     hidden: bool | None = None
     files: tuple[Upload, ...] | None = None
+    attachments: Any = None
+    """Of many kinds; read one by one."""
 
     @property
     def thread(self) -> str:
@@ -49,6 +62,25 @@ class Message(msgspec.Struct, frozen=True):
 
 class Callback(msgspec.Struct, frozen=True):
     event: Message
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    subtype: str
+    channel: str
+    deleted_ts: str
+
+
+class DeletionCallback(msgspec.Struct, frozen=True):
+    event: Deletion
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """An attachment that is a message which somebody passes on."""
+
+    is_share: bool = False
+    text: str | None = None
+    author_name: str | None = None
+    author_subname: str | None = None
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -105,7 +137,7 @@ def decode(told: str | msgspec.Raw | dict[str, Any], type: type[T]) -> T | None:
         return None
 
 
-def items(kind: str, payload: msgspec.Raw, us: Us) -> tuple[Arrival | Press, ...]:
+def items(kind: str, payload: msgspec.Raw, us: Us) -> tuple[Item, ...]:
     """Of an envelope of that type."""
     found = _READERS[kind](payload, us) if kind in _READERS else None
     return () if found is None else (found,)
@@ -125,11 +157,27 @@ def arrival(message: Message, us: Us) -> Arrival | None:
         _words(text, us.user),
         is_addressed=message.type == "app_mention" or _is_addressed(message, text, us),
         attachments=tuple(_attachment(file) for file in message.files or () if file.mode not in _UNREADABLE),
+        forwarded=_forwarded(message),
         sent_at=float(message.ts),
     )
 
 
-def _happening(payload: msgspec.Raw, us: Us) -> Arrival | None:
+def _forwarded(message: Message) -> Quoted | None:
+    given: object = message.attachments
+    for one in cast("list[object]", given) if isinstance(given, list) else ():
+        shared = decode(cast("dict[str, Any]", one), Shared) if isinstance(one, dict) else None
+        if shared is not None and shared.is_share:
+            return Quoted(_words(shared.text or "", ""), author=shared.author_name or shared.author_subname or "")
+    return None
+
+
+def _happening(payload: msgspec.Raw, us: Us) -> Arrival | Deleted | None:
+    deletion = decode(payload, DeletionCallback)
+    if deletion is not None:
+        event = deletion.event
+        return (
+            Deleted(Address("slack", event.channel), event.deleted_ts) if event.subtype == "message_deleted" else None
+        )
     callback = decode(payload, Callback)
     return callback and arrival(callback.event, us)
 
@@ -164,7 +212,7 @@ def _press(payload: msgspec.Raw, _us: Us) -> Press | None:
     )
 
 
-_READERS: dict[str, Callable[[msgspec.Raw, Us], Arrival | Press | None]] = {
+_READERS: dict[str, Callable[[msgspec.Raw, Us], Item | None]] = {
     "events_api": _happening,
     "slash_commands": _command,
     "interactive": _press,

@@ -15,6 +15,7 @@ from talaria.platforms.base import (
     Batch,
     Capabilities,
     ChatInfo,
+    Item,
     Kit,
     Outbound,
     PlatformFailure,
@@ -74,9 +75,9 @@ class Slack:
             elif self._line.is_proven_anew():
                 yield Batch()
 
-    def _items(self, envelopes: Iterable[Envelope], missed: Missed) -> list[Arrival | Press]:
+    def _items(self, envelopes: Iterable[Envelope], missed: Missed) -> list[Item]:
         us = Us(self._user, self._marks)
-        items: list[Arrival | Press] = []
+        items: list[Item] = []
         for one in envelopes:
             for item in incoming.items(one.type, one.payload, us):
                 self._follow(item, missed)
@@ -93,20 +94,20 @@ class Slack:
                 items.append(arrival)
         return await self._batch(items, missed, "")
 
-    def _follow(self, item: Arrival | Press, missed: Missed) -> None:
+    def _follow(self, item: Item, missed: Missed) -> None:
         """Whoever speaks to us in a thread makes us part of it: what comes next there is for us, too."""
         key = _conversation(item)
         if isinstance(item, Arrival) and item.is_addressed and item.where.thread and key not in missed:
             self._marks.join(key, item.message_id)
 
-    async def _batch(self, items: Sequence[Arrival | Press], missed: Missed, token: str) -> Batch:
+    async def _batch(self, items: Sequence[Item], missed: Missed, token: str) -> Batch:
         for item in items:
             self._mark(item, missed)
         named = [await self._named(item) if isinstance(item, Arrival) else item for item in items]
         return Batch(tuple(named), self._marks.cursor(), token)
 
-    def _mark(self, item: Arrival | Press, missed: Missed) -> None:
-        if isinstance(item, Press) or not incoming.is_timestamp(item.message_id):
+    def _mark(self, item: Item, missed: Missed) -> None:
+        if not isinstance(item, Arrival) or not incoming.is_timestamp(item.message_id):
             return
         key = _conversation(item)
         is_followed = not item.where.thread or item.kind == "dm" or key in self._marks
@@ -226,7 +227,7 @@ async def open(settings: Settings, kit: Kit) -> AsyncGenerator[Slack]:  # noqa: 
             yield Slack(settings, kit, web, line, team=us.team_id, user=us.user_id)
 
 
-def _conversation(item: Arrival | Press) -> str:
+def _conversation(item: Item) -> str:
     return conversation(item.where.chat, item.where.thread)
 
 

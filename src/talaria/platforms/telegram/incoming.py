@@ -39,6 +39,8 @@ class _Chat(msgspec.Struct):
     id: int
     type: str
     is_forum: bool = False
+    title: str = ""
+    username: str = ""
 
 
 class _Entity(msgspec.Struct):
@@ -77,6 +79,16 @@ class _Contact(msgspec.Struct):
     phone_number: str
     first_name: str = ""
     last_name: str = ""
+
+
+class _Origin(msgspec.Struct):
+    """Of a forwarded message: a person, one who hides who they are, a group or a channel."""
+
+    sender_user: _User | None = None
+    sender_user_name: str = ""
+    sender_chat: _Chat | None = None
+    chat: _Chat | None = None
+    author_signature: str = ""
 
 
 class _Quote(msgspec.Struct):
@@ -193,7 +205,7 @@ def _arrival(message: _Message, me: Me) -> Arrival | None:
         sent_at=message.date,
     )
     if message.forward_origin is not None:  # somebody else's words are shown, and neither a command nor a call of ours
-        return replace(arrival, reply_to=Quoted(said) if said else None, is_continued=True)
+        return replace(arrival, forwarded=Quoted(said, author=_author(message.forward_origin)), is_continued=True)
     mentions = tuple(_mentions(said, entities, me))
     answered = _answered(message)
     is_answer_to_us = answered is not None and _is_from(answered, me)
@@ -222,6 +234,18 @@ def _where(message: _Message) -> Address:
 
 def _sender(user: _User) -> Sender:
     return Sender(str(user.id), f"{user.first_name} {user.last_name}".strip() or user.username)
+
+
+def _author(origin: object) -> str:
+    """Of a forwarded message, as Telegram shows it."""
+    try:
+        found = msgspec.convert(origin, _Origin)
+    except _UNREADABLE:
+        return ""
+    if found.sender_user is not None:
+        return _sender(found.sender_user).name
+    chat = found.sender_chat or found.chat or _Chat(0, "")
+    return found.sender_user_name or chat.title or chat.username or found.author_signature
 
 
 def _said(message: _Message) -> tuple[str, tuple[_Entity, ...]]:
@@ -279,9 +303,13 @@ def _is_from(message: _Message, me: Me) -> bool:
 
 
 def _quoted(message: _Message, answered: _Message | None, *, is_ours: bool) -> Quoted | None:
-    if message.quote is not None and message.quote.text:
-        return Quoted(message.quote.text, is_ours)
-    return None if answered is None else Quoted(_said(answered)[0], is_ours)
+    if answered is None:
+        return Quoted(message.quote.text) if message.quote is not None and message.quote.text else None
+    text = message.quote.text if message.quote is not None and message.quote.text else _said(answered)[0]
+    if is_ours:
+        return Quoted(text, is_ours=True)
+    channel = answered.sender_chat.title if answered.sender_chat is not None else ""
+    return Quoted(text, author=channel or (_sender(answered.from_).name if answered.from_ is not None else ""))
 
 
 def _mentions(said: str, entities: tuple[_Entity, ...], me: Me) -> Iterator[tuple[int, int]]:

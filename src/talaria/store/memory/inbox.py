@@ -36,6 +36,10 @@ class Inbox:
         mail = [row.inbound for row in self._memory.tables.inbox.values()]
         return list(dict.fromkeys(inbound.session for inbound in mail if inbound.state != "done"))
 
+    async def find(self, platform: str, account: str, chat: str, message_id: str) -> Inbound | None:
+        row = self._memory.tables.inbox.get((platform, account, chat, message_id))
+        return row.inbound if row else None
+
     async def take(self, id: InboxId) -> SessionId | None:
         with self._memory.transaction() as tables:
             found = next((row for row in tables.inbox.values() if row.inbound.id == id), None)

@@ -61,6 +61,16 @@ class Inbox:
 
         return await self._database.read(work)
 
+    async def find(self, platform: str, account: str, chat: str, message_id: str) -> Inbound | None:
+        def work(db: Connection) -> Inbound | None:
+            row = db.execute(
+                f"SELECT {_COLUMNS} FROM inbox WHERE platform = ? AND account = ? AND chat = ? AND message_id = ?",
+                (platform, account, chat, message_id),
+            ).fetchone()
+            return _inbound(row) if row else None
+
+        return await self._database.read(work)
+
     async def take(self, id: InboxId) -> SessionId | None:
         def work(db: Connection) -> SessionId | None:
             row = db.execute(

@@ -77,6 +77,17 @@ class DiscordServer(Loopback):
         await self.gateway.tell("MESSAGE_CREATE", self._world.told(room, message))
         return message["id"]
 
+    async def remove(self, *messages: str) -> None:
+        """Somebody deletes them; several at once, as a moderator can, in one channel."""
+        room = self._holding(messages[0])
+        for message in messages:
+            del room.messages[message]
+        place = {"channel_id": room.id, **({} if room.is_direct else {"guild_id": GUILD})}
+        if len(messages) == 1:
+            await self.gateway.tell("MESSAGE_DELETE", {"id": messages[0], **place})
+        else:
+            await self.gateway.tell("MESSAGE_DELETE_BULK", {"ids": list(messages), **place})
+
     async def tell_again(self, message: str) -> None:
         """The gateway tells of a message a second time."""
         room = self._holding(message)

@@ -78,8 +78,9 @@ class SlackServer(Loopback):
         """What only one person sees: `channel`, `user`, `text`."""
         return tuple(self._workspace.whispers)
 
-    async def say(self, text: str, *, user: str = "1001", chat: str = "", thread: str = "") -> str:
-        return await self._said(Post(self._workspace.next_ts(), "", text, thread), user, chat)
+    async def say(self, text: str, *, user: str = "1001", chat: str = "", thread: str = "", **more: Any) -> str:
+        """`more` are fields of Slack's event."""
+        return await self._said(Post(self._workspace.next_ts(), "", text, thread), user, chat, more)
 
     async def share(
         self, name: str, content: bytes, mime: str, *, text: str = "", user: str = "1001", chat: str = ""
@@ -90,15 +91,23 @@ class SlackServer(Loopback):
         self._workspace.files[id] = file
         return await self._said(Post(self._workspace.next_ts(), "", text, files=[file]), user, chat)
 
-    async def _said(self, post: Post, user: str, chat: str) -> str:
+    async def _said(self, post: Post, user: str, chat: str, more: Mapping[str, Any] | None = None) -> str:
         channel = self._workspace.channel(user, chat)
         post.user = self._workspace.person(user)
         channel.add(post)
-        event = {**channel.told(post), "channel": channel.id, "event_ts": post.ts}
+        event = {**channel.told(post), "channel": channel.id, "event_ts": post.ts, **(more or {})}
         if not channel.user and self.mention in post.text:
             await self.tell({**event, "type": "app_mention"})
         await self.tell({**event, "channel_type": "im" if channel.user else "channel"})
         return post.ts
+
+    async def remove(self, message: str, *, user: str = "1001", chat: str = "") -> None:
+        """Somebody deletes what they said."""
+        channel = self._workspace.channel(user, chat)
+        before = channel.told(channel.posts.pop(message))
+        event = {"type": "message", "subtype": "message_deleted", "hidden": True, "channel": channel.id}
+        times = {"ts": self._workspace.next_ts(), "deleted_ts": message}
+        await self.tell({**event, **times, "previous_message": before})
 
     async def tell(self, event: Mapping[str, Any]) -> None:
         """Any event, as Slack would word it."""

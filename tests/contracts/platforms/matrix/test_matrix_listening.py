@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.contracts.platforms.matrix.conftest import Connect, Listen, Words
 
-from talaria.platforms.base import Address, NotTaken, Quoted, Refused, Rejected
+from talaria.platforms.base import Address, Deleted, NotTaken, Quoted, Refused, Rejected
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal
 from talaria.testing.servers.synapse import Synapse
 
@@ -172,6 +172,17 @@ async def test_a_room_for_two_into_which_a_third_comes_is_a_group(
         assert (await ear.arrival()).kind == "group"
 
 
+async def test_a_deletion_is_told(server: Synapse, connect: Connect, listen: Listen) -> None:
+    async with connect() as matrix, listen(matrix) as ear:
+        said = await server.say("not this")
+        await ear.arrival()
+        person = await server.person()
+        await person.redact(person.known_direct_room, said)
+        while not (items := (await ear.batch()).items):
+            pass
+    assert items == (Deleted(Address("matrix", person.known_direct_room), said),)
+
+
 async def test_in_a_group_it_is_told_whether_somebody_means_us(
     server: Synapse, connect: Connect, listen: Listen
 ) -> None:
@@ -198,7 +209,7 @@ async def test_a_reply_brings_along_what_it_replies_to(
         assert (heard.text, heard.is_addressed, heard.reply_to) == ("and now?", True, Quoted("Begun.", is_ours=True))
         await person.say(room, "mine", more={"m.relates_to": {"m.in_reply_to": {"event_id": first}}})
         heard = await ear.arrival()
-        assert (heard.is_addressed, heard.reply_to) == (False, Quoted("talaria: begin"))
+        assert (heard.is_addressed, heard.reply_to) == (False, Quoted("talaria: begin", author="1001"))
         await person.say(room, "gone", more={"m.relates_to": {"m.in_reply_to": {"event_id": "$nowhere"}}})
         assert (await ear.arrival()).reply_to is None
 
