@@ -236,6 +236,7 @@ async def test_press_is_acknowledged_silently_and_answered_to_one_person(
     assert (press.where, press.kind) == (direct(server), "dm")
     [deferred] = await server.wait_for_calls("create_interaction_response", 1)
     assert deferred["type"] == 6
+    await platform.answer(press, "")  # there is nothing to tell
     await platform.answer(press, "Not *yours* to press.")
     [answer] = server.calls("create_followup_message")
     assert (answer["flags"] & 64, answer["content"]) == (64, "Not *yours* to press.")

@@ -133,6 +133,7 @@ async def test_a_button_is_pressed_and_only_whoever_did_is_answered(server: Slac
     assert isinstance(press, Press)
     assert (press.data, press.message_id, press.kind) == ("n:1", sent, "group")
     assert (press.where, press.sender) == (Address("slack", "C7", thread), Sender("U1002", "name-of-U1002"))
+    await slack.answer(press, "")  # there is nothing to tell
     await slack.answer(press, "Not <you>.")
     assert server.whispers == ({"channel": "C7", "user": "U1002", "text": "Not &lt;you&gt;."},)
 

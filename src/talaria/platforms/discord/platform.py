@@ -156,6 +156,8 @@ class DiscordPlatform:
         await self._api.call("PUT", f"{_message(where, message_id)}/reactions/{quote(emoji, safe='')}/@me")
 
     async def answer(self, press: Press, text: str) -> None:
+        if not text:  # that it was heard was said when it came
+            return
         token = quote(press.id.partition(":")[2], safe="")
         body = {"content": render.content(text), "flags": _EPHEMERAL | _SUPPRESS_EMBEDS, "allowed_mentions": _NOBODY}
         await self._api.call("POST", f"/webhooks/{self._line.application}/{token}", body)

@@ -187,6 +187,8 @@ class Slack:
                 raise
 
     async def answer(self, press: Press, text: str) -> None:
+        if not text:  # Slack takes no message without words, and shows that the press was heard by itself
+            return
         await self._web.write(
             "chat_postEphemeral",
             Done,
