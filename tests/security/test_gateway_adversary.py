@@ -177,9 +177,13 @@ class Walk:
             if user in self.rights[name].admins:
                 return  # they may
             await self.command(name, user, how)
-        else:
-            await self.say(name, user, f"CALL {how} {json.dumps({'query': 'canary'})}")
+            await self.taken(name)
+            return
+        before = len(self._results(name, user, is_in_group=False))
+        number = await self.say(name, user, f"CALL {how} {json.dumps({'query': 'canary'})}")
         await self.taken(name)
+        if self.said[number].may_be_heard:
+            await self.house.until(lambda: len(self._results(name, user, is_in_group=False)) > before)
 
     async def act(self) -> None:
         """Something that must be allowed; meanwhile others try to answer, and the rules change."""
