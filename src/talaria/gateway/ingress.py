@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import msgspec
 
-from talaria.gateway.access import Gatekeeper
+from talaria.gateway.access import Gatekeeper, Verdict
 from talaria.gateway.audit import Refusals
 from talaria.gateway.commands import is_command, is_urgent
 from talaria.gateway.control import Control
@@ -89,13 +89,9 @@ class Ingress:
                         presses.append((item, principal))
                     else:
                         let_in.append(self._received(item, principal))
-                case "stranger" if isinstance(item, Arrival):
-                    self.refusals.add(f"{platform.name}:{item.sender.id}", item.where)
-                    strangers.append(item)
-                case _ if isinstance(item, Press) or item.is_addressed:  # the rest is just talk in a group
-                    self.refusals.add(f"{platform.name}:{item.sender.id}", item.where)
-                case _:
-                    pass
+                case verdict:
+                    self._log_refusal(item, verdict)
+                    strangers += [item] if verdict == "stranger" and isinstance(item, Arrival) else []
         kept = await self._accepted(platform, let_in, batch.cursor)
         await platform.acknowledge(batch)
         self._desk.counts.accepted(platform.name, sum(row is not None for row in kept))
@@ -128,6 +124,11 @@ class Ingress:
                 self._members_of = version
         except StoreUnavailable as fault:
             log.warning("who was let in is not known: %s", fault)
+
+    def _log_refusal(self, item: Arrival | Press, verdict: Verdict) -> None:
+        """Not of what is just talk in a group."""
+        if verdict == "stranger" or isinstance(item, Press) or item.is_addressed:
+            self.refusals.add(f"{item.where.platform}:{item.sender.id}", item.where)
 
     def _as_command(self, item: Arrival | Press) -> Arrival | Press:
         """What only may be a command is one if its first word is exactly that of one."""
