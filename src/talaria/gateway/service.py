@@ -174,17 +174,19 @@ class Gateway:
             old, new = before.get(name), self._doors.get(name)
             if old is not None and new is not None and old.settings == new.settings:
                 continue
-            if name in self._connecting:
-                self._connecting.pop(name).cancel()
+            closing = self._connecting.pop(name, None)
+            if closing is not None:
+                closing.cancel()
                 self._connectors.pop(name, None)
             if new is not None and self._beside is not None:
-                self._connect(new, self._beside)
+                self._connect(new, self._beside, closing)
         await self._wake_waiting()
 
     def _rules(self) -> Mapping[str, Rules]:
         return {name: Rules.of(door.settings) for name, door in self._doors.items()}
 
-    def _connect(self, door: Door, group: asyncio.TaskGroup) -> None:
+    def _connect(self, door: Door, group: asyncio.TaskGroup, closing: asyncio.Task[None] | None = None) -> None:
+        """`closing`: the last connection, which has the account until it has ended."""
         connector = Connector(
             door.name,
             lambda: door.open(lambda sender: self._gatekeeper.knows(door.name, sender)),
@@ -194,8 +196,14 @@ class Gateway:
             clock=self._clock,
             menu=self._desk.host.commands.menu,
         )
+
+        async def run() -> None:
+            if closing is not None:
+                await asyncio.wait([closing])
+            await connector.run()
+
         self._connectors[door.name] = connector
-        self._connecting[door.name] = group.create_task(connector.run(), name=f"platform {door.name}")
+        self._connecting[door.name] = group.create_task(run(), name=f"platform {door.name}")
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         if self._beside is None:

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Generator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -275,3 +277,78 @@ async def test_killed_between_the_wire_and_its_record_the_answer_is_still_one(sc
     finally:
         gateway.send_signal(signal.SIGTERM)
         await gateway.wait()
+
+
+class Visits:
+    """Two people have a direct chat each, and come into each other's."""
+
+    def __init__(self, scene: Scene, people: dict[str, Person], rooms: dict[str, str], seed: int) -> None:
+        self.scene = scene
+        self.people = people
+        self.rooms = rooms
+        self.random = Random(seed)
+        self.is_visited = dict.fromkeys(rooms, False)
+        self.heard: list[str] = []
+        """Who has said what reached the model."""
+        self.running = AsyncExitStack()
+
+    def allow(self, note: str) -> None:
+        self.scene.allow(allowed_users=[one.user_id for one in self.people.values()], device_name=note)
+
+    async def restart(self) -> None:
+        await self.running.aclose()
+        await self.running.enter_async_context(self.scene.house.open())
+
+    async def reload(self) -> None:
+        assert self.scene.house.board is not None
+        self.allow(f"after {len(self.heard)} {self.random.random()}")
+        await self.scene.house.board.reload(self.scene.house.settings())
+
+    async def say(self) -> None:
+        """The opener, to nobody in particular: for the bot, if they are alone with it."""
+        owner, model = self.random.choice(list(self.rooms)), self.scene.house.model
+        before = len(model.requests)
+        await self.people[owner].say(self.rooms[owner], f"canary-{owner}-")
+        if not self.is_visited[owner]:
+            self.heard.append(owner)
+            await self.scene.house.until(lambda: len(model.requests) > before)
+
+    async def intrude(self) -> None:
+        for owner, other in (("1001", "1002"), ("1002", "1001")):
+            if self.is_visited[owner]:
+                await self.people[other].say(self.rooms[owner], f"canary-{other}-")
+
+    async def come_or_go(self) -> None:
+        owner = self.random.choice(list(self.rooms))
+        other = self.people["1002" if owner == "1001" else "1001"]
+        if self.is_visited[owner]:
+            await other.leave(self.rooms[owner])
+        else:
+            await self.people[owner].invite(self.rooms[owner], other.user_id)
+            await other.join(self.rooms[owner])
+        self.is_visited[owner] = not self.is_visited[owner]
+
+    async def go(self, steps: int) -> None:
+        moves = [self.say, self.say, self.say, self.intrude, self.come_or_go, self.restart, self.reload]
+        for _ in range(steps):
+            await self.random.choice(moves)()
+            await self.scene.heard_all("1009")
+            shown = [set(re.findall(r"canary-(\d+)-", one.body.decode())) for one in self.scene.house.model.requests]
+            assert shown == [{user} for user in self.heard]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+async def test_whoever_comes_and_goes_a_direct_chat_is_only_its_openers(scene: Scene, seed: int) -> None:
+    """Through restarts and reloads, unaddressed words are heard only from the opener, alone with the bot; and nobody's
+    turn is shown what another has said."""
+    people = {user: await scene.server.person(user) for user in ("1001", "1002", "1009")}
+    rooms = {user: await people[user].direct_room(scene.server.bot) for user in ("1001", "1002")}
+    scene.house.model.say(*(f"Answer {number}." for number in range(100)))
+    visits = Visits(scene, people, rooms, seed)
+    visits.allow("at first")
+    await visits.restart()
+    try:
+        await visits.go(60)
+    finally:
+        await visits.running.aclose()
