@@ -176,8 +176,11 @@ class Walk:
         if how.startswith("/"):
             if user in self.rights[name].admins:
                 return  # they may
+            count = len(self.seen(name, user, is_in_group=False))
             await self.command(name, user, how)
             await self.taken(name)
+            if self.rights[name].may_speak(user, is_in_group=False):
+                await self.house.until(lambda: len(self.seen(name, user, is_in_group=False)) > count)
             return
         before = len(self._results(name, user, is_in_group=False))
         number = await self.say(name, user, f"CALL {how} {json.dumps({'query': 'canary'})}")
