@@ -173,7 +173,7 @@ def test_what_cannot_be_restored_is_told_and_the_rest_is_restored(kept: Checkpoi
 
     assert {name: one.what for name, one in restored.items()} == {"a": "failed", "b": "failed", "c": "restored"}
     assert restored["a"].reason == "it is a folder, device or pipe"
-    assert restored["b"].reason == "Not a directory"
+    assert restored["b"].reason == "it is a link, or leads through one"
     assert (tmp_path / "moved/b").read_bytes() == b"new"
 
 

@@ -15,10 +15,10 @@ import msgspec
 from talaria import __version__
 from talaria.cli.keeping.manifest import FOLDER, FORMAT, MANIFEST, PLUGIN_HOME, Manifest, is_kept, is_secret
 from talaria.cli.progress import Progress
-from talaria.files import FOLDER as ENTERING
-from talaria.files import open_in
 from talaria.model.errors import OperatorError
 from talaria.store.sqlite.migrate import LATEST
+from talaria.trees import FOLDER as ENTERING
+from talaria.trees import open_in
 
 PRIVATE = 0o700
 LINK = Path(PLUGIN_HOME) / "plugins"

@@ -1,0 +1,321 @@
+"""The one way to work in folders that other processes can change meanwhile: projects, workspaces, scratch folders.
+
+A `Root` is a folder that was opened once. Names lead down from its descriptor, never through a link and never out of
+it, so it does not matter what somebody puts on the way between two steps. Only plain files are opened.
+
+Only the standard library: the search program is started without site-packages. All functions raise `OSError`.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import BinaryIO, NamedTuple, Self
+
+FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""How a folder is opened to work inside it, also one that must not be listed."""
+MAX_HOPS = 8
+"""From link to link."""
+
+_LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # without NONBLOCK a pipe would wait
+_CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LINK = "it is a link, or leads through one"
+_OPENAT2 = 437
+_BENEATH_WITHOUT_LINKS = 0x08 | 0x04  # RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS
+
+
+class Entry(NamedTuple):
+    name: str
+    is_folder: bool
+    is_file: bool
+    """Neither: a link, pipe, socket or device."""
+
+
+class Root:
+    def __init__(self, descriptor: int, *, is_stepwise: bool = False) -> None:
+        """Takes the descriptor over. `is_stepwise`: do not use `openat2`, as where the kernel lacks it."""
+        self.descriptor = descriptor
+        self._is_stepwise = is_stepwise
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, is_stepwise: bool = False) -> "Root":
+        """Follows links: the path to a root is the caller's choice, what is below is not."""
+        return cls(_listable(os.fspath(path), None, follows=True), is_stepwise=is_stepwise)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def folder(self, name: str) -> "Root":
+        """Also to be listed, if we may."""
+        *above, last = _parts(name) or (".",)
+        with self._above(above) as parent:
+            return Root(_listable(last, parent.descriptor), is_stepwise=self._is_stepwise)
+
+    def make_folder(self, name: str, mode: int = 0o777) -> "Root":
+        """It and those on the way to it are made where they are missing."""
+        parts = _parts(name)
+        here = self._above([])
+        for part in parts:
+            with here:
+                try:
+                    inner = here.folder(part)
+                except FileNotFoundError:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, mode, dir_fd=here.descriptor)
+                    inner = here.folder(part)
+            here = inner
+        return here
+
+    def open_file(self, name: str) -> BinaryIO:
+        """To be read. Also refuses folders, devices and pipes: those may never end."""
+        with self._parent(name) as (parent, last):
+            return os.fdopen(open_in(parent, last), "rb")
+
+    def read(self, name: str, limit_bytes: int) -> bytes:
+        with self.open_file(name) as file:
+            return file.read(limit_bytes) or b""  # None from files of the system that have nothing to say yet
+
+    def stat(self, name: str = ".") -> os.stat_result:
+        """Of a link: of itself."""
+        with self._parent(name) as (parent, last):
+            return os.stat(last, dir_fd=parent, follow_symlinks=False)
+
+    def find(self, name: str) -> os.stat_result | None:
+        """As `stat`; None: it is not there, or there is something else on the way than a folder."""
+        try:
+            return self.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as fault:
+            if fault.errno == errno.ELOOP:
+                return None
+            raise
+
+    def read_link(self, name: str) -> str:
+        with self._parent(name) as (parent, last):
+            return os.readlink(last, dir_fd=parent)
+
+    def follow(self, name: str) -> str:
+        """The name of what a link in here leads to, if that is in here, too. It may change before it is opened, which
+        is no harm: opening follows nothing."""
+        for _ in range(MAX_HOPS):
+            found = self.find(name)
+            if found is None or not stat.S_ISLNK(found.st_mode):
+                return name
+            name = os.path.normpath(os.path.join(os.path.dirname(name), self.read_link(name)))  # noqa: PTH118, PTH120
+        raise OSError(errno.ELOOP, _LINK)
+
+    def entries(self) -> list[Entry]:
+        """What is in it, in no order."""
+        with os.scandir(self.descriptor) as found:
+            return [
+                Entry(one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False)) for one in found
+            ]
+
+    def walk(self) -> Iterator[tuple[str, Entry]]:
+        """All that is below, the nearest first, with the name of the folder it is in; what cannot be listed is left
+        out."""
+        waiting = [""]
+        for folder in waiting:
+            try:
+                with self.folder(folder) as here:
+                    found = here.entries()
+            except OSError:
+                continue
+            for entry in found:
+                yield folder, entry
+                if entry.is_folder:
+                    waiting.append(f"{folder}/{entry.name}" if folder else entry.name)
+
+    def replace(self, name: str, content: bytes, *, mode: int | None) -> None:
+        """Whole and durable, or nothing has changed. Without a `mode` the file keeps its own; a new one gets what the
+        umask leaves."""
+        with self._parent(name) as (parent, last):
+            replace_in(parent, last, content, mode=mode)
+
+    def create(self, name: str, mode: int) -> BinaryIO:
+        """A new file, to be written."""
+        with self._parent(name) as (parent, last):
+            return os.fdopen(os.open(last, _CREATING, mode, dir_fd=parent), "wb", buffering=0)
+
+    def unlink(self, name: str) -> None:
+        with self._parent(name) as (parent, last):
+            os.unlink(last, dir_fd=parent)
+
+    def remove_folder(self, name: str) -> None:
+        """If it is empty."""
+        with self._parent(name) as (parent, last):
+            os.rmdir(last, dir_fd=parent)
+
+    def remove_tree(self, name: str) -> None:
+        """A folder with all that is in it; links go, and not what they lead to."""
+        with self.folder(name) as inner:
+            for entry in inner.entries():
+                if entry.is_folder:
+                    inner.remove_tree(entry.name)
+                else:
+                    inner.unlink(entry.name)
+        self.remove_folder(name)
+
+    def move(self, name: str, to: "Root", new_name: str) -> None:
+        """Within one file system; what has the new name is replaced."""
+        *above, new = _parts(new_name) or (".",)
+        with self._parent(name) as (parent, last), to.folder("/".join(above)) as target:
+            os.replace(last, new, src_dir_fd=parent, dst_dir_fd=target.descriptor)
+
+    def _parent(self, name: str) -> "_Parent":
+        *above, last = _parts(name) or (".",)
+        return _Parent(self._above(above), last)
+
+    def _above(self, parts: "list[str]") -> "Root":
+        """The folder on the way to something, by a descriptor of its own."""
+        if not parts:
+            return Root(os.dup(self.descriptor), is_stepwise=self._is_stepwise)
+        return Root(_entered(self.descriptor, parts, is_stepwise=self._is_stepwise), is_stepwise=self._is_stepwise)
+
+
+class _Parent:
+    """The open folder in which something is, and its name there."""
+
+    def __init__(self, folder: Root, name: str) -> None:
+        self._folder = folder
+        self._name = name
+
+    def __enter__(self) -> tuple[int, str]:
+        return self._folder.descriptor, self._name
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.close()
+
+
+def open_in(folder: int, name: str) -> int:
+    """The descriptor of a plain file inside an open folder, to be read."""
+    _check(os.stat(name, dir_fd=folder, follow_symlinks=False))  # some devices act as soon as they are opened
+    descriptor = os.open(name, _READING | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        _check(os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def replace_in(folder: int, name: str, content: bytes, *, mode: int | None) -> None:
+    """As `Root.replace`, right inside an open folder."""
+    try:
+        known = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        known = None
+    if known is not None:
+        _check(known)
+        mode = stat.S_IMODE(known.st_mode) if mode is None else mode
+    temporary = f".{name[:32]}.{os.urandom(6).hex()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)  # before the content: what is private never was anything else
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
+    """The first bytes of a plain file, wherever its path leads: of a path that nobody else can change."""
+    descriptor = os.open(path, _READING)
+    try:
+        _check(os.fstat(descriptor))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit_bytes) or b""  # None from files of the system that have nothing to say yet
+    finally:
+        os.close(descriptor)
+
+
+def _parts(name: str) -> list[str]:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts:
+        raise OSError(errno.EXDEV, "it leads out of its folder")
+    return parts
+
+
+def _check(found: os.stat_result) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, _LINK)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is a folder, device or pipe")
+
+
+def _listable(name: str, parent: int | None, *, follows: bool = False) -> int:
+    listing = _LISTING & ~os.O_NOFOLLOW if follows else _LISTING
+    try:
+        return os.open(name, listing, dir_fd=parent)
+    except PermissionError:  # of use without being listed, too
+        return os.open(name, FOLDER if follows else FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    except NotADirectoryError:
+        if parent is not None and stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, _LINK) from None
+        raise
+
+
+def _entered(root: int, parts: list[str], *, is_stepwise: bool) -> int:
+    """The descriptor of a folder below: by one call of the kernel if it can, else step by step."""
+    if len(parts) > 1 and not is_stepwise and (openat2 := _kernel_walk()) is not None:
+        try:
+            return openat2(root, "/".join(parts))
+        except OSError as fault:
+            if fault.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, _LINK) from None
+            if fault.errno not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN, errno.EINVAL):
+                raise
+    here = os.dup(root)
+    for part in parts:
+        try:
+            inner = os.open(part, FOLDER | os.O_NOFOLLOW, dir_fd=here)
+        except NotADirectoryError:
+            if stat.S_ISLNK(os.stat(part, dir_fd=here, follow_symlinks=False).st_mode):
+                raise OSError(errno.ELOOP, _LINK) from None
+            raise
+        finally:
+            os.close(here)
+        here = inner
+    return here
+
+
+@cache
+def _kernel_walk() -> Callable[[int, str], int] | None:
+    """`openat2` that stays below and follows no link; None: not on this machine."""
+    if os.uname().sysname != "Linux" or os.uname().machine not in ("x86_64", "aarch64"):
+        return None
+    import ctypes  # noqa: PLC0415  (takes as long to load as all the rest of a search)
+
+    class How(ctypes.Structure):
+        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+    how = How(FOLDER, 0, _BENEATH_WITHOUT_LINKS)
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    given, size = ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
+
+    def openat2(root: int, path: str) -> int:
+        descriptor = syscall(ctypes.c_long(_OPENAT2), ctypes.c_int(root), os.fsencode(path), given, size)
+        if descriptor < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        return descriptor
+
+    return openat2
