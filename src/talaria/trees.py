@@ -9,8 +9,8 @@ Only the standard library: the search program is started without site-packages. 
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import BinaryIO, NamedTuple, Self
 
@@ -32,6 +32,7 @@ class Entry(NamedTuple):
     is_folder: bool
     is_file: bool
     """Neither: a link, pipe, socket or device."""
+    inode: int
 
 
 class Root:
@@ -56,16 +57,29 @@ class Root:
             os.close(self.descriptor)
             self.descriptor = -1
 
+    def outer(self) -> "Root | None":
+        """The folder around the one that was opened, wherever that is by now; None: there is none. The only way up."""
+        around = Root(os.open("..", FOLDER, dir_fd=self.descriptor), is_stepwise=self._is_stepwise)
+        if os.path.sameopenfile(around.descriptor, self.descriptor):
+            around.close()
+            return None
+        return around
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Device and inode: the same folder by any name."""
+        found = os.fstat(self.descriptor)
+        return found.st_dev, found.st_ino
+
     def folder(self, name: str) -> "Root":
         """Also to be listed, if we may."""
-        *above, last = _parts(name) or (".",)
-        with self._above(above) as parent:
-            return Root(_listable(last, parent.descriptor), is_stepwise=self._is_stepwise)
+        with self._parent(name) as (parent, last):
+            return Root(_listable(last, parent), is_stepwise=self._is_stepwise)
 
     def make_folder(self, name: str, mode: int = 0o777) -> "Root":
         """It and those on the way to it are made where they are missing."""
         parts = _parts(name)
-        here = self._above([])
+        here = Root(os.dup(self.descriptor), is_stepwise=self._is_stepwise)
         for part in parts:
             with here:
                 try:
@@ -83,8 +97,13 @@ class Root:
             return os.fdopen(open_in(parent, last), "rb")
 
     def read(self, name: str, limit_bytes: int) -> bytes:
-        with self.open_file(name) as file:
-            return file.read(limit_bytes) or b""  # None from files of the system that have nothing to say yet
+        """Its beginning, of so many bytes at most."""
+        with self._parent(name) as (parent, last):
+            descriptor = open_in(parent, last)
+        try:
+            return read_all(descriptor, limit_bytes)
+        finally:
+            os.close(descriptor)
 
     def stat(self, name: str = ".") -> os.stat_result:
         """Of a link: of itself."""
@@ -120,7 +139,8 @@ class Root:
         """What is in it, in no order."""
         with os.scandir(self.descriptor) as found:
             return [
-                Entry(one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False)) for one in found
+                Entry(one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False), one.inode())
+                for one in found
             ]
 
     def walk(self) -> Iterator[tuple[str, Entry]]:
@@ -174,29 +194,18 @@ class Root:
         with self._parent(name) as (parent, last), to.folder("/".join(above)) as target:
             os.replace(last, new, src_dir_fd=parent, dst_dir_fd=target.descriptor)
 
-    def _parent(self, name: str) -> "_Parent":
+    @contextmanager
+    def _parent(self, name: str) -> Generator[tuple[int, str]]:
+        """The open folder in which something is, and its name there."""
         *above, last = _parts(name) or (".",)
-        return _Parent(self._above(above), last)
-
-    def _above(self, parts: "list[str]") -> "Root":
-        """The folder on the way to something, by a descriptor of its own."""
-        if not parts:
-            return Root(os.dup(self.descriptor), is_stepwise=self._is_stepwise)
-        return Root(_entered(self.descriptor, parts, is_stepwise=self._is_stepwise), is_stepwise=self._is_stepwise)
-
-
-class _Parent:
-    """The open folder in which something is, and its name there."""
-
-    def __init__(self, folder: Root, name: str) -> None:
-        self._folder = folder
-        self._name = name
-
-    def __enter__(self) -> tuple[int, str]:
-        return self._folder.descriptor, self._name
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.close()
+        if not above:
+            yield self.descriptor, last
+            return
+        descriptor = _entered(self.descriptor, above, is_stepwise=self._is_stepwise)
+        try:
+            yield descriptor, last
+        finally:
+            os.close(descriptor)
 
 
 def open_in(folder: int, name: str) -> int:
@@ -209,6 +218,24 @@ def open_in(folder: int, name: str) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def read_all(descriptor: int, limit_bytes: int) -> bytes:
+    """From an open file, so many bytes at most. Not by a buffer of that size: most files are small."""
+    pieces: list[bytes] = []
+    left = limit_bytes
+    size = os.fstat(descriptor).st_size + 1  # one more, to see its end
+    while left > 0:
+        try:
+            piece = os.read(descriptor, min(left, max(size, 1 << 14)))
+        except BlockingIOError:  # of the system, with nothing to say yet
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+        left -= len(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 def replace_in(folder: int, name: str, content: bytes, *, mode: int | None) -> None:
@@ -241,8 +268,7 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     descriptor = os.open(path, _READING)
     try:
         _check(os.fstat(descriptor))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(limit_bytes) or b""  # None from files of the system that have nothing to say yet
+        return read_all(descriptor, limit_bytes)
     finally:
         os.close(descriptor)
 

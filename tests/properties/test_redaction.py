@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.model.disguises import disguises
-from talaria.model.redaction import HIDDEN, Redactor, is_secret
+from talaria.model.finding import HIDDEN
+from talaria.model.redaction import Redactor, is_secret
 
 SIGNS = "abAB01 /+-_=%\\\"'é€\n:."
 secrets = st.lists(

@@ -10,9 +10,10 @@ import pytest
 
 from talaria.model.entries import MessageAdded, Noted
 from talaria.model.events import RoundEnded, TurnBegan
+from talaria.model.finding import HIDDEN
 from talaria.model.ids import CallId, SessionId, TurnId
 from talaria.model.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User
-from talaria.model.redaction import HIDDEN, Redactor
+from talaria.model.redaction import Redactor
 from talaria.model.usage import Usage
 from talaria.store.base import CallEnded, CallIntended, CallStarted
 

@@ -5,20 +5,16 @@ object.
 """
 
 import re
-import sys
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from collections.abc import Iterable
 from operator import is_
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from talaria.model.disguises import disguises
+from talaria.model.finding import MIN_CHARS, Finder, Flat, decoded, encoded, without
 from talaria.model.messages import Assistant, AssistantPart, Image, Text, Thinking
 
-HIDDEN = "•••"
-MIN_CHARS = 8
 MIN_SIGNS = 4
 """What is shorter, or of fewer different signs, may be part of anything."""
 PLACEHOLDERS = re.compile(
@@ -27,17 +23,9 @@ PLACEHOLDERS = re.compile(
 )
 """What stands where a secret may stand, and is none."""
 
-_GRAM = 4
-_MAX_STRIDE = 4
-_MAX_STRETCH = 4
-"""Times its length: so long is what was wrapped, at most."""
-_NO_BREAKS = {ord("\r"): None, ord("\n"): None}
-_HIDDEN = HIDDEN.encode()
-
 _pack = msgspec.msgpack.Encoder().encode
 
 T = TypeVar("T")
-Span = tuple[int, int]
 
 
 def is_secret(value: str) -> bool:
@@ -48,7 +36,7 @@ def is_secret(value: str) -> bool:
 class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = frozenset(filter(is_secret, secrets))
-        self._found: _Finder | None = None
+        self._found: Finder | None = None
 
     def learn(self, secrets: Iterable[str]) -> None:
         """From now on these are some, too; not for streams that have begun."""
@@ -60,9 +48,9 @@ class Redactor:
         finder = self._finder
         if finder is None or len(text) < MIN_CHARS:
             return text
-        data = _encoded(text)
+        data = encoded(text)
         shown = finder.redacted(data)
-        return text if shown is data else _decoded(shown)
+        return text if shown is data else decoded(shown)
 
     def data(self, data: bytes) -> bytes:
         return data if self._finder is None else self._finder.redacted(data)
@@ -79,11 +67,16 @@ class Redactor:
         return value if finder is None or _is_clean(value, finder) else self._redacted(value)
 
     @property
-    def _finder(self) -> "_Finder | None":
+    def _finder(self) -> "Finder | None":
         """Made when it is first needed."""
         if self._found is None and self._secrets:
-            self._found = _Finder(form for secret in self._secrets for form in disguises(secret))
+            self._found = Finder(self.forms)
         return self._found
+
+    @property
+    def forms(self) -> frozenset[str]:
+        """All that is taken out: for another process that must not find it either."""
+        return frozenset(form for secret in self._secrets for form in disguises(secret))
 
     def _redacted(self, value: Any) -> Any:
         match value:
@@ -129,7 +122,7 @@ class Redactor:
         return msgspec.structs.replace(answer, parts=tuple(parts))
 
 
-def _is_clean(value: object, finder: "_Finder") -> bool:
+def _is_clean(value: object, finder: "Finder") -> bool:
     """All of its text at a glance: as it is packed, no piece of it is written in another way. False: look closer."""
     try:
         packed = _pack(value)
@@ -149,21 +142,21 @@ def _may_be_split(value: object) -> bool:
 class TextStream:
     """Shows of a text that comes in pieces whatever cannot be the beginning of a secret."""
 
-    def __init__(self, finder: "_Finder | None") -> None:
+    def __init__(self, finder: "Finder | None") -> None:
         self._stream = None if finder is None else ByteStream(finder)
 
     def add(self, piece: str) -> str:
-        return piece if self._stream is None else _decoded(self._stream.add(_encoded(piece)))
+        return piece if self._stream is None else decoded(self._stream.add(encoded(piece)))
 
     def end(self) -> str:
         """The rest."""
-        return "" if self._stream is None else _decoded(self._stream.end())
+        return "" if self._stream is None else decoded(self._stream.end())
 
 
 class ByteStream:
     """The same for data, wherever it is cut. What waits is never more than a few times the longest form of a secret."""
 
-    def __init__(self, finder: "_Finder | None") -> None:
+    def __init__(self, finder: "Finder | None") -> None:
         self._finder = finder
         self._held = b""
 
@@ -171,7 +164,7 @@ class ByteStream:
         if self._finder is None:
             return piece
         held = self._held + piece
-        flat = _Flat(held)
+        flat = Flat(held)
         spans = self._finder.spans(flat.data)
         cut = self._finder.opening(flat.data)
         cut = next((start for start, end in spans if start < cut < end), cut)
@@ -179,109 +172,9 @@ class ByteStream:
             cut = len(flat.data)
         place = flat.place(cut)
         self._held = held[place:]
-        return _without(held[:place], flat.places(span for span in spans if span[1] <= cut))
+        return without(held[:place], flat.places(span for span in spans if span[1] <= cut))
 
     def end(self) -> bytes:
         """The rest."""
         held, self._held = self._held, b""
         return held if self._finder is None else self._finder.redacted(held)
-
-
-class _Finder:
-    """Finds any of many forms. Of each, the last bytes are kept as grams, so many that one of them comes to stand at a
-    multiple of the stride wherever the form begins: a text is asked only for what stands there."""
-
-    def __init__(self, forms: Iterable[str]) -> None:
-        joined = {form.translate(_NO_BREAKS) for form in forms}
-        self._forms = sorted(_encoded(form) for form in joined if len(form) >= MIN_CHARS)
-        sizes = [len(form) for form in self._forms]
-        self._longest = max(sizes)
-        self.most_bytes = self._longest * _MAX_STRETCH
-        self._beginnings = frozenset(form[:_GRAM] for form in self._forms)
-        self._stride = min((min(sizes) - _GRAM + 1) // _GRAM, _MAX_STRIDE)
-        self._by_gram: dict[int, list[bytes]] = {}
-        for form in self._forms:
-            for gram in _last_grams(form, self._stride * _GRAM):
-                self._by_gram.setdefault(gram, []).append(form)
-        self._grams = frozenset(self._by_gram)
-
-    def redacted(self, data: bytes) -> bytes:
-        flat = _Flat(data)
-        spans = self.spans(flat.data)
-        return _without(data, flat.places(spans)) if spans else data
-
-    def spans(self, data: bytes) -> list[Span]:
-        """Where forms stand, those that overlap as one."""
-        aligned = memoryview(data)[: len(data) // _GRAM * _GRAM].cast("I")[:: self._stride]
-        hits = self._grams.intersection(aligned)
-        merged: list[Span] = []
-        if not hits:
-            return merged
-        suspects = {form for gram in hits for form in self._by_gram[gram]}
-        for start, end in sorted(span for form in suspects for span in _occurrences(data, form)):
-            if merged and start < merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-            else:
-                merged.append((start, end))
-        return merged
-
-    def opening(self, data: bytes) -> int:
-        """From where on the data may be the beginning of a form that is still to come; its end, if it is not."""
-        forms, size = self._forms, len(data)
-        for start in range(max(0, size - self._longest + 1), size):
-            if data[start : start + _GRAM] in self._beginnings or size - start < _GRAM:
-                tail = data[start:]
-                place = bisect_right(forms, tail)
-                if place < len(forms) and forms[place].startswith(tail):
-                    return start
-        return size
-
-
-def _last_grams(form: bytes, count: int) -> Iterator[int]:
-    last = len(form) - _GRAM
-    return (int.from_bytes(form[at : at + _GRAM], sys.byteorder) for at in range(last - count + 1, last + 1))
-
-
-def _occurrences(data: bytes, form: bytes) -> Iterator[Span]:
-    start = data.find(form)
-    while start >= 0:
-        yield start, start + len(form)
-        start = data.find(form, start + 1)
-
-
-class _Flat:
-    """Data without its line breaks, which may stand anywhere in what a program has wrapped."""
-
-    def __init__(self, data: bytes) -> None:
-        self._raw = data
-        self._breaks: list[int] = []
-        """How many other bytes stand before each; told when it is asked for."""
-        self.data = data.translate(None, b"\r\n")
-
-    def place(self, at: int) -> int:
-        """Where that byte stands among the line breaks."""
-        if len(self.data) == len(self._raw):
-            return at
-        if not self._breaks:
-            self._breaks = list(accumulate(map(len, self._raw.replace(b"\r", b"\n").split(b"\n"))))[:-1]
-        return at + bisect_right(self._breaks, at)
-
-    def places(self, spans: Iterable[Span]) -> Iterator[Span]:
-        return ((self.place(start), self.place(end - 1) + 1) for start, end in spans)
-
-
-def _without(data: bytes, spans: Iterable[Span]) -> bytes:
-    shown: list[bytes] = []
-    last = 0
-    for start, end in spans:
-        shown += (data[last:start], _HIDDEN)
-        last = end
-    return b"".join((*shown, data[last:])) if shown else data
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _decoded(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from talaria.model.redaction import HIDDEN
+from talaria.model.finding import HIDDEN
 
 CUT = "…"
 MIN_CHARS = 6

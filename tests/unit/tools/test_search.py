@@ -1,4 +1,4 @@
-"""Searching files: with our own program and, where the system has it, with ripgrep."""
+"""Searching files."""
 
 import os
 import re
@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 
 from talaria.model.messages import ToolResult
-from talaria.tools.builtin import ripgrep
 from talaria.tools.searching.tree import MAX_FILE_BYTES, SKIPPED_FOLDERS
 
 Use = Callable[..., Awaitable[ToolResult]]
-
-
-@pytest.fixture(params=["own", *(["ripgrep"] if ripgrep.executable() else [])], autouse=True)
-def searcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "own":
-        monkeypatch.setenv("PATH", "")
-    return request.param
 
 
 def hits(text: str) -> list[str]:
@@ -235,24 +227,9 @@ async def test_program_that_the_project_brings_along_is_not_run(
     assert not (tree / "ran").exists()
 
 
-async def test_ripgrep_of_the_system_is_used_and_its_matches_are_shown(
-    use: Use, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rg = tmp_path / "system/rg"
-    rg.parent.mkdir()
-    rg.write_text("#!/bin/sh\nprintf 'a.py\\0003:found\\nnot a match\\nb.py\\00012:too\\n'\n")
-    rg.chmod(0o755)
-    monkeypatch.setattr("talaria.tools.builtin.ripgrep.SYSTEM_FOLDERS", (str(rg.parent),))
-    monkeypatch.setenv("PATH", f"/nowhere:{rg.parent}")
-    assert (await use("search_files", pattern="x")).text == "a.py\n3|found\nb.py\n12|too"
-    assert (await use("search_files", pattern="x", offset=1)).text == "b.py\n12|too"
-
-
 async def test_search_that_runs_out_of_time_shows_what_it_has_found(
-    use: Use, cwd: Path, monkeypatch: pytest.MonkeyPatch, searcher: str
+    use: Use, cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if searcher == "ripgrep":  # knows no pathological patterns
-        return
     (cwd / "a").write_text("aab\n")
     (cwd / "b").write_text("a" * 60 + "c")
     monkeypatch.setattr("talaria.tools.builtin.search.TIME_S", 1.0)

@@ -3,20 +3,20 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from talaria.model.errors import BadArguments, Denied, ToolFailed
-from talaria.tools.base import Tool
+from talaria.model.errors import BadArguments, ToolFailed
+from talaria.tools.base import Run, Scope, Tool
 from talaria.tools.builtin.located import located
-from talaria.tools.builtin.ripgrep import FAULT, arguments, executable, hit
 from talaria.tools.diffs import visible
 from talaria.tools.function import tool
-from talaria.tools.protected import Protected
+from talaria.tools.protected import OPEN_IN_HOME, Protected
 from talaria.tools.searching.program import REFUSED, Hit, Wanted
-from talaria.tools.searching.tree import SKIPPED_FOLDERS
+from talaria.tools.searching.tree import Identity
 from talaria.waiting import completed, in_thread
 
 TIME_S = 20.0
@@ -36,6 +36,7 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
     @tool(after_crash="repeat")
     async def search_files(
         pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],
+        run: Run,
         path: Annotated[str, "Folder (or file) to search in."] = ".",
         target: Annotated[Literal["content", "names"], "What the pattern is matched against."] = "content",
         glob: Annotated[str, "For content: only files whose name matches this glob."] = "*",
@@ -46,8 +47,6 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
 
         What .gitignore leaves out, binary files and files over 4 MB are skipped.
         """
-        if not await in_thread(lambda: Path(path).resolve() == Path(path)):  # as it was when it was looked at
-            raise Denied(f"This search_files call is refused: {path} has become a link meanwhile.")
         if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
         wanted = Wanted(
@@ -57,7 +56,9 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
             glob=pattern if target == "names" else glob,
             skip=min(max(0, offset), MAX_OFFSET),
             limit=min(max(1, limit), MAX_LIMIT) + 1,
-            hidden=await in_thread(lambda: [str(place) for place in protected.secrets_below(Path(path))]),
+            hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
+            shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope)))),
+            secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
         )
         found = await _searched(wanted)
         return _page(found, wanted)
@@ -73,26 +74,32 @@ class _Found:
     is_stopped: bool = False
 
 
+def _identities(places: Iterable[Path]) -> Iterator[Identity]:
+    """Of what is private: a link, a second name or a mount cannot disguise it."""
+    for place in places:
+        with suppress(OSError):
+            found = place.stat()
+            yield found.st_dev, found.st_ino
+
+
+def _open_to_the_model(scope: Scope) -> Iterator[Path]:
+    """Even inside of what is private."""
+    home = scope.spill.parent.parent
+    yield from (scope.cwd, scope.spill, *(home / name for name in OPEN_IN_HOME))
+
+
 async def _searched(wanted: Wanted) -> _Found:
-    program = await in_thread(lambda: _ripgrep(wanted))
-    if program is not None:
-        count = wanted["skip"] + wanted["limit"]
-        found = await _run((program, *arguments(wanted)), hit, count)
-        found.hits = found.hits[wanted["skip"] :]
-        if found.code != FAULT or found.hits:
-            return found  # else perhaps only it does not understand the pattern
-    found = await _run((sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(wanted), _FOLDER), _hit, wanted["limit"])
+    found = _Found()
+    try:
+        async with asyncio.timeout(TIME_S):
+            await _collect(wanted, found)
+    except TimeoutError:
+        if not found.hits:
+            raise ToolFailed(f"The search took longer than {TIME_S:.0f} seconds; narrow it.") from None
+        found.is_stopped = True
     if found.code == REFUSED:
         raise ToolFailed(found.said)
     return found
-
-
-def _ripgrep(wanted: Wanted) -> str | None:
-    """Only where it would find the same as we do."""
-    is_plain = not set("/!{}\0") & set(wanted["glob"]) and "\0" not in wanted["pattern"]
-    root = Path(wanted["root"])
-    is_usual = root.is_dir() and not SKIPPED_FOLDERS & set(root.parts)
-    return executable() if is_plain and is_usual and not wanted["by_name"] and not wanted["hidden"] else None
 
 
 def _hit(line: bytes) -> Hit:
@@ -100,30 +107,25 @@ def _hit(line: bytes) -> Hit:
     return path, number, text
 
 
-async def _run(command: Sequence[str], parse: Callable[[bytes], Hit | None], count: int) -> _Found:
-    found = _Found()
-    try:
-        async with asyncio.timeout(TIME_S):
-            await _collect(command, parse, count, found)
-    except TimeoutError:
-        if not found.hits:
-            raise ToolFailed(f"The search took longer than {TIME_S:.0f} seconds; narrow it.") from None
-        found.is_stopped = True
-    return found
-
-
-async def _collect(command: Sequence[str], parse: Callable[[bytes], Hit | None], count: int, found: _Found) -> None:
+async def _collect(wanted: Wanted, found: _Found) -> None:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, limit=_MAX_LINE_BYTES
+        *(sys.executable, "-I", "-S", "-c", _PROGRAM, _FOLDER),
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        limit=_MAX_LINE_BYTES,
     )
-    assert process.stdout is not None  # noqa: S101  (as asked for)
+    assert process.stdin is not None  # noqa: S101  (as asked for)
+    assert process.stdout is not None  # noqa: S101
     try:
-        while len(found.hits) < count and (line := await process.stdout.readline()):
-            hit = parse(line.removesuffix(b"\n"))
-            if hit is not None:
-                found.hits.append(hit)
-        if len(found.hits) < count:
+        with suppress(ConnectionError):  # it has ended: that is seen next
+            process.stdin.write(json.dumps(wanted).encode())  # not as an argument: others can read those
+            await process.stdin.drain()
+            process.stdin.close()
+        while len(found.hits) < wanted["limit"] and (line := await process.stdout.readline()):
+            found.hits.append(_hit(line))
+        if len(found.hits) < wanted["limit"]:
             _, said = await process.communicate()
             found.code, found.said = process.returncode or 0, said.decode("utf-8", "replace")
     finally:

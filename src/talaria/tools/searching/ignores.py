@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from talaria.files import read_text
+from talaria.trees import Root
 
 FILE = ".gitignore"
 MAX_BYTES = 1 << 20
@@ -35,24 +34,32 @@ class Ignores:
         return self.around is not None and self.around.leaves_out(path, is_folder=is_folder)
 
 
-def inside(folder: str, around: Ignores | None) -> Ignores | None:
-    """With what the folder itself says."""
-    text = read_text(Path(folder) / FILE, MAX_BYTES)
-    rules = tuple(parsed(text.splitlines())) if text else ()
-    return Ignores(folder, rules, around) if rules else around
+def inside(folder: Root, path: str, around: Ignores | None) -> Ignores | None:
+    """With what the folder itself says, which is called `path`."""
+    try:
+        text = folder.read(FILE, MAX_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return around
+    rules = tuple(parsed(text.splitlines()))
+    return Ignores(path, rules, around) if rules else around
 
 
-def above(folder: Path) -> Ignores | None:
+def above(folder: Root, path: str) -> Ignores | None:
     """What the folders around say, up to that of the repository."""
-    outer: list[Path] = []
-    here = folder
-    while not (here / ".git").exists() and here != here.parent:
-        here = here.parent
-        outer.append(here)
-    found = None
-    for one in reversed(outer):
-        found = inside(str(one), found)
-    return found
+    outer: list[tuple[Root, str]] = []
+    try:
+        here: Root | None = folder
+        while here is not None and here.find(".git") is None:
+            here, path = here.outer(), path.rpartition("/")[0]
+            if here is not None:
+                outer.append((here, path))
+        found = None
+        for around, name in reversed(outer):
+            found = inside(around, name, found)
+        return found
+    finally:
+        for around, _ in outer:
+            around.close()
 
 
 def parsed(lines: Iterable[str]) -> Iterator[Rule]:

@@ -6,10 +6,11 @@ import re
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import NoReturn, TypedDict
 
+from talaria.model.finding import Finder, decoded, encoded
 from talaria.tools.searching import tree
+from talaria.tools.searching.tree import File, Identity, Private
 
 MAX_LINE_CHARS = 300
 REFUSED = 3
@@ -21,6 +22,7 @@ Hit = tuple[str, int, str]
 
 class Wanted(TypedDict):
     root: str
+    """Resolved."""
     pattern: str
     """Of content."""
     by_name: bool
@@ -29,18 +31,29 @@ class Wanted(TypedDict):
     """Of names."""
     skip: int
     limit: int
-    hidden: list[str]
+    hidden: list[Identity]
     """Files and folders that are not searched."""
+    shown: list[Identity]
+    """Folders inside of those that are."""
+    secrets: list[str]
+    """In every form. Files are searched as if they held something else in their place: so a search, which tells
+    whether something is there, cannot be asked about them piece by piece."""
 
 
 def main() -> None:
-    wanted: Wanted = json.loads(sys.argv[1])
-    root = Path(wanted["root"])
-    if not root.exists():
-        _refuse(f"{root} does not exist.")
-    for hit in islice(_found(root, wanted), wanted["skip"], wanted["skip"] + wanted["limit"]):
-        sys.stdout.write(f"{json.dumps(hit)}\n")
-        sys.stdout.flush()
+    wanted: Wanted = json.load(sys.stdin)
+    hidden, shown = (frozenset((device, inode) for device, inode in wanted[which]) for which in ("hidden", "shown"))
+    private = Private(hidden, shown)
+    try:
+        with tree.opened(wanted["root"], private) as files:
+            hits = _Search(wanted, private).hits(files)
+            for hit in islice(hits, wanted["skip"], wanted["skip"] + wanted["limit"]):
+                sys.stdout.write(f"{json.dumps(hit)}\n")
+                sys.stdout.flush()
+    except FileNotFoundError:
+        _refuse(f"{wanted['root']} does not exist.")
+    except OSError as fault:
+        _refuse(f"{wanted['root']} cannot be searched: {fault.strerror}.")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -55,21 +68,49 @@ def _refuse(sentence: str) -> NoReturn:
     sys.exit(REFUSED)
 
 
-def _found(root: Path, wanted: Wanted) -> Iterator[Hit]:
-    pattern = None if wanted["by_name"] else _compiled(wanted["pattern"])
-    for path in tree.files(root, wanted["hidden"]):
-        if _fits(path, root, wanted["glob"]):
-            yield from _matches(path, pattern) if pattern else ((path, 0, ""),)
+class _Search:
+    def __init__(self, wanted: Wanted, private: Private) -> None:
+        self._wanted = wanted
+        self._hidden = private.hidden
+        self._finder = Finder(wanted["secrets"]) if wanted["secrets"] else None
+        self._pattern = None if wanted["by_name"] else _compiled(wanted["pattern"])
+        self._sieve = None if self._pattern is None else _sieve(wanted["pattern"])
+
+    def hits(self, files: Iterator[File]) -> Iterator[Hit]:
+        for file in files:
+            path = self._shown(file.path)
+            if self._fits(path):
+                yield from ((path, 0, ""),) if self._pattern is None else self._matches(file, path, self._pattern)
+
+    def _shown(self, path: str) -> str:
+        if self._finder is None:
+            return path
+        return decoded(self._finder.redacted(encoded(path)))
+
+    def _fits(self, path: str) -> bool:
+        """By its name, or by its path below the root, where `**/` may also be nothing."""
+        glob = self._wanted["glob"]
+        if glob == "*":
+            return True
+        below = path[len(self._wanted["root"]) :].lstrip("/")
+        given = (path.rpartition("/")[2], below)
+        return any(fnmatch.fnmatchcase(one, each) for one in given for each in (glob, glob.replace("**/", "")))
+
+    def _matches(self, file: File, path: str, pattern: re.Pattern[str]) -> Iterator[Hit]:
+        content = tree.content(file, self._hidden)
+        if self._finder is not None:
+            content = self._finder.redacted(content, keeps_lines=True)
+        text = content.decode("utf-8", "replace")
+        if self._sieve is not None and not self._sieve.search(text):
+            return
+        for number, line in enumerate(text.split("\n"), 1):
+            if pattern.search(line.removesuffix("\r")):
+                yield path, number, line[:MAX_LINE_CHARS].removesuffix("\r")
 
 
-def _fits(path: str, root: Path, glob: str) -> bool:
-    """By its name, or by its path below the root, where `**/` may also be nothing."""
-    below = path[len(str(root)) :].lstrip("/")
-    given = (path.rpartition("/")[2], below)
-    return any(fnmatch.fnmatchcase(one, each) for one in given for each in (glob, glob.replace("**/", "")))
-
-
-def _matches(path: str, pattern: re.Pattern[str]) -> Iterator[Hit]:
-    for number, line in enumerate(tree.content(path).decode("utf-8", "replace").split("\n"), 1):
-        if pattern.search(line.removesuffix("\r")):
-            yield path, number, line[:MAX_LINE_CHARS].removesuffix("\r")
+def _sieve(pattern: str) -> re.Pattern[str] | None:
+    """Finds something in a whole text if a line of it fits, and quickly: for patterns that cannot fit more than a few
+    characters, and do not look at what is around them. Else None."""
+    if any(piece in pattern for piece in ("*", "+", "?", "{", "$", r"\A", r"\Z", r"\B")):
+        return None
+    return re.compile(pattern, re.MULTILINE)

@@ -1,64 +1,136 @@
-"""The files below a folder, without what machines made and what `.gitignore` leaves out. No link is followed."""
+"""The files below a folder, without what machines made and what `.gitignore` leaves out.
 
+Commands of the model change these folders meanwhile: each is entered from its open parent, no link is followed, and
+what is private is known by what was opened, not by its name.
+"""
+
+import errno
 import os
-import stat
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from talaria.tools.searching.ignores import Ignores, above, inside
+from talaria.trees import Root, open_in, read_all
 
 SKIPPED_FOLDERS = frozenset({".git", ".hg", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"})
 MAX_FILE_BYTES = 4 << 20
 _SNIFFED_BYTES = 8192
-_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Identity = tuple[int, int]
+"""Device and inode."""
 
 
-def files(root: Path, hidden: Collection[str] = ()) -> Iterator[str]:
-    """Sorted by name, folder by folder; the root itself is never left out, what is `hidden` always."""
-    if root.is_dir():
-        yield from _below(str(root), above(root), hidden)
-    else:
-        yield str(root)
+class File(NamedTuple):
+    """To be read before the next one is asked for."""
+
+    path: str
+    folder: Root
+    name: str
 
 
-def _below(folder: str, around: Ignores | None, hidden: Collection[str]) -> Iterator[str]:
+class Private(NamedTuple):
+    """What is not searched, with all that is in it; but for some folders in there."""
+
+    hidden: frozenset[Identity]
+    shown: frozenset[Identity]
+
+    def holds(self, folder: Root) -> bool:
+        """By the nearest folder around it that is one of either."""
+        here: Root | None = Root(os.dup(folder.descriptor))
+        while here is not None:
+            with here:
+                if here.identity in self.hidden | self.shown:
+                    return here.identity in self.hidden
+                around = here.outer()
+            here = around
+        return False
+
+
+@contextmanager
+def opened(path: str, private: Private) -> Generator[Iterator[File]]:
+    """Sorted by name, folder by folder, from a resolved path on; the root itself is never left out, what is private
+    always. Raises `OSError`."""
+    with Root.open("/") as top:
+        below = path.strip("/")
+        try:
+            root, name = top.folder(below), ""
+        except NotADirectoryError:
+            around, _, name = below.rpartition("/")
+            root = top.folder(around)
+    with root:
+        if private.holds(root) or (name and _identity(root, name) in private.hidden):
+            raise PermissionError(errno.EACCES, "it is private")
+        yield iter((File(path, root, name),)) if name else _below(root, path, private.hidden)
+
+
+def _identity(folder: Root, name: str) -> Identity:
+    found = folder.stat(name)
+    return found.st_dev, found.st_ino
+
+
+class _Level(NamedTuple):
+    folder: Root
+    path: str
+    ignores: Ignores | None
+    files: list[str]
+    """Those that are still to come, the next one last."""
+    folders: list[str]
+
+
+def _below(root: Root, path: str, hidden: frozenset[Identity]) -> Iterator[File]:
     """Files first; in a list of its own, as folders may lie deeper than a stack allows."""
-    waiting = [(folder, around)]
-    while waiting:
-        here, outer = waiting.pop()
-        ignores = inside(here, outer)
-        folders: list[str] = []
-        for path, is_folder in _entries(here):
-            if path in hidden or (ignores is not None and ignores.leaves_out(path, is_folder=is_folder)):
-                continue
-            if is_folder:
-                folders.append(path)
-            else:
-                yield path
-        waiting += [(path, ignores) for path in reversed(folders)]
-
-
-def _entries(folder: str) -> list[tuple[str, bool]]:
+    levels = [_listed(Root(os.dup(root.descriptor)), path.rstrip("/"), above(root, path), hidden)]
     try:
-        with os.scandir(folder) as entries:
-            found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        while levels:
+            level = levels[-1]
+            while level.files:
+                name = level.files.pop()
+                yield File(f"{level.path}/{name}", level.folder, name)
+            if not level.folders:
+                levels.pop().folder.close()
+                continue
+            name = level.folders.pop()
+            try:
+                inner = level.folder.folder(name)
+            except OSError:  # gone, a link by now, not ours to enter, or too deep
+                continue
+            if inner.identity in hidden:
+                inner.close()
+            else:
+                levels.append(_listed(inner, f"{level.path}/{name}", level.ignores, hidden))
+    finally:
+        for level in levels:
+            level.folder.close()
+
+
+def _listed(folder: Root, path: str, around: Ignores | None, hidden: frozenset[Identity]) -> _Level:
+    ignores = inside(folder, path, around)
+    try:
+        entries, (device, _) = folder.entries(), folder.identity
     except OSError:
-        return []
-    return sorted(one for one in found if not (one[1] and one[0].rpartition("/")[2] in SKIPPED_FOLDERS))
+        entries, device = [], 0
+    level = _Level(folder, path, ignores, [], [])
+    for entry in sorted(entries, reverse=True):
+        is_skipped = entry.is_folder and entry.name in SKIPPED_FOLDERS
+        if is_skipped or (device, entry.inode) in hidden:
+            continue
+        if ignores is None or not ignores.leaves_out(f"{path}/{entry.name}", is_folder=entry.is_folder):
+            (level.folders if entry.is_folder else level.files).append(entry.name)
+    return level
 
 
-def content(path: str) -> bytes:
+def content(file: File, hidden: frozenset[Identity]) -> bytes:
     """Nothing of what is no text, too large, a link, not ours to read, or may never end."""
     try:
-        descriptor = os.open(path, _READING)
+        descriptor = open_in(file.folder.descriptor, file.name)
     except OSError:
         return b""
     try:
         known = os.fstat(descriptor)
-        if not stat.S_ISREG(known.st_mode) or known.st_size > MAX_FILE_BYTES:
+        if known.st_size > MAX_FILE_BYTES or (known.st_dev, known.st_ino) in hidden:
             return b""
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            read = file.read(MAX_FILE_BYTES) or b""
+        read = read_all(descriptor, MAX_FILE_BYTES)
     except OSError:
         return b""
     finally:

@@ -1,0 +1,122 @@
+"""Where any of many secrets stands in data, also where lines were wrapped; what is shown in its place.
+
+Only the standard library: the search program is started without site-packages.
+"""
+
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+HIDDEN = "•••"
+MIN_CHARS = 8
+
+_GRAM = 4
+_MAX_STRIDE = 4
+_MAX_STRETCH = 4
+"""Times its length: so long is what was wrapped, at most."""
+_NO_BREAKS = {ord("\r"): None, ord("\n"): None}
+_HIDDEN = HIDDEN.encode()
+
+Span = tuple[int, int]
+
+
+class Finder:
+    """Finds any of many forms. Of each, the last bytes are kept as grams, so many that one of them comes to stand at a
+    multiple of the stride wherever the form begins: a text is asked only for what stands there."""
+
+    def __init__(self, forms: Iterable[str]) -> None:
+        joined = {form.translate(_NO_BREAKS) for form in forms}
+        self._forms = sorted(encoded(form) for form in joined if len(form) >= MIN_CHARS)
+        sizes = [len(form) for form in self._forms]
+        self._longest = max(sizes)
+        self.most_bytes = self._longest * _MAX_STRETCH
+        self._beginnings = frozenset(form[:_GRAM] for form in self._forms)
+        self._stride = min((min(sizes) - _GRAM + 1) // _GRAM, _MAX_STRIDE)
+        self._by_gram: dict[int, list[bytes]] = {}
+        for form in self._forms:
+            for gram in _last_grams(form, self._stride * _GRAM):
+                self._by_gram.setdefault(gram, []).append(form)
+        self._grams = frozenset(self._by_gram)
+
+    def redacted(self, data: bytes, *, keeps_lines: bool = False) -> bytes:
+        """`keeps_lines`: where one was wrapped, its line breaks stay, so that all lines have the numbers they had."""
+        flat = Flat(data)
+        spans = self.spans(flat.data)
+        return without(data, flat.places(spans), keeps_lines=keeps_lines) if spans else data
+
+    def spans(self, data: bytes) -> list[Span]:
+        """Where forms stand, those that overlap as one."""
+        aligned = memoryview(data)[: len(data) // _GRAM * _GRAM].cast("I")[:: self._stride]
+        hits = self._grams.intersection(aligned)
+        merged: list[Span] = []
+        if not hits:
+            return merged
+        suspects = {form for gram in hits for form in self._by_gram[gram]}
+        for start, end in sorted(span for form in suspects for span in _occurrences(data, form)):
+            if merged and start < merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((start, end))
+        return merged
+
+    def opening(self, data: bytes) -> int:
+        """From where on the data may be the beginning of a form that is still to come; its end, if it is not."""
+        forms, size = self._forms, len(data)
+        for start in range(max(0, size - self._longest + 1), size):
+            if data[start : start + _GRAM] in self._beginnings or size - start < _GRAM:
+                tail = data[start:]
+                place = bisect_right(forms, tail)
+                if place < len(forms) and forms[place].startswith(tail):
+                    return start
+        return size
+
+
+def _last_grams(form: bytes, count: int) -> Iterator[int]:
+    last = len(form) - _GRAM
+    return (int.from_bytes(form[at : at + _GRAM], sys.byteorder) for at in range(last - count + 1, last + 1))
+
+
+def _occurrences(data: bytes, form: bytes) -> Iterator[Span]:
+    start = data.find(form)
+    while start >= 0:
+        yield start, start + len(form)
+        start = data.find(form, start + 1)
+
+
+class Flat:
+    """Data without its line breaks, which may stand anywhere in what a program has wrapped."""
+
+    def __init__(self, data: bytes) -> None:
+        self._raw = data
+        self._breaks: list[int] = []
+        """How many other bytes stand before each; told when it is asked for."""
+        self.data = data.translate(None, b"\r\n")
+
+    def place(self, at: int) -> int:
+        """Where that byte stands among the line breaks."""
+        if len(self.data) == len(self._raw):
+            return at
+        if not self._breaks:
+            self._breaks = list(accumulate(map(len, self._raw.replace(b"\r", b"\n").split(b"\n"))))[:-1]
+        return at + bisect_right(self._breaks, at)
+
+    def places(self, spans: Iterable[Span]) -> Iterator[Span]:
+        return ((self.place(start), self.place(end - 1) + 1) for start, end in spans)
+
+
+def without(data: bytes, spans: Iterable[Span], *, keeps_lines: bool = False) -> bytes:
+    shown: list[bytes] = []
+    last = 0
+    for start, end in spans:
+        shown += (data[last:start], _HIDDEN, b"\n" * data.count(b"\n", start, end) if keeps_lines else b"")
+        last = end
+    return b"".join((*shown, data[last:])) if shown else data
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
