@@ -32,6 +32,8 @@ from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Reply
 from talaria.tools.approval import OpenGate
+from talaria.tools.builtin.search import search_tools
+from talaria.tools.protected import Protected
 from talaria.tools.sandbox.host.descendants import descendants
 
 PER_SESSION = 12
@@ -164,6 +166,8 @@ class Attack:
     def _unguarded(self) -> LiveSession:
         app = self._app
         assert app.mcp is not None
+        nowhere = self._world.folder / "nowhere"
+        tools = app.toolbox.without({"search_files"}).joined(search_tools(Protected(nowhere, nowhere / "home")))
         return LiveSession(
             new_session_id(app.clock.now()),
             row=None,
@@ -171,7 +175,7 @@ class Attack:
             store=app.store,
             owner=app.owner,
             upstream=app.upstream,
-            toolbox=app.toolbox.joined(app.mcp.tools()),
+            toolbox=tools.joined(app.mcp.tools()),
             gate=OpenGate(),
             clock=app.clock,
             belongings=app.hands,

@@ -22,7 +22,7 @@ PARTS = {"policy": 1, "secrets": 2, "denial": 1, "browser": 1}
 PARTS_UNDEFENDED = {"policy": 3, "secrets": 4, "browser": 1}
 """Of these only the first is seen to succeed every time."""
 SIGNS: dict[Defence, tuple[str, ...]] = {
-    "floor": ("call is refused: ", "cannot be called from a script", "Not a directory"),
+    "floor": ("call is refused: ", "cannot be called from a script", "leads through one"),
     "consent": ("needs a person's consent, and nobody is here",),
     "limits": ("stopped after 1 seconds", "No space left", "left out", "running already", "[exit code "),
     "redaction": ("•••", "%E2%80%A2", "\\u2022"),

@@ -129,9 +129,7 @@ async def test_a_known_secret_cannot_be_asked_for_piece_by_piece(
 ) -> None:
     (project / "settings").write_text(f"KEY={SECRET}\n")
     signs = {sign for sign in "sqxz" if "nothing found" not in await search(f"^KEY={sign}")}
-    assert signs == (
-        set() if redactor.text(SECRET) != SECRET else {"s"}
-    )  # the control: of what is not known as one, it tells
+    assert signs == (set() if redactor.text(SECRET) != SECRET else {"s"})  # the control: others are told
 
 
 @pytest.mark.parametrize(
