@@ -4,11 +4,11 @@ A workspace outlives the live session that made it; closing the session ends it,
 """
 
 import asyncio
+import logging
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from talaria.model.clock import Clock
@@ -16,21 +16,28 @@ from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.processes import Processes
+from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Host, Sandbox, View
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.commands import Command, End, Sink, Started
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
 from talaria.tools.sandbox.way_out import WayOut
+from talaria.trees import Root
 from talaria.waiting import completed, in_thread
 
 MAX_NEWS = 20
 
+log = logging.getLogger(__name__)
+
 
 class Workspace:
-    def __init__(self, sandbox: Sandbox, project: Path, look: Callable[[], View], way_out: WayOut) -> None:
+    def __init__(
+        self, sandbox: Sandbox, project: Path, look: Callable[[], View], way_out: WayOut, quarantine: Quarantine
+    ) -> None:
         """`look`: what commands see, as it is then. Not on the loop."""
         self._sandbox = sandbox
+        self._quarantine = quarantine
         self._look = look
         self.way_out = way_out
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
@@ -38,7 +45,10 @@ class Workspace:
         self._open = AsyncExitStack()
         self._host: Host | None = None
         self._is_closed = False
-        self._unwanted: tuple[Path, ...] = ()
+        self._project: Root | None = None
+        """Opened when its commands were first let in: whatever they put in its place later is not the project."""
+        self._unwanted: tuple[str, ...] = ()
+        """Below the project."""
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
         self.processes = Processes(self._news.append)
@@ -59,21 +69,19 @@ class Workspace:
         self.cwd = end.cwd or self.cwd
 
     async def tidy(self) -> None:
-        """The tool host does it, too, but a command can end that."""
-        if self._unwanted:
-            await completed(in_thread(self._remove_unwanted))
-
-    def _remove_unwanted(self) -> None:
-        for path in self._unwanted:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with suppress(OSError):
-                    path.unlink()
+        """After a command: what it made and nobody wants there moves to quarantine, and that is news."""
+        project, unwanted = self._project, self._unwanted
+        if project is not None and unwanted:
+            moved = await completed(in_thread(lambda: self._quarantine.move(project, unwanted)))
+            for one in moved:
+                log.warning("in %s: %s", self.cwd, one)
+                self._news.append(str(one))
 
     async def _enter(self) -> Host:
         view = await in_thread(self._look)
-        self._unwanted = view.unwanted
+        if self._project is None:
+            self._project = await in_thread(lambda: Root.open(view.project))
+        self._unwanted = tuple(str(path.relative_to(view.project)) for path in view.unwanted)
         self.cwd = str(view.project)
         host = await self._open.enter_async_context(self._sandbox.opened(view))
         if host.listener is not None:
@@ -100,6 +108,9 @@ class Workspace:
         self._is_closed = True
         async with self._opening:
             await self._leave()
+            if self._project is not None:
+                self._project.close()
+                self._project = None
 
 
 class Workspaces:
@@ -156,7 +167,7 @@ class Workspaces:
         def look() -> View:
             return view_of(project, home, self.settings, os.environ, programs=self._programs)
 
-        return Workspace(self.sandbox, project, look, way_out)
+        return Workspace(self.sandbox, project, look, way_out, Quarantine(home, scope.session))
 
     def has(self, session: SessionId) -> bool:
         return session in self._all

@@ -76,6 +76,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             answering.cancel()
             await completed(started.killed())
             reading.finish()
+            await workspace.tidy()
         return f"{reading.output.text()}\n[{ended(end, limit_s)}]".lstrip("\n")
 
     return (execute_code,)

@@ -39,10 +39,14 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         """Look after the background processes of this conversation. They end with it."""
         if len(text) > MAX_TEXT_CHARS:
             raise BadArguments(f"At most {MAX_TEXT_CHARS:,} characters can be written at once.")
-        processes = (await workspaces.open(run.scope)).processes
+        workspace = await workspaces.open(run.scope)
+        processes = workspace.processes
         if action == "list":
             return "\n".join(_line(one) for one in processes.all) or "[no background processes]"
-        return await _done(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
+        try:
+            return await _done(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
+        finally:
+            await workspace.tidy()
 
     return (process,)
 

@@ -70,7 +70,6 @@ def settings_for(view: View, folder: str, **more: Any) -> dict[str, Any]:
         "shell": SHELL,
         "limits": {"CORE": 0, "FSIZE": view.limits.file_bytes},
         "reserve_bytes": view.limits.reserve_bytes,
-        "unwanted": [str(path) for path in view.unwanted],
         **more,
     }
 

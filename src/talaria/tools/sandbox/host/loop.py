@@ -187,9 +187,6 @@ class Host:
     def _finish(self, running: Running, code: int) -> None:
         if (is_place_kept := self._saving.pop(running.number, None)) is not None:
             self._state.take(is_place_kept=is_place_kept)
-        for path in self._settings["unwanted"]:
-            with suppress(OSError):
-                os.unlink(path)
         self._send(running.flush())
         running.close()
         del self._commands[running.number]

@@ -1,0 +1,113 @@
+"""Where strange things go that appear in a project while commands run: out of the way, and never deleted.
+
+A command may have put links on the way to them, or may replace them while they are moved: everything goes through open
+folders, and what cannot be moved stays and is told about.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from talaria.files import harmless
+from talaria.model.ids import SessionId
+from talaria.trees import Root
+
+MAX_COPIED_BYTES = 16 << 20
+MAX_COPIED_FILES = 1_000
+MAX_COPIED_DEPTH = 20
+NOTES = "moved.txt"
+
+
+class Moved(msgspec.Struct, frozen=True):
+    name: str
+    """Below the project."""
+    to: Path | None
+    """None: it could not be moved, and stays."""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.name} appeared in the project while commands ran, and other programs would obey it"
+        if self.to is None:
+            return f"[{what}. It could not be moved away ({self.reason}): look at it before you trust it.]"
+        return f"[{what}. It was moved to {self.to}.]"
+
+
+class Quarantine:
+    """Of one session: `quarantine/SESSION` in Talaria's home. All methods block."""
+
+    def __init__(self, home: Path, session: SessionId) -> None:
+        self._home = home
+        self._name = f"quarantine/{harmless(session)}"
+
+    def move(self, project: Root, names: Sequence[str]) -> tuple[Moved, ...]:
+        """Those of these names that are there; where a link stands on the way to one, the link."""
+        found = dict.fromkeys(strange for name in names if (strange := _first_strange(project, name)))
+        return tuple(self._moved(project, name) for name in found)
+
+    def _moved(self, project: Root, name: str) -> Moved:
+        new = f"{os.urandom(4).hex()}-{harmless(name.lstrip('.')) or 'it'}"
+        try:
+            with Root.open(self._home) as home, home.make_folder(self._name, 0o700) as folder:
+                self._note(folder, new, name)
+                try:
+                    project.move(name, folder, new)
+                except OSError as fault:
+                    if fault.errno != errno.EXDEV:
+                        raise
+                    _Copying().move(project, name, folder, new, MAX_COPIED_DEPTH)
+        except OSError as fault:
+            return Moved(name, None, fault.strerror or str(fault))
+        return Moved(name, self._home / self._name / new)
+
+    def _note(self, folder: Root, new: str, name: str) -> None:
+        """Before it is moved: who finds it knows where it belongs."""
+        known = folder.read(NOTES, MAX_COPIED_BYTES) if folder.find(NOTES) else b""
+        line = f"{new} was {name}\n".encode("utf-8", "backslashreplace")
+        folder.replace(NOTES, known + line, mode=0o600)
+
+
+def _first_strange(project: Root, name: str) -> str | None:
+    """None: nothing is there."""
+    parts = name.split("/")
+    for count in range(1, len(parts) + 1):
+        found = project.find(here := "/".join(parts[:count]))
+        if found is None:
+            return None
+        if stat.S_ISLNK(found.st_mode):
+            return here
+    return name
+
+
+class _Copying:
+    """Moves to another file system, piece by piece: nothing is removed before it was copied."""
+
+    def __init__(self) -> None:
+        self._bytes = MAX_COPIED_BYTES
+        self._files = MAX_COPIED_FILES
+
+    def move(self, source: Root, name: str, target: Root, new: str, depth: int) -> None:
+        """Raises `OSError`, and then the rest of it stays where it is."""
+        found = source.stat(name)
+        self._files -= 1
+        if self._files < 0 or depth < 0:
+            raise OSError(errno.EFBIG, "it is too large")
+        if stat.S_ISDIR(found.st_mode):
+            with source.folder(name) as inner, target.make_folder(new, 0o700) as made:
+                for entry in inner.entries():
+                    self.move(inner, entry.name, made, entry.name, depth - 1)
+            source.remove_folder(name)
+            return
+        if stat.S_ISLNK(found.st_mode):
+            os.symlink(source.read_link(name), new, dir_fd=target.descriptor)
+        else:
+            content = source.read(name, self._bytes + 1)
+            self._bytes -= len(content)
+            if self._bytes < 0:
+                raise OSError(errno.EFBIG, "it is too large")
+            with target.create(new, 0o600) as made:
+                made.write(content)
+        source.unlink(name)
