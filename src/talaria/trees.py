@@ -22,6 +22,7 @@ MAX_HOPS = 8
 _LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # without NONBLOCK a pipe would wait
 _CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_FILE = "it is a folder, device or pipe"
 _LINK = "it is a link, or leads through one"
 _OPENAT2 = 437
 _BENEATH_WITHOUT_LINKS = 0x08 | 0x04  # RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS
@@ -96,6 +97,16 @@ class Root:
         with self._parent(name) as (parent, last):
             return os.fdopen(open_in(parent, last), "rb")
 
+    def handle(self, name: str) -> int:
+        """A descriptor of a file or folder that holds on to it and reads nothing: Linux only."""
+        with self._parent(name) as (parent, last):
+            descriptor = os.open(last, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            return descriptor
+        os.close(descriptor)
+        raise OSError(errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL, _LINK if stat.S_ISLNK(mode) else _NO_FILE)
+
     def read(self, name: str, limit_bytes: int) -> bytes:
         """Its beginning, of so many bytes at most."""
         with self._parent(name) as (parent, last):
@@ -143,11 +154,13 @@ class Root:
                 for one in found
             ]
 
-    def walk(self) -> Iterator[tuple[str, Entry]]:
+    def walk(
+        self, is_entered: Callable[[Entry], bool] = lambda _: True, max_folders: int = 1 << 20
+    ) -> Iterator[tuple[str, Entry]]:
         """All that is below, the nearest first, with the name of the folder it is in; what cannot be listed is left
         out."""
         waiting = [""]
-        for folder in waiting:
+        for count, folder in enumerate(waiting, 1):
             try:
                 with self.folder(folder) as here:
                     found = here.entries()
@@ -155,8 +168,10 @@ class Root:
                 continue
             for entry in found:
                 yield folder, entry
-                if entry.is_folder:
+                if entry.is_folder and is_entered(entry):
                     waiting.append(f"{folder}/{entry.name}" if folder else entry.name)
+            if count == max_folders:
+                return
 
     def replace(self, name: str, content: bytes, *, mode: int | None) -> None:
         """Whole and durable, or nothing has changed. Without a `mode` the file keeps its own; a new one gets what the
@@ -284,7 +299,7 @@ def _check(found: os.stat_result) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise OSError(errno.ELOOP, _LINK)
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is a folder, device or pipe")
+        raise OSError(errno.EINVAL, _NO_FILE)
 
 
 def _listable(name: str, parent: int | None, *, follows: bool = False) -> int:

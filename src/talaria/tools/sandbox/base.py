@@ -33,10 +33,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Besides the system's own programs and libraries."""
     guarded: tuple[Path, ...] = ()
     """Inside of what is writable, and nevertheless only to be read."""
+    own: tuple[Path, ...] = ()
+    """Code that we run ourselves, inside of what is writable or around it: only to be read, whatever else is said."""
     hidden: tuple[Path, ...] = ()
     """Inside of what is readable, and nevertheless not there."""
     unwanted: tuple[Path, ...] = ()
-    """Does not exist, and is removed when a command has made it."""
+    """In the project; does not exist, and moves to quarantine when a command has made it."""
     home: Path
     """Of the person; commands see an empty one in its place."""
     environment: Mapping[str, str] = {}

@@ -1,15 +1,18 @@
 """The strict sandbox: bubblewrap around a session's tool host. What is not listed here is not there."""
 
 import os
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import subprocess
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.host import seccomp
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, program_in, settings_for
-from talaria.tools.sandbox.system import BWRAP, PYTHON, etc, interpreter, mounted, system, tried
+from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
+from talaria.trees import Root
 from talaria.waiting import in_thread
 
 ROOT = "/run/talaria"
@@ -31,21 +34,22 @@ class Bubblewrap:
 
     @asynccontextmanager
     async def opened(self, view: View) -> AsyncGenerator[Host]:
-        async with in_threads(_filter()) as filter:
-            before = (BWRAP, *await in_thread(lambda: arguments(view)), "--seccomp", str(filter), "--")
+        async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
+            before = (BWRAP, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
             settings = settings_for(view, FOLDER, has_egress=view.has_egress)
             launch = Launch(
                 argv=(*before, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
-                pass_fds=(filter,),
+                pass_fds=(filter, *(held or {}).values()),
                 max_processes=view.limits.processes,
             )
             async with launched(launch) as host:
                 yield host
 
 
-def arguments(view: View) -> tuple[str, ...]:
-    """Short, because every mount takes a quarter of a millisecond."""
+def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, ...]:
+    """Short, because every mount takes a quarter of a millisecond. `held`: what is already open, so that nobody can put
+    a link in its place before it is mounted."""
     scratch = str(view.limits.scratch_bytes)
     return (
         *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
@@ -56,8 +60,9 @@ def arguments(view: View) -> tuple[str, ...]:
         *(("--size", scratch, "--tmpfs", str(view.home)) if view.home != Path("/") else ()),
         *_bound("--ro-bind", (*interpreter(), *view.reads)),
         *_bound("--bind", (view.project, *view.writes)),
-        *_bound("--bind", _around(view)),
-        *_bound("--ro-bind", view.guarded),
+        *_bound("--bind", _around(view), held),
+        *_bound("--ro-bind", view.guarded, held),
+        *_bound("--ro-bind", view.own),  # after all that can be written
         *(word for path in view.hidden for word in _emptied(path)),
         *("--ro-bind", str(PROGRAM), f"{ROOT}/{PACKAGE}"),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
@@ -65,20 +70,50 @@ def arguments(view: View) -> tuple[str, ...]:
     )
 
 
-def _bound(kind: str, paths: Iterable[Path]) -> Iterator[str]:
+def _bound(kind: str, paths: Iterable[Path], held: Mapping[Path, int] | None = None) -> Iterator[str]:
     for path in paths:
-        yield from (kind, str(path), str(path))
+        if held is None:
+            yield from (kind, str(path), str(path))
+        elif path in held:
+            yield from (f"{kind}-fd", str(held[path]), str(path))
 
 
 def _around(view: View) -> Iterable[Path]:
     """Folders on the way to what is guarded: what is mounted cannot be moved away, and another put in its place."""
-    shared = (view.project, *view.writes)
+    shared, kept = (view.project, *view.writes), frozenset((*view.guarded, *view.own))
     return dict.fromkeys(
         parent
-        for place in view.guarded
+        for place in (*view.guarded, *view.own)
         for parent in reversed(place.parents)
-        if parent not in shared and any(parent.is_relative_to(root) for root in shared)
+        if parent not in shared
+        and any(parent.is_relative_to(root) for root in shared)
+        and kept.isdisjoint((parent, *parent.parents))
     )
+
+
+@cache
+def _mounts_descriptors() -> bool:
+    """0.10 does; distributions have given it to older ones."""
+    told = subprocess.run((BWRAP, "--help"), capture_output=True, check=False, timeout=TRIAL_S)  # noqa: S603
+    return b"--ro-bind-fd" in told.stdout
+
+
+@contextmanager
+def _held(view: View) -> Generator[Mapping[Path, int] | None]:
+    """The descriptors of what is guarded and of the folders on the way to it, by their paths. Reached without following
+    a link; what is a link by now, or has gone, is left out. None: bubblewrap is too old to mount descriptors."""
+    held: dict[Path, int] = {}
+    if not _mounts_descriptors():
+        yield None
+        return
+    try:
+        for path in (*_around(view), *view.guarded):
+            with suppress(OSError), Root.open(path.anchor) as root:
+                held[path] = root.handle(str(path.relative_to(path.anchor)))
+        yield held
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
 
 
 def _emptied(path: Path) -> tuple[str, ...]:

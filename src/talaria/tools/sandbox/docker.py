@@ -152,7 +152,7 @@ def _folders(view: View, engine: Engine) -> Iterator[str]:
     mounts = {
         **{path: _bound(path, path, "ro") for path in view.reads},
         **{path: _bound(path, path) for path in (view.project, *view.writes)},
-        **{path: _bound(path, path, "ro") for path in view.guarded},
+        **{path: _bound(path, path, "ro") for path in (*view.guarded, *view.own)},
         **{path: _emptied(path, bare) for path in view.hidden},
     }
     scratch = ",".join(("exec", "mode=1777", f"size={view.limits.scratch_bytes}", *bare))

@@ -1,17 +1,21 @@
-"""What lies in a project and is not for its commands: hooks of repositories in it, sockets of processes elsewhere."""
+"""What lies in a project and is not for its commands: hooks of repositories in it, sockets of processes elsewhere.
 
-import os
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
+Commands of earlier sessions may have put links anywhere, also to our own code: what is guarded is really there, below
+the project, and is looked at through open folders.
+"""
+
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from talaria.trees import Entry, Root
+
 MAX_FOLDERS = 2_000
 """That are looked into, the nearest first: so nobody waits long for the first command in a large project."""
 MAX_REPOSITORIES = 50
-_PASSED_OVER = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache"})
+_PASSED_OVER = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache", ".git"})
 """Made by programs, large, and no place for a repository."""
 _LISTENING = Path("/proc/net/unix")
 
@@ -24,43 +28,66 @@ class Inside(msgspec.Struct, frozen=True):
 
 
 def look(project: Path) -> Inside:
-    repositories: list[Path] = []
-    sockets: list[Path] = []
-    for entry in _entries(project):
-        with suppress(OSError):
+    repositories: list[str] = []
+    sockets: list[str] = []
+    with Root.open(project) as root:
+        for folder, entry in root.walk(_is_entered, MAX_FOLDERS):
+            name = f"{folder}/{entry.name}".lstrip("/")
             if entry.name == ".git" and len(repositories) < MAX_REPOSITORIES:
-                repositories.append(Path(entry.path))
-            elif _is_neither_file_nor_folder(entry) and Path(entry.path).is_socket():
-                sockets.append(Path(entry.path))
+                repositories.append(name)
+            elif not entry.is_file and not entry.is_folder and _is_socket(root, name):
+                sockets.append(name)
+        policy = tuple(project / place for git in repositories for place in _of(root, git))
     names = _listening() if sockets else frozenset[str]()
-    return Inside(
-        tuple(place for git in repositories for place in _of(git)),
-        tuple(socket for socket in sockets if socket.name in names),
-    )
+    return Inside(policy, tuple(project / name for name in sockets if name.rpartition("/")[2] in names))
 
 
-def _is_neither_file_nor_folder(entry: "os.DirEntry[str]") -> bool:
-    """Known without another look at the disk."""
-    return not entry.is_file(follow_symlinks=False) and not entry.is_dir(follow_symlinks=False)
+def guarded(roots: Sequence[Path], places: Iterator[Path]) -> Iterator[Path]:
+    """Those of some places that can be guarded where they really are: in one of the folders that can be written."""
+    for place in places:
+        root = next((root for root in roots if place.is_relative_to(root)), None)
+        if root is None:
+            continue
+        with Root.open(root) as opened:
+            found = opened.find(str(place.relative_to(root)))
+        if found is not None and not stat.S_ISLNK(found.st_mode):
+            yield place
+            continue
+        if found is not None:
+            yield place.parent  # a link is guarded by its folder: else another could replace it
+        target = leads_to(place, roots)
+        if target is not None:
+            yield target
 
 
-def _entries(project: Path) -> Iterator["os.DirEntry[str]"]:
-    waiting = deque([str(project)])
-    for _ in range(MAX_FOLDERS):
-        if not waiting:
-            return
-        with suppress(OSError), os.scandir(waiting.popleft()) as entries:
-            for entry in entries:
-                yield entry
-                if entry.is_dir(follow_symlinks=False) and entry.name not in (".git", *_PASSED_OVER):
-                    waiting.append(entry.path)
+def leads_to(place: Path, roots: Sequence[Path]) -> Path | None:
+    """Where it is by its true name; None: outside of these folders, so no command can write there."""
+    real = place.resolve()
+    return real if any(real.is_relative_to(root) and real != root for root in roots) else None
 
 
-def _of(git: Path) -> Iterator[Path]:
-    """A `.git` that is a file leads to a repository elsewhere."""
-    if git.is_file():
+def _is_entered(entry: Entry) -> bool:
+    return entry.name not in _PASSED_OVER
+
+
+def _is_socket(root: Root, name: str) -> bool:
+    found = root.find(name)
+    return found is not None and stat.S_ISSOCK(found.st_mode)
+
+
+def _of(root: Root, git: str) -> Iterator[str]:
+    """A `.git` that is a file leads to a repository elsewhere; one that is a link is not followed."""
+    found = root.find(git)
+    if found is None or stat.S_ISLNK(found.st_mode):
+        return
+    if stat.S_ISREG(found.st_mode):
         yield git
-    yield from (place for name in ("hooks", "config") if (place := git / name).exists())
+        return
+    inner = {name: root.find(f"{git}/{name}") for name in ("hooks", "config")}
+    if any(one is not None and stat.S_ISLNK(one.st_mode) for one in inner.values()):
+        yield git
+    else:
+        yield from (f"{git}/{name}" for name, one in inner.items() if one is not None)
 
 
 def _listening() -> frozenset[str]:

@@ -41,6 +41,11 @@ class Landlocked:
             raise ToolFailed(
                 f"Commands do not run in {view.project}: the sandbox that works here cannot hide {view.hidden[0]}."
             )
+        if view.own:
+            raise ToolFailed(
+                f"Commands do not run in {view.project}: the sandbox that works here cannot keep them from changing "
+                f"Talaria's own code in {view.own[0]}. Install Talaria elsewhere, or install bubblewrap."
+            )
         async with in_threads(scratch()) as folder:
             readable = await in_thread(lambda: tuple(_readable(view)))
             writable = (view.project, *view.writes, folder)

@@ -93,7 +93,7 @@ def profile(view: View, scratch: Path, port: int | None) -> str:
     """What commands may do. `port` is where the way out begins, on this machine."""
     writable = (view.project, *view.writes, scratch)
     readable = (*map(Path, _SYSTEM), *interpreter(), *view.reads, *writable)
-    kept = (*view.guarded, *view.hidden)
+    kept = (*view.guarded, *view.own, *view.hidden)
     return "\n".join(
         (
             _BEGINNING,

@@ -38,6 +38,19 @@ def interpreter() -> Iterator[Path]:
         yield prefix
 
 
+def own_code() -> tuple[Path, ...]:
+    """What runs in this process, outside of any sandbox: Talaria, its interpreter, and all that they import."""
+    has_venv = sys.prefix != sys.base_prefix
+    packages = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+    found = (
+        *(Path(__file__).parents[2], Path(os.__file__).parent, Path(PYTHON).parent),
+        *((Path(sys.prefix),) if has_venv else ()),
+        *interpreter(),
+        *map(Path, packages),
+    )
+    return tuple(dict.fromkeys(place.resolve() for place in found if place.is_dir()))
+
+
 def mounted(folders: Iterable[str], others: Iterable[str]) -> Iterator[str]:
     """For bubblewrap: only to be read; a folder that is a link stays one."""
     for folder in map(Path, folders):

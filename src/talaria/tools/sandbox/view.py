@@ -10,9 +10,9 @@ from pathlib import Path
 from talaria.model.errors import ToolFailed
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import Limits, View
-from talaria.tools.sandbox.inside import look
+from talaria.tools.sandbox.inside import guarded, leads_to, look
 from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.system import interpreter, system
+from talaria.tools.sandbox.system import interpreter, own_code, system
 
 GIT_S = 2.0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
@@ -54,18 +54,22 @@ def view_of(
     writable = tuple(_existing(settings.write))
     readable = (*_toolchains(person), *_existing(settings.read))
     inside = look(project)
+    roots = (project, *writable)
+    policy = chain.from_iterable(map(protected.policy_below, roots))
+    missing = (*_unwanted(project), *protected.missing_below(project))
     shown = (project, *writable, *readable, *map(Path, system()), *interpreter())
     return View(
         project=project,
         writes=writable,
         reads=readable,
-        guarded=tuple(dict.fromkeys((*_guarded((project, *writable), protected), *inside.policy))),
+        guarded=tuple(dict.fromkeys((*guarded(roots, policy), *inside.policy))),
+        own=tuple(place for place in own_code() if any(_overlap(place, root) for root in roots)),
         hidden=tuple(dict.fromkeys((*chain.from_iterable(map(protected.secrets_below, shown)), *inside.sockets))),
         home=person,
         environment=passed_on(environment),
         has_egress=bool(settings.network),
         limits=limits or settings.limits,
-        unwanted=(*_unwanted(project), *protected.missing_below(project)),
+        unwanted=tuple(real for place in missing if (real := leads_to(place, (project,)))),
     )
 
 
@@ -75,11 +79,8 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, **_identity()}
 
 
-def _guarded(roots: Sequence[Path], protected: Protected) -> Iterator[Path]:
-    """A link is guarded by its folder: else another could replace it."""
-    for root in roots:
-        for place in protected.policy_below(root):
-            yield place.parent if place.is_symlink() else place
+def _overlap(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def _unwanted(project: Path) -> Iterator[Path]:

@@ -1,0 +1,264 @@
+"""Links that commands put where Talaria itself works, so that it mounts, changes or removes something elsewhere."""
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+import talaria
+from talaria.model.clock import SystemClock
+from talaria.model.ids import SessionId
+from talaria.model.messages import ToolResult
+from talaria.tools.base import Scope
+from talaria.tools.output import Output
+from talaria.tools.quarantine import MAX_COPIED_BYTES, Quarantine
+from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.bubblewrap import Bubblewrap
+from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.system import own_code
+from talaria.tools.sandbox.view import view_of
+from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.workspace import Workspace, Workspaces
+from talaria.trees import Root
+
+Use = Callable[..., Awaitable[ToolResult]]
+
+END_THE_HOST = "kill -9 $(ps -o ppid= -p $PPID)"
+PACKAGE = Path(talaria.__file__).parent
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """As a folder that git, or whoever looks like it, would be led to."""
+    folder = tmp_path / "outside"
+    for name in ("hooks", "bin", "config"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "kept").write_text("kept")
+    (folder / "commondir").write_text("kept")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(one.relative_to(folder)): one.read_text() for one in folder.rglob("*") if one.is_file()}
+
+
+def quarantined(tmp_path: Path) -> list[str]:
+    """What is there, by the names under which it was found."""
+    folder = tmp_path / "home/quarantine/session-1"
+    notes = (folder / "moved.txt").read_text().splitlines() if folder.exists() else []
+    assert all(os.path.lexists(folder / line.partition(" was ")[0]) for line in notes)
+    assert not folder.exists() or stat.S_IMODE(folder.stat().st_mode) == 0o700
+    return [line.partition(" was ")[2] for line in notes]
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+@pytest.mark.parametrize("git", [".git", "sub/.git", "sub/deep/.git"])
+async def test_a_git_that_is_a_link_is_not_mounted(use: Use, cwd: Path, outside: Path, git: str) -> None:
+    """The next tool host looks at the project anew."""
+    before = contents(outside)
+    await use("terminal", command=f"mkdir -p sub/deep; ln -s {outside} {git}; {END_THE_HOST}")
+    told = await use("terminal", command=f"echo evil > {git}/planted; echo evil > {git}/commondir; echo goes on")
+    assert told.text.endswith("goes on\n\n[exit code 0]"), told.text
+    assert contents(outside) == before
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+@pytest.mark.parametrize("name", ["hooks", "config"])
+async def test_hooks_that_are_a_link_are_not_mounted_from_elsewhere(
+    use: Use, cwd: Path, outside: Path, name: str
+) -> None:
+    await use("terminal", command=f"mkdir -p sub/.git; ln -s {outside}/{name} sub/.git/{name}; {END_THE_HOST}")
+    told = await use("terminal", command=f"cat sub/.git/{name}/kept; ls -d sub/.git; echo goes on")
+    assert "\nkept" not in told.text
+    assert "goes on\n\n[exit code 0]" in told.text
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_a_link_to_what_is_private_does_not_stop_later_commands(
+    use: Use, cwd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    (tmp_path / "person/.kube").mkdir(parents=True)
+    (tmp_path / "person/.kube/config").write_text("token")
+    for name in (".git", "sub/.git", ".vscode", ".claude"):
+        told = await use("terminal", command=f"mkdir -p sub; ln -s {tmp_path}/person/.kube {name}; {END_THE_HOST}")
+        told = await use("terminal", command=f"cat {name}/config; echo goes on")
+        assert told.text.endswith("goes on\n\n[exit code 0]"), told.text
+        assert "token" not in told.text
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_a_repository_that_becomes_a_link_before_it_is_mounted_is_not_followed(
+    scope: Scope, cwd: Path, tmp_path: Path, outside: Path, backend: Backend
+) -> None:
+    """Another session may work in the same project."""
+    (cwd / "sub/.git/hooks").mkdir(parents=True)
+    settings, before = TerminalSettings(), contents(outside)
+
+    def look() -> View:
+        view = view_of(cwd, tmp_path / "home", settings, {})
+        assert cwd / "sub/.git/hooks" in view.guarded
+        (cwd / "sub/.git").rename(cwd / "sub/moved")
+        (cwd / "sub/.git").symlink_to(outside)
+        return view
+
+    quarantine = Quarantine(tmp_path / "home", SessionId("session-1"))
+    workspace = Workspace(Bubblewrap(), cwd, look, WayOut((), (), SystemClock()), quarantine)
+    output = Output(tmp_path / "spill/s/x", scope.redactor)
+    try:
+        command = (
+            "cat sub/.git/config/kept sub/.git/hooks/kept; echo evil > sub/.git/planted; echo evil > sub/.git/hooks/x"
+        )
+        await (await workspace.start(Command(command=command), output)).awaited(20)
+    finally:
+        await workspace.close()
+    assert "kept\n" not in output.text()
+    assert contents(outside) == before
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+@pytest.mark.parametrize("where", ["around", "itself", "inside"])
+async def test_our_own_code_cannot_be_written_whatever_the_settings_say(
+    tmp_path: Path, scope: Scope, backend: Backend, where: str
+) -> None:
+    """`test -w` changes nothing, should it be wrong."""
+    folder = {"around": PACKAGE.parents[1], "itself": PACKAGE, "inside": PACKAGE / "tools"}[where]
+    view = view_of(scope.cwd, tmp_path / "home", TerminalSettings(write=(str(folder),)), os.environ)
+    places = [place for place in own_code() if place.is_relative_to(PACKAGE.parents[1])]
+    assert PACKAGE in places
+    asked = " ".join(
+        str(place) for place in (PACKAGE, PACKAGE / "tools", PACKAGE / "tools/searching/program.py", *places)
+    )
+    quarantine = Quarantine(tmp_path / "home", scope.session)
+    workspace = Workspace(Bubblewrap(), scope.cwd, lambda: view, WayOut((), (), SystemClock()), quarantine)
+    output = Output(tmp_path / "spill/s/x", scope.redactor)
+    try:
+        command = f"for one in {asked}; do test -w $one && echo $one; done; test -w . && echo project"
+        await (await workspace.start(Command(command=command), output)).awaited(20)
+    finally:
+        await workspace.close()
+    assert output.text() == "project\n"
+
+
+@pytest.mark.parametrize("backend", ["landlock"], indirect=True)
+async def test_landlock_does_not_run_where_it_cannot_keep_our_own_code(
+    use: Use, settings: TerminalSettings, tmp_path: Path, scope: Scope
+) -> None:
+    around = TerminalSettings(backend="landlock", write=(str(PACKAGE.parents[1]),))
+    async with aclosing(Workspaces(around, tmp_path / "home", SystemClock())) as workspaces:
+        workspace = await workspaces.open(scope)
+        with pytest.raises(Exception, match="own code"):
+            await workspace.start(Command(command="true"), Output(tmp_path / "spill/s/x", scope.redactor))
+
+
+async def test_nothing_is_removed_through_a_link_in_a_home(
+    use: Use,
+    workspaces: Workspaces,
+    scope: Scope,
+    cwd: Path,
+    tmp_path: Path,
+    outside: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(cwd))
+    before = contents(outside)
+    await use("terminal", command=f"ln -s {outside} .local; ln -s {outside}/commondir .bashrc; ln -s {outside} .config")
+    news = "\n".join(workspaces.take_news(scope.session))
+    await workspaces.close(scope.session)
+    assert contents(outside) == before
+    assert sorted(quarantined(tmp_path)) == [".bashrc", ".config", ".local"]
+    assert (
+        ".local appeared in the project while commands ran, and other programs would obey it. It was moved to" in news
+    )
+    assert not os.path.lexists(cwd / ".local")
+
+
+@pytest.mark.parametrize("ending", ["true", END_THE_HOST])
+async def test_nothing_is_removed_through_a_repository_that_became_a_link(
+    use: Use, workspaces: Workspaces, scope: Scope, cwd: Path, outside: Path, ending: str
+) -> None:
+    subprocess.run(["git", "init", "-q", cwd], check=True)
+    before = contents(outside)
+    await use("terminal", command="true")
+    await use("terminal", command=f"mv .git g; ln -s {outside} .git; {ending}")
+    await use("terminal", command="true")
+    await workspaces.close(scope.session)
+    assert contents(outside) == before
+
+
+async def test_what_leads_git_elsewhere_is_kept_in_quarantine(
+    use: Use, workspaces: Workspaces, scope: Scope, cwd: Path, tmp_path: Path
+) -> None:
+    subprocess.run(["git", "init", "-q", cwd], check=True)
+    await use("terminal", command="echo ../evil > .git/commondir")
+    assert "[.git/commondir appeared" in "\n".join(workspaces.take_news(scope.session))
+    await use("terminal", command="mkdir .git/commondir; echo x > .git/commondir/x")
+    assert quarantined(tmp_path) == [".git/commondir", ".git/commondir"]
+    assert not (cwd / ".git/commondir").exists()
+    kept = sorted(one.read_text() for one in (tmp_path / "home/quarantine").rglob("*") if one.is_file())
+    assert kept[0].startswith("../evil")
+    assert kept[-1] == "x\n"
+
+
+async def test_a_link_of_the_person_is_not_strange(
+    use: Use,
+    workspaces: Workspaces,
+    scope: Scope,
+    cwd: Path,
+    tmp_path: Path,
+    outside: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They keep some things elsewhere, and did before any command ran."""
+    monkeypatch.setenv("HOME", str(cwd))
+    (cwd / ".local").symlink_to(outside)
+    (cwd / "dotfiles").mkdir()
+    (cwd / ".config").symlink_to("dotfiles")
+    await use("terminal", command="mkdir -p dotfiles/autostart; echo evil > dotfiles/autostart/evil")
+    await workspaces.close(scope.session)
+    assert (cwd / ".local").is_symlink()
+    assert quarantined(tmp_path) == ["dotfiles/autostart"]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A home on another file system."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system to move to")
+    home = memory / f"talaria-test-{os.urandom(4).hex()}"
+    home.mkdir()
+    return home
+
+
+def test_things_move_to_another_file_system_whole_or_stay(tmp_path: Path, elsewhere: Path, outside: Path) -> None:
+
+    work = tmp_path / "work"
+    (work / "folder/in").mkdir(parents=True)
+    (work / "folder/in/a").write_text("a")
+    (work / "folder/link").symlink_to(outside)
+    (work / "large").write_bytes(bytes(MAX_COPIED_BYTES + 1))
+    os.mkfifo(work / "pipe")
+    before = contents(outside)
+    try:
+        quarantine = Quarantine(elsewhere, SessionId("s"))
+        with Root.open(work) as root:
+            moved = {one.name: one for one in quarantine.move(root, ["folder", "large", "pipe", "missing"])}
+        kept = moved["folder"].to
+        assert kept is not None
+        assert (kept / "in/a").read_text() == "a"
+        assert (kept / "link").readlink() == outside
+        assert not (work / "folder").exists()
+        assert (moved["large"].to, moved["pipe"].to) == (None, None)
+        assert "It could not be moved away (it is too large)" in str(moved["large"])
+        assert sorted(moved) == ["folder", "large", "pipe"]
+        assert (work / "large").exists()
+        assert contents(outside) == before
+    finally:
+        shutil.rmtree(elsewhere)
