@@ -22,6 +22,8 @@ MAX_HOPS = 8
 _LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # without NONBLOCK a pipe would wait
 _CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OUT = "it leads out of its folder"
 _NO_FILE = "it is a folder, device or pipe"
 _LINK = "it is a link, or leads through one"
 _OPENAT2 = 437
@@ -31,21 +33,29 @@ _BENEATH_WITHOUT_LINKS = 0x08 | 0x04  # RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS
 class Entry(NamedTuple):
     name: str
     is_folder: bool
-    is_file: bool
+    is_plain_file: bool
     """Neither: a link, pipe, socket or device."""
     inode: int
 
 
 class Root:
-    def __init__(self, descriptor: int, *, is_stepwise: bool = False) -> None:
+    def __init__(self, descriptor: int, *, path: str = "", is_stepwise: bool = False) -> None:
         """Takes the descriptor over. `is_stepwise`: do not use `openat2`, as where the kernel lacks it."""
         self.descriptor = descriptor
+        self.path = path
+        """By its true name when it was opened; empty: not known."""
         self._is_stepwise = is_stepwise
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, is_stepwise: bool = False) -> "Root":
         """Follows links: the path to a root is the caller's choice, what is below is not."""
-        return cls(_listable(os.fspath(path), None, follows=True), is_stepwise=is_stepwise)
+        return cls(_listable(os.fspath(path), None, follows=True), path=_realpath(path), is_stepwise=is_stepwise)
+
+    @classmethod
+    def make(cls, path: str | os.PathLike[str]) -> "Root":
+        """As `open`; it is made where it is missing, for nobody else to see."""
+        os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103
+        return cls.open(path)
 
     def __enter__(self) -> Self:
         return self
@@ -116,15 +126,15 @@ class Root:
         finally:
             os.close(descriptor)
 
-    def stat(self, name: str = ".") -> os.stat_result:
+    def info(self, name: str = ".") -> os.stat_result:
         """Of a link: of itself."""
         with self._parent(name) as (parent, last):
             return os.stat(last, dir_fd=parent, follow_symlinks=False)
 
     def find(self, name: str) -> os.stat_result | None:
-        """As `stat`; None: it is not there, or there is something else on the way than a folder."""
+        """As `info`; None: it is not there, or there is something else on the way than a folder."""
         try:
-            return self.stat(name)
+            return self.info(name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as fault:
@@ -137,14 +147,33 @@ class Root:
             return os.readlink(last, dir_fd=parent)
 
     def follow(self, name: str) -> str:
-        """The name of what a link in here leads to, if that is in here, too. It may change before it is opened, which
-        is no harm: opening follows nothing."""
-        for _ in range(MAX_HOPS):
-            found = self.find(name)
+        """The true name of something in here, whatever links lead to it, as long as they stay in here. It may change
+        before it is opened, which is no harm: opening follows nothing."""
+        waiting, done, hops = name.split("/")[::-1], list[str](), 0
+        while waiting:
+            match waiting.pop():
+                case "" | ".":
+                    continue
+                case ".." if not done:
+                    raise OSError(errno.EXDEV, _OUT)
+                case "..":
+                    done.pop()
+                    continue
+                case part:
+                    done.append(part)
+            found = self.find("/".join(done))
             if found is None or not stat.S_ISLNK(found.st_mode):
-                return name
-            name = os.path.normpath(os.path.join(os.path.dirname(name), self.read_link(name)))  # noqa: PTH118, PTH120
-        raise OSError(errno.ELOOP, _LINK)
+                continue
+            target, hops = self.read_link("/".join(done)), hops + 1
+            done.pop()
+            if target.startswith("/"):
+                if not self.path or not f"{target}/".startswith(f"{self.path}/"):
+                    raise OSError(errno.EXDEV, _OUT)
+                done, target = [], target[len(self.path) :]
+            if hops > MAX_HOPS:
+                raise OSError(errno.ELOOP, _LINK)
+            waiting += target.split("/")[::-1]
+        return "/".join(done)
 
     def entries(self) -> list[Entry]:
         """What is in it, in no order."""
@@ -154,7 +183,7 @@ class Root:
                 for one in found
             ]
 
-    def walk(
+    def descend(
         self, is_entered: Callable[[Entry], bool] = lambda _: True, max_folders: int = 1 << 20
     ) -> Iterator[tuple[str, Entry]]:
         """All that is below, the nearest first, with the name of the folder it is in; what cannot be listed is left
@@ -179,12 +208,24 @@ class Root:
         with self._parent(name) as (parent, last):
             replace_in(parent, last, content, mode=mode)
 
+    def append(self, name: str, mode: int) -> BinaryIO:
+        """To be written at its end; it is made where it is missing."""
+        with self._parent(name) as (parent, last):
+            descriptor = os.open(last, _APPENDING, mode, dir_fd=parent)
+        try:
+            _check(os.fstat(descriptor))
+            return os.fdopen(descriptor, "ab", buffering=0)
+        except OSError:
+            os.close(descriptor)
+            raise
+
     def create(self, name: str, mode: int) -> BinaryIO:
         """A new file, to be written."""
         with self._parent(name) as (parent, last):
             return os.fdopen(os.open(last, _CREATING, mode, dir_fd=parent), "wb", buffering=0)
 
-    def unlink(self, name: str) -> None:
+    def remove(self, name: str) -> None:
+        """What is not a folder; of a link: itself."""
         with self._parent(name) as (parent, last):
             os.unlink(last, dir_fd=parent)
 
@@ -200,7 +241,7 @@ class Root:
                 if entry.is_folder:
                     inner.remove_tree(entry.name)
                 else:
-                    inner.unlink(entry.name)
+                    inner.remove(entry.name)
         self.remove_folder(name)
 
     def move(self, name: str, to: "Root", new_name: str) -> None:
@@ -288,10 +329,14 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
         os.close(descriptor)
 
 
+def _realpath(path: str | os.PathLike[str]) -> str:
+    return os.path.realpath(path).rstrip("/") or "/"
+
+
 def _parts(name: str) -> list[str]:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts:
-        raise OSError(errno.EXDEV, "it leads out of its folder")
+        raise OSError(errno.EXDEV, _OUT)
     return parts
 
 

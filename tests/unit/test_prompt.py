@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.security.swapping import swapping
 
 from talaria.model.ids import SessionId
 from talaria.providers.demo import ENDPOINT
@@ -77,3 +78,26 @@ def test_bytes_that_are_no_text_do_not_matter(setup: Setup) -> None:
 def test_long_output_stays_in_the_home_whatever_the_session_is_called(tmp_path: Path) -> None:
     folder = spill_folder(tmp_path, SessionId("../../escaped"))
     assert folder.resolve().is_relative_to(tmp_path / "spill")
+
+
+def test_a_context_file_may_be_a_link_inside_of_its_folder_only(setup: Setup, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a key")
+    (setup.cwd / "docs").mkdir()
+    (setup.cwd / "docs/agents.md").write_text("be kind")
+    (setup.cwd / "AGENTS.md").symlink_to("docs/agents.md")
+    (setup.cwd / "TALARIA.md").symlink_to(tmp_path / "secret")
+    prompt = build(setup)
+    assert "be kind" in prompt
+    assert "a key" not in prompt
+
+
+def test_a_context_file_that_is_swapped_for_a_link_is_never_read_through_it(setup: Setup, tmp_path: Path) -> None:
+    """Read while background processes of another session run."""
+    (tmp_path / "secret").write_text("a key")
+    file = setup.cwd / "AGENTS.md"
+    file.write_text("be kind")
+    with swapping(file, tmp_path / "secret"):
+        assert any(not file.is_symlink() and file.read_text() == "a key" for _ in range(200_000)), "no attack"
+        prompts = [build(setup) for _ in range(300)]
+    assert not any("a key" in prompt for prompt in prompts)
+    assert any("be kind" in prompt for prompt in prompts)

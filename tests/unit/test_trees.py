@@ -48,17 +48,18 @@ USES: dict[str, Callable[[Root, str], object]] = {
     "open": lambda root, name: root.open_file(name).close(),
     "read": lambda root, name: root.read(name, 10),
     "replace": lambda root, name: root.replace(name, b"x", mode=None),
+    "append": lambda root, name: root.append(name, 0o600).close(),
     "create": lambda root, name: root.create(name, 0o600).close(),
     "enter": lambda root, name: root.folder(name).close(),
     "make": lambda root, name: root.make_folder(name).close(),
 }
 CHANGES: dict[str, Callable[[Root, str], object]] = {
-    "unlink": lambda root, name: root.unlink(name),
+    "unlink": lambda root, name: root.remove(name),
     "remove a folder": lambda root, name: root.remove_folder(name),
     "remove a tree": lambda root, name: root.remove_tree(name),
     "move away": lambda root, name: root.move(name, root, "moved"),
     "move to": lambda root, name: root.move("a", root, name),
-    "stat": lambda root, name: root.stat(name),
+    "stat": lambda root, name: root.info(name),
 }
 
 
@@ -90,7 +91,7 @@ def test_nothing_outside_is_moved_removed_or_looked_at(root: Root, outside: Path
 def test_a_link_itself_can_be_looked_at_moved_and_removed(root: Root, outside: Path, name: str) -> None:
     assert root.read_link(name).startswith(str(outside))
     root.move(name, root, "deep/er/moved")
-    root.unlink("deep/er/moved")
+    root.remove("deep/er/moved")
     assert root.find(name) is None
     assert untouched(outside)
 
@@ -128,10 +129,10 @@ def test_a_tree_is_read_written_walked_and_removed(root: Root, folder: Path) -> 
     assert (folder / "new/one/x").stat().st_mode & 0o777 == 0o640
     assert (folder / "new").stat().st_mode & 0o777 == 0o700
     inode = (folder / "new/one/y").stat().st_ino
-    assert ("new/one", Entry("y", is_folder=False, is_file=True, inode=inode)) in list(root.walk())
+    assert ("new/one", Entry("y", is_folder=False, is_plain_file=True, inode=inode)) in list(root.descend())
     root.move("new/one/x", root, "deep/x")
     root.remove_tree("new")
-    assert {f"{place}/{entry.name}".lstrip("/") for place, entry in root.walk()} == {
+    assert {f"{place}/{entry.name}".lstrip("/") for place, entry in root.descend()} == {
         *("a", "file", "link", "deep", "deep/er", "deep/up", "deep/x", "deep/er/a", "deep/er/magic")
     }
 
@@ -139,10 +140,13 @@ def test_a_tree_is_read_written_walked_and_removed(root: Root, folder: Path) -> 
 def test_a_link_is_followed_on_purpose_only_inside(root: Root, folder: Path) -> None:
     (folder / "CLAUDE.md").symlink_to("deep/linked")
     (folder / "deep/linked").symlink_to("er/../er/a")
+    (folder / "around").symlink_to("deep")
+    (folder / "full").symlink_to(folder / "deep")
     (folder / "loop").symlink_to("loop")
     assert root.follow("a") == "a"
-    assert root.read(root.follow("CLAUDE.md"), 9) == b"ours"
-    for name in ("file", "deep/up", "loop"):
+    for name in ("CLAUDE.md", "around/er/a", "around/../a", "full/er/a", "./deep//linked"):
+        assert root.read(root.follow(name), 9) == b"ours"
+    for name in ("file", "link/a", "deep/up", "deep/up/a", "loop", "..", "deep/../../outside/a"):
         with pytest.raises(OSError, match=r"link|leads out"):
             root.read(root.follow(name), 9)
 

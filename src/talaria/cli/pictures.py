@@ -15,6 +15,11 @@ def read_image(file: Path) -> Image:
             content = stream.read(MAX_IMAGE_BYTES + 1)  # what has no end is not read to it
     except OSError as fault:
         raise BadInput(f"Cannot read the image {file}: {fault.strerror}.") from fault
+    return image_of(content, str(file))
+
+
+def image_of(content: bytes, file: str) -> Image:
+    """Of what is in a file."""
     if len(content) > MAX_IMAGE_BYTES:
         raise BadInput(f"The image {file} is larger than {MAX_IMAGE_BYTES >> 20} MB.")
     found = media_type(content)

@@ -1,14 +1,19 @@
 """`@path` in what a person says: the file goes along with the words."""
 
+import os
 import re
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from talaria.cli.pictures import read_image
+from talaria.cli.pictures import MAX_IMAGE_BYTES, image_of
 from talaria.model.errors import BadInput
 from talaria.model.messages import Context, Image, Text, User
 from talaria.model.pictures import media_type
+from talaria.trees import Root
 
 MOST_FILES = 8
 MAX_FILE_BYTES = 100_000
@@ -42,30 +47,61 @@ def _shown(path: Path, folder: Path) -> str:
 
 def _named(text: str, folder: Path) -> list[Path]:
     words = (word.strip('"') for word in _REFERENCE.findall(text))
-    paths = (next((path for path in _candidates(word, folder) if path.exists()), None) for word in words)
+    paths = (next((path for path in _candidates(word, folder) if _is_there(path, folder)), None) for word in words)
     return [path for path in paths if path is not None]
 
 
 def _candidates(word: str, folder: Path) -> list[Path]:
     """As it stands, or without what ends a sentence."""
-    return [folder / Path(name).expanduser() for name in (word, word.rstrip(".:!?")) if name]
+    return [Path(os.path.normpath(folder / Path(name).expanduser())) for name in (word, word.rstrip(".:!?")) if name]
+
+
+def _is_there(path: Path, folder: Path) -> bool:
+    """Also what leads elsewhere: that is told when it is read."""
+    try:
+        with _opened_around(path, folder) as (root, name):
+            try:
+                return root.find(root.follow(name)) is not None
+            except OSError:
+                return True
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+@contextmanager
+def _opened_around(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
+    """A folder and the name of something in it. In the folder that the agent works in, its commands may have put links
+    anywhere, and none is followed that leads out; elsewhere the person has."""
+    if path.is_relative_to(folder):
+        with Root.open(folder) as root:
+            yield root, str(path.relative_to(folder))
+    else:
+        real = path.resolve()
+        with Root.open(real.parent) as root:
+            yield root, real.name
 
 
 def _content(path: Path, folder: Path) -> Context | Image:
     shown = _shown(path, folder)
-    if path.is_dir():
-        names = sorted(f"{one.name}/" if one.is_dir() else one.name for one in path.iterdir())
-        left = f"\n… and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        return Context(f"[The folder {shown}:]\n" + "\n".join(names[:MOST_NAMES]) + left)
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
+        with _opened_around(path, folder) as (root, name):
+            true_name = root.follow(name)
+            if stat.S_ISDIR(root.info(true_name).st_mode):
+                with root.folder(true_name) as inner:
+                    return Context(f"[The folder {shown}:]\n{_listed(inner)}")
+            data = root.read(true_name, MAX_FILE_BYTES + 1)
+            if media_type(data) is not None:
+                return image_of(root.read(true_name, MAX_IMAGE_BYTES + 1), shown)
     except OSError as fault:
         raise BadInput(f"Cannot read {shown}: {fault.strerror}.") from fault
-    if media_type(data) is not None:
-        return read_image(path)
     if len(data) > MAX_FILE_BYTES:
         return Context(f"[The file {shown} is long; read what you need of it.]")
     if b"\0" in data:
         return Context(f"[The file {shown} is no text.]")
     return Context(f"[The file {shown}:]\n{data.decode('utf-8', 'replace')}")
+
+
+def _listed(folder: Root) -> str:
+    names = sorted(f"{one.name}/" if one.is_folder else one.name for one in folder.entries())
+    left = f"\n… and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return "\n".join(names[:MOST_NAMES]) + left

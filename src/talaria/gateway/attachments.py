@@ -14,7 +14,7 @@ from talaria.gateway.links import Links
 from talaria.model.messages import Context, Text, User, UserPart
 from talaria.model.pictures import Unfit, fit
 from talaria.platforms.base import Attachment, PlatformFailure
-from talaria.tools import places
+from talaria.trees import Root
 from talaria.waiting import in_thread
 
 MAX_BYTES = 20 * 2**20
@@ -36,13 +36,13 @@ class Attachments:
     async def message(self, said: Sequence[Received], workplace: Callable[[], Awaitable[Path]]) -> User:
         """What was said together, as one message for the model."""
         has_files = any(one.arrival.attachments for one in said)
-        folder = await in_thread((await workplace()).resolve) / FOLDER if has_files else Path()
+        folder = await workplace() if has_files else Path()
         parts: list[UserPart] = []
         room = MAX_FILES
         for one in said:
             parts += _quotation(one)
             for number, attachment in enumerate(one.arrival.attachments[:room]):
-                parts += await self._part(attachment, one, folder / _file_name(attachment, one, number))
+                parts += await self._part(attachment, one, folder, _file_name(attachment, one, number))
             left_out = len(one.arrival.attachments) - room
             if left_out > 0:
                 parts.append(Context(f"[{left_out} more attached files were left out: at most {MAX_FILES} are taken.]"))
@@ -50,13 +50,13 @@ class Attachments:
         text = "\n".join(one.arrival.text for one in said if one.arrival.text)
         return User((*parts, Text(_named(said[0], text))))
 
-    async def _part(self, attachment: Attachment, received: Received, target: Path) -> Sequence[UserPart]:
+    async def _part(self, attachment: Attachment, received: Received, workplace: Path, name: str) -> Sequence[UserPart]:
         what = " ".join(f"{attachment.kind} {attachment.name}".split())
         if (attachment.size_bytes or 0) > MAX_BYTES:
             return (Context(f"[Attached {what} is larger than {MAX_BYTES >> 20} MB and was not fetched.]"),)
         try:
             content = await self._fetched(attachment, received)
-            await in_thread(lambda: places.write(target, content, places.read(target, 0), mode=0o600))
+            target = await in_thread(lambda: _kept(workplace, name, content))
         except (PlatformFailure, OSError) as fault:
             log.warning("attachment of %s not fetched: %s", received.key, type(fault).__name__)
             return (Context(f"[Attached {what} could not be fetched: {fault}]"),)
@@ -67,7 +67,19 @@ class Attachments:
         with TemporaryDirectory(prefix="talaria-") as folder:
             file = Path(folder) / "file"
             await platform.fetch(attachment, file, MAX_BYTES)
-            return await in_thread(file.read_bytes)
+            return await in_thread(lambda: _loaded(folder))
+
+
+def _loaded(folder: str) -> bytes:
+    with Root.open(folder) as root:
+        return root.read("file", MAX_BYTES)
+
+
+def _kept(workplace: Path, name: str, content: bytes) -> Path:
+    """Where it is now. The folder may be a link by now, to anywhere: then nothing is kept."""
+    with Root.open(workplace) as root, root.make_folder(FOLDER) as folder:
+        folder.replace(name, content, mode=0o600)
+        return Path(root.path) / FOLDER / name
 
 
 def _file_name(attachment: Attachment, received: Received, number: int) -> str:

@@ -1,7 +1,9 @@
 """Files on their way out. The agent works where they are and may put a link in their place at any moment: a file is
 found once, and what is sent is a copy of it that was made without following any link."""
 
+import errno
 import mimetypes
+import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from talaria.model import pictures
 from talaria.platforms.base import PICTURES, File, Outbound, Rejected
 from talaria.tools import places
 from talaria.tools.protected import Protected
+from talaria.trees import Root
 from talaria.waiting import in_thread
 
 UNKNOWN = "application/octet-stream"
@@ -34,18 +37,24 @@ def find_file(named: str, folder: Path, home: Path, max_bytes: int) -> Path:
     if max_bytes <= 0:
         raise NotSendable("files cannot be sent here.")
     try:
-        inside = folder.resolve()
-        real = (inside / Path(named).expanduser()).resolve()
-        if not real.is_relative_to(inside):  # before anything else: whether it is there is not told either
-            raise NotSendable("it is outside the folder of this conversation.")
-        if Protected(Path.home(), home.resolve()).is_secret(real):
-            raise NotSendable("it is private.")
-        size = real.stat().st_size
-    except (OSError, ValueError, RuntimeError):  # not there, not a path, a loop of links
+        with Root.open(folder) as root:
+            inside = Path(root.path)
+            given = inside / Path(named).expanduser()
+            around = next((base for base in (folder, inside) if given.is_relative_to(base)), None)
+            if around is None:  # before anything else: whether it is there is not told either
+                raise NotSendable("it is outside the folder of this conversation.")
+            name = root.follow(str(given.relative_to(around)))
+            real = inside / name
+            if Protected(Path.home(), home.resolve()).is_secret(real):
+                raise NotSendable("it is private.")
+            info = root.info(name)
+    except (OSError, ValueError, RuntimeError) as fault:  # not there, not a path, links that lead out or in circles
+        if isinstance(fault, OSError) and fault.errno == errno.EXDEV:
+            raise NotSendable("it is outside the folder of this conversation.") from None
         raise Missing("there is no such file.") from None
-    if not real.is_file():
+    if not stat.S_ISREG(info.st_mode):
         raise NotSendable("it is not a file.")
-    if size > max_bytes:
+    if info.st_size > max_bytes:
         raise NotSendable(f"it is larger than {max_bytes >> 20} MB.")
     return real
 
@@ -57,24 +66,23 @@ async def copied(message: Outbound, max_bytes: int) -> AsyncGenerator[Outbound]:
         yield message
         return
     with TemporaryDirectory(prefix="talaria-") as folder:
-        copy = Path(folder) / file.path.name
         try:
-            sent = await in_thread(lambda: _copied(file, copy, max_bytes))
+            sent = await in_thread(lambda: _copied(file, folder, max_bytes))
         except OSError as fault:
             raise Rejected(f"{file.name} cannot be sent: {fault.strerror}.") from fault
         yield msgspec.structs.replace(message, file=sent)
 
 
-def _copied(file: File, to: Path, max_bytes: int) -> File:
+def _copied(file: File, folder: str, max_bytes: int) -> File:
     left, head = max_bytes, b""
-    with places.opened(file.path) as source, to.open("xb") as target:
+    with places.opened(file.path) as source, Root.open(folder) as root, root.create(file.path.name, 0o600) as target:
         while piece := source.read(_CHUNK_BYTES):
             head = head or piece
             left -= len(piece)
             if left < 0:
                 raise Rejected(f"{file.path.name} cannot be sent: it is larger than {max_bytes:,} bytes.")
             target.write(piece)
-    return File(to, file.name, file.mime or media_type(file.name, head), pictures.pixels(head))
+    return File(Path(folder) / file.path.name, file.name, file.mime or media_type(file.name, head), pictures.pixels(head))
 
 
 def media_type(name: str, head: bytes) -> str:

@@ -1,10 +1,11 @@
 """Output of any size in bounded memory: its head and tail for the model, all of it in a file."""
 
-import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from talaria.model.redaction import Redactor
+from talaria.trees import Root
 
 HEAD_BYTES = 16_000
 TAIL_BYTES = 16_000
@@ -45,10 +46,7 @@ class Output:
     def _keep(self, rest: bytes) -> None:
         try:
             if self._file is None:
-                for folder in (self._spill.parent.parent, self._spill.parent):  # only its owner reads it
-                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-                self._file = os.fdopen(os.open(self._spill, flags, 0o600), "wb", buffering=0)
+                self._file = _created(self._spill)
                 self._file.write(self._head + self._tail)
             room = max(0, MAX_SPILL_BYTES - self._file.tell())
             self._file.write(rest[:room])
@@ -95,6 +93,18 @@ class Output:
         if self.size_bytes > MAX_SPILL_BYTES:
             return f"the first {MAX_SPILL_BYTES:,} of {self.size_bytes:,} are in {self._spill}"
         return f"all {self.size_bytes:,} are in {self._spill}"
+
+
+def _created(file: Path) -> IO[bytes]:
+    """`spill/SESSION/NAME` of a home: only its owner reads it."""
+    session = file.parent
+    with (
+        Root.make(session.parent.parent) as home,
+        home.make_folder(f"{session.parent.name}/{session.name}", 0o700) as folder,
+    ):
+        with suppress(FileNotFoundError):
+            folder.remove(file.name)
+        return folder.create(file.name, 0o600)
 
 
 def cap(text: str, spill: Path, redactor: Redactor) -> str:

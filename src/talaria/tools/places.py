@@ -55,7 +55,7 @@ def write(path: Path, content: bytes, before: Found | None, *, mode: int | None 
 
 def remove(path: Path) -> None:
     with Root.open(path.anchor) as root:
-        root.unlink(_below(path))
+        root.remove(_below(path))
 
 
 def stamp(path: Path) -> Stamp | None:
@@ -70,7 +70,7 @@ def stamp_of(known: os.stat_result) -> Stamp:
 
 def _stamp(folder: Root, name: str) -> Stamp | None:
     try:
-        return stamp_of(folder.stat(name))
+        return stamp_of(folder.info(name))
     except FileNotFoundError:
         return None
 

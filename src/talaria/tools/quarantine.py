@@ -65,9 +65,8 @@ class Quarantine:
 
     def _note(self, folder: Root, new: str, name: str) -> None:
         """Before it is moved: who finds it knows where it belongs."""
-        known = folder.read(NOTES, MAX_COPIED_BYTES) if folder.find(NOTES) else b""
-        line = f"{new} was {name}\n".encode("utf-8", "backslashreplace")
-        folder.replace(NOTES, known + line, mode=0o600)
+        with folder.append(NOTES, 0o600) as notes:
+            notes.write(f"{new} was {name}\n".encode("utf-8", "backslashreplace"))
 
 
 def _first_strange(project: Root, name: str) -> str | None:
@@ -91,7 +90,7 @@ class _Copying:
 
     def move(self, source: Root, name: str, target: Root, new: str, depth: int) -> None:
         """Raises `OSError`, and then the rest of it stays where it is."""
-        found = source.stat(name)
+        found = source.info(name)
         self._files -= 1
         if self._files < 0 or depth < 0:
             raise OSError(errno.EFBIG, "it is too large")
@@ -110,4 +109,4 @@ class _Copying:
                 raise OSError(errno.EFBIG, "it is too large")
             with target.create(new, 0o600) as made:
                 made.write(content)
-        source.unlink(name)
+        source.remove(name)

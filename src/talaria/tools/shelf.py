@@ -5,8 +5,6 @@ All functions raise `OSError`; what a crash left without a manifest does not cou
 
 import fcntl
 import json
-import os
-import shutil
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.files import read_bytes, replace_file
+from talaria.trees import Root
 
 MAX_MANIFEST_BYTES = 16 << 20
 _MANIFEST = "manifest.json"
@@ -59,24 +57,26 @@ def digest(content: bytes) -> str:
 
 class Shelf:
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        """`checkpoints/SESSION` of a home."""
+        self._home = folder.parent.parent
+        self._name = f"{folder.parent.name}/{folder.name}"
 
     @contextmanager
     def locked(self) -> Generator[None]:
         """Against other threads and processes; the folder is there from now on."""
-        for folder in (self._folder.parent, self._folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._folder / ".lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with (
+            Root.make(self._home) as home,
+            home.make_folder(self._name, 0o700) as folder,
+            folder.append(".lock", 0o600) as lock,
+        ):
+            fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(descriptor)
 
     def numbers(self) -> list[int]:
         """Oldest first, of all folders."""
         try:
-            names = [item.name for item in self._folder.iterdir()]
+            with self._opened() as folder:
+                names = [entry.name for entry in folder.entries()]
         except FileNotFoundError:
             return []
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
@@ -87,33 +87,38 @@ class Shelf:
 
     def read(self, number: int) -> Checkpoint | None:
         try:
-            text = read_bytes(self._at(number) / _MANIFEST, MAX_MANIFEST_BYTES)
+            with self._opened() as folder:
+                text = folder.read(f"{number}/{_MANIFEST}", MAX_MANIFEST_BYTES)
             return msgspec.convert(json.loads(text), Checkpoint)  # not of msgspec: names may be no UTF-8
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
             return None
 
     def write(self, checkpoint: Checkpoint) -> None:
         text = json.dumps(msgspec.to_builtins(checkpoint), indent=1)
-        replace_file(self._made(checkpoint.number) / _MANIFEST, text.encode(), mode=0o600)
+        self._put(checkpoint.number, _MANIFEST, text.encode())
 
     def add(self, number: int, content: bytes) -> str:
         """The name under which `blob` finds it."""
         name = digest(content)
-        replace_file(self._made(number) / name, content, mode=0o600)
+        self._put(number, name, content)
         return name
 
     def blob(self, number: int, kept: Kept) -> bytes:
-        content = read_bytes(self._at(number) / kept.blob, kept.size_bytes + 1)
+        with self._opened() as folder:
+            content = folder.read(f"{number}/{kept.blob}", kept.size_bytes + 1)
         if digest(content) != kept.blob:
             raise OSError(0, "what was kept of it is damaged")
         return content
 
     def drop(self, number: int) -> None:
-        shutil.rmtree(self._at(number))
+        with self._opened() as folder:
+            folder.remove_tree(str(number))
 
-    def _made(self, number: int) -> Path:
-        self._at(number).mkdir(mode=0o700, exist_ok=True)
-        return self._at(number)
+    def _put(self, number: int, name: str, content: bytes) -> None:
+        with self._opened() as folder, folder.make_folder(str(number), 0o700) as made:
+            made.replace(name, content, mode=0o600)
 
-    def _at(self, number: int) -> Path:
-        return self._folder / str(number)
+    @contextmanager
+    def _opened(self) -> Generator[Root]:
+        with Root.open(self._home) as home, home.folder(self._name) as folder:
+            yield folder

@@ -69,3 +69,29 @@ def test_a_file_that_cannot_be_read_is_told(folder: Path) -> None:
     (folder / "loop").symlink_to("/proc/self/mem")
     with pytest.raises(BadInput, match="Cannot read loop"):
         with_references(user("@loop"), folder)
+
+
+@pytest.mark.parametrize("name", ["notes.md", "linked/id"])
+def test_a_link_that_leads_out_of_the_folder_is_told_and_not_followed(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    """A command may have made it; what the person names elsewhere, they mean."""
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "id").write_text("a key")
+    (folder / "notes.md").symlink_to(outside / "id")
+    (folder / "linked").symlink_to(outside)
+    assert (folder / name).read_text() == "a key"  # the control
+    with pytest.raises(BadInput, match=f"Cannot read {name}: it leads out of its folder"):
+        with_references(user(f"see @{name}"), folder)
+    assert added(f"see @{outside}/id", folder) == [f"[The file {outside}/id:]\na key"]
+
+
+def test_links_inside_of_the_folder_lead_where_they_lead(folder: Path) -> None:
+    (folder / "deep/er").mkdir(parents=True)
+    (folder / "deep/er/x.txt").write_text("content of x")
+    (folder / "short").symlink_to("deep/er")
+    (folder / "x").symlink_to("short/x.txt")
+    assert added("@short/x.txt and @x", folder) == [
+        "[The file short/x.txt:]\ncontent of x",
+        "[The file x:]\ncontent of x",
+    ]

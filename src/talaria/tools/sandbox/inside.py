@@ -31,11 +31,11 @@ def look(project: Path) -> Inside:
     repositories: list[str] = []
     sockets: list[str] = []
     with Root.open(project) as root:
-        for folder, entry in root.walk(_is_entered, MAX_FOLDERS):
+        for folder, entry in root.descend(_is_entered, MAX_FOLDERS):
             name = f"{folder}/{entry.name}".lstrip("/")
             if entry.name == ".git" and len(repositories) < MAX_REPOSITORIES:
                 repositories.append(name)
-            elif not entry.is_file and not entry.is_folder and _is_socket(root, name):
+            elif not entry.is_plain_file and not entry.is_folder and _is_socket(root, name):
                 sockets.append(name)
         policy = tuple(project / place for git in repositories for place in _of(root, git))
     names = _listening() if sockets else frozenset[str]()

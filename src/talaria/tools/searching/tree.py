@@ -65,7 +65,7 @@ def opened(path: str, private: Private) -> Generator[Iterator[File]]:
 
 
 def _identity(folder: Root, name: str) -> Identity:
-    found = folder.stat(name)
+    found = folder.info(name)
     return found.st_dev, found.st_ino
 
 
