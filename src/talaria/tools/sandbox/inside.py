@@ -62,7 +62,10 @@ def guarded(roots: Sequence[Path], places: Iterator[Path]) -> Iterator[Path]:
 
 def leads_to(place: Path, roots: Sequence[Path]) -> Path | None:
     """Where it is by its true name; None: outside of these folders, so no command can write there."""
-    real = place.resolve()
+    try:
+        real = place.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return None
     return real if any(real.is_relative_to(root) and real != root for root in roots) else None
 
 

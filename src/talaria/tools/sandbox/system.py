@@ -48,7 +48,8 @@ def own_code() -> tuple[Path, ...]:
         *interpreter(),
         *map(Path, packages),
     )
-    return tuple(dict.fromkeys(place.resolve() for place in found if place.is_dir()))
+    places = dict.fromkeys(place.resolve() for place in found if place.is_dir())
+    return tuple(place for place in places if places.keys().isdisjoint(place.parents))
 
 
 def mounted(folders: Iterable[str], others: Iterable[str]) -> Iterator[str]:
