@@ -22,6 +22,10 @@ MAX_COPIED_DEPTH = 20
 NOTES = "moved.txt"
 
 
+def quarantine_folder(home: Path, session: SessionId) -> Path:
+    return home / "quarantine" / harmless(session)
+
+
 class Moved(msgspec.Struct, frozen=True):
     name: str
     """Below the project."""
@@ -41,7 +45,7 @@ class Quarantine:
 
     def __init__(self, home: Path, session: SessionId) -> None:
         self._home = home
-        self._name = f"quarantine/{harmless(session)}"
+        self._name = str(quarantine_folder(home, session).relative_to(home))
 
     def move(self, project: Root, names: Sequence[str]) -> tuple[Moved, ...]:
         """Those of these names that are there; where a link stands on the way to one, the link."""

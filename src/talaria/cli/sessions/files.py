@@ -1,4 +1,4 @@
-"""What a conversation has on the disk beside its journal: long output, checkpoints, its list of steps."""
+"""What a conversation has on the disk beside its journal: long output, checkpoints, quarantine, its list of steps."""
 
 import shutil
 from pathlib import Path
@@ -7,9 +7,14 @@ from talaria.model.ids import SessionId
 from talaria.runtime.setup import spill_folder
 from talaria.tools.builtin.todo import list_file
 from talaria.tools.checkpoints import checkpoint_folder
+from talaria.tools.quarantine import quarantine_folder
 
 
 def remove_files(home: Path, session: SessionId) -> None:
-    for folder in (spill_folder(home, session), checkpoint_folder(home, session)):
+    for folder in (
+        spill_folder(home, session),
+        checkpoint_folder(home, session),
+        quarantine_folder(home, session),
+    ):
         shutil.rmtree(folder, ignore_errors=True)
     list_file(spill_folder(home, session)).unlink(missing_ok=True)

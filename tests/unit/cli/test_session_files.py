@@ -1,0 +1,23 @@
+"""What goes from the disk with a conversation."""
+
+from pathlib import Path
+
+from talaria.cli.sessions.files import remove_files
+from talaria.model.ids import SessionId
+from talaria.tools.quarantine import Quarantine
+from talaria.trees import Root
+
+
+def test_what_was_moved_to_quarantine_goes_with_its_conversation_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/kept").write_text("kept")
+    for session in ("one", "two"):
+        project = tmp_path / session
+        (project / "folder").mkdir(parents=True)
+        (project / "folder/link").symlink_to(tmp_path / "outside")
+        (tmp_path / "home").mkdir(exist_ok=True)
+        with Root.open(project) as root:
+            Quarantine(tmp_path / "home", SessionId(session)).move(root, ["folder"])
+    remove_files(tmp_path / "home", SessionId("one"))
+    assert [one.name for one in (tmp_path / "home/quarantine").iterdir()] == ["two"]
+    assert (tmp_path / "outside/kept").read_text() == "kept"
