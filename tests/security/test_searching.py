@@ -28,6 +28,8 @@ Search = Callable[..., Awaitable[str]]
 def person(tmp_path: Path) -> Path:
     (tmp_path / "person/.ssh").mkdir(parents=True)
     (tmp_path / "person/.ssh/id").write_text(KEY)
+    (tmp_path / "person/documents").mkdir()
+    (tmp_path / "person/documents/id").write_text(KEY)
     (tmp_path / "person/.talaria/skills").mkdir(parents=True)
     (tmp_path / "person/.talaria/skills/greet.md").write_text("say hello")
     (tmp_path / "person/.talaria/.env").write_text(KEY)
@@ -73,8 +75,8 @@ def found_by_path(folder: Path) -> str:
     return found
 
 
-async def race(search: Search, person: Path, project: Path, count: int) -> None:
-    with swapping(project / "a", person / ".ssh"):
+async def race(search: Search, project: Path, elsewhere: Path, count: int) -> None:
+    with swapping(project / "a", elsewhere):
         assert any(KEY in found_by_path(project) for _ in range(20_000)), "the attack itself does not work"
         found = [await search("canary-key|ours") for _ in range(count)]
     assert not any(KEY in text for text in found)
@@ -84,22 +86,25 @@ async def race(search: Search, person: Path, project: Path, count: int) -> None:
 async def test_a_folder_that_is_swapped_for_a_link_does_not_lead_a_search_out(
     search: Search, person: Path, project: Path
 ) -> None:
-    await race(search, person, project, 12)
+    """To what is private it would not go anyway; this is the rest of the disk."""
+    await race(search, project, person / "documents", 12)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("elsewhere", [".ssh", "documents"])
 async def test_a_folder_that_is_swapped_for_a_link_never_leads_a_search_out(
-    search: Search, person: Path, project: Path
+    search: Search, person: Path, project: Path, elsewhere: str
 ) -> None:
-    await race(search, person, project, 400)
+    await race(search, project, person / elsewhere, 400)
 
 
 async def test_the_root_of_a_search_that_has_become_a_link_is_not_followed(
     person: Path, project: Path, search: Search
 ) -> None:
-    with swapping(project / "a", person / ".ssh"):
+    """If it is one when the call is prepared, the call is for where it leads, and the gate knows that."""
+    with swapping(project / "a", person / "documents"):
         found = [await search("canary-key|ours", path=str(project / "a")) for _ in range(12)]
-    assert not any(KEY in text for text in found)
+    assert not any(KEY in text and f"{person}/documents/id" not in text for text in found)
 
 
 async def test_what_is_private_is_known_under_another_name(search: Search, person: Path, project: Path) -> None:
@@ -111,7 +116,7 @@ async def test_what_is_private_is_known_under_another_name(search: Search, perso
 
 
 async def test_a_search_of_a_home_leaves_out_what_is_private_in_it(search: Search, person: Path) -> None:
-    assert await search("canary-key", path=str(person)) == "[nothing found]"
+    assert await search("canary-key", path=str(person)) == f"{person}/documents/id\n1|{KEY}"
     assert "say hello" in await search("hello", path=str(person / ".talaria/skills"))
 
 

@@ -87,6 +87,14 @@ def test_nothing_outside_is_moved_removed_or_looked_at(root: Root, outside: Path
     assert untouched(outside)
 
 
+@pytest.mark.parametrize("name", ["link", "deep/up", "deep/er/magic", "link/inner", "deep/up/inner"])
+def test_no_folder_is_entered_or_made_through_a_link(root: Root, outside: Path, name: str) -> None:
+    for enter, inner in ((root.folder, ""), (root.make_folder, ""), (root.make_folder, "/new")):
+        with pytest.raises(OSError, match="it is a link"):
+            enter(name + inner)
+    assert untouched(outside)
+
+
 @pytest.mark.parametrize("name", ["file", "link"])
 def test_a_link_itself_can_be_looked_at_moved_and_removed(root: Root, outside: Path, name: str) -> None:
     assert root.read_link(name).startswith(str(outside))

@@ -94,6 +94,15 @@ async def test_a_link_to_what_is_private_does_not_stop_later_commands(
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_a_loop_of_links_does_not_stop_later_commands(use: Use, cwd: Path) -> None:
+    subprocess.run(["git", "init", "-q", cwd], check=True)
+    for name in (".vscode", ".git/commondir", "sub/.git"):
+        (cwd / name).parent.mkdir(exist_ok=True)
+        (cwd / name).symlink_to(Path(name).name)
+    assert (await use("terminal", command="echo goes on")).text == "goes on\n\n[exit code 0]"
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
 async def test_a_repository_that_becomes_a_link_before_it_is_mounted_is_not_followed(
     scope: Scope, cwd: Path, tmp_path: Path, outside: Path, backend: Backend
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from talaria.tools.sandbox.inside import MAX_FOLDERS, MAX_REPOSITORIES, Inside, look
+from talaria.tools.sandbox.inside import MAX_FOLDERS, MAX_REPOSITORIES, Inside, guarded, look
 
 
 def repository(folder: Path) -> Path:
@@ -89,3 +89,25 @@ def test_what_may_not_be_looked_into_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone/loop").symlink_to("loop")
     assert look(tmp_path).policy == (git / "hooks", git / "config")
+
+
+def test_a_git_that_is_a_link_and_hooks_that_are_one_are_not_followed(tmp_path: Path) -> None:
+    elsewhere = repository(tmp_path / "elsewhere")
+    project = tmp_path / "project"
+    for name in ("one", "two/.git"):
+        (project / name).mkdir(parents=True)
+    (project / "one/.git").symlink_to(elsewhere)
+    (project / "two/.git/hooks").symlink_to(elsewhere / "hooks")
+    assert look(project).policy == (project / "two/.git",)  # the whole of it: the link could be replaced
+
+
+def test_what_a_link_leads_to_is_guarded_only_inside(tmp_path: Path) -> None:
+    elsewhere = repository(tmp_path / "elsewhere")
+    inner = repository(tmp_path / "project/inner")
+    project = tmp_path / "project"
+    (project / ".git").symlink_to(elsewhere)
+    (project / "linked").symlink_to("inner/.git")
+    (project / "plain").write_text("")
+    places = [project / name for name in (".git/hooks", "linked/hooks", "plain", "missing/x")]
+    assert [*guarded((project,), iter(places))][:2] == [inner / "hooks", project / "plain"]
+    assert not any(place.is_relative_to(tmp_path / "elsewhere") for place in guarded((project,), iter(places)))

@@ -196,6 +196,15 @@ async def test_pattern_that_only_python_understands_is_searched_for(use: Use, tr
     assert hits(result.text) == [f"{tree}/src/a.py:1:import os"]
 
 
+async def test_a_plain_pattern_may_be_tied_to_the_beginning_of_a_line(use: Use, tree: Path) -> None:
+    """Such a pattern is tried on the whole file first."""
+    assert hits((await use("search_files", pattern="^needle")).text) == [f"{tree}/src/a.py:2:needle = 1"]
+    assert hits((await use("search_files", pattern="needle$")).text) == [
+        f"{tree}/src/b.txt:1:a needle, and another needle"
+    ]
+    assert (await use("search_files", pattern="os.needle")).text == "[nothing found]"
+
+
 async def test_double_star_means_any_depth(use: Use, tree: Path) -> None:
     found = await use("search_files", pattern="**/*.py", target="names")
     assert found.text.split("\n") == [str(tree / "top.py"), str(tree / "src/a.py")]
