@@ -120,6 +120,20 @@ async def test_a_search_of_a_home_leaves_out_what_is_private_in_it(search: Searc
     assert "say hello" in await search("hello", path=str(person / ".talaria/skills"))
 
 
+async def test_folders_of_people_in_chats_are_searched_only_when_they_are_named(person: Path, project: Path) -> None:
+    """By the person at the machine; for those in chats the gate refuses the folders of others."""
+    people = project / "people"
+    (people / "telegram-1").mkdir(parents=True)
+    (people / "telegram-1/notes").write_text("a note")
+    scope = Scope(SessionId("s"), project, person / ".talaria/spill/s")
+    tools = search_tools(Protected(person, person / ".talaria", people))
+    executor = Executor(Toolbox(tools), OpenGate(), scope)
+    for path, count in ((".", 0), ("people/telegram-1", 1)):
+        arguments = json.dumps({"pattern": "a note", "path": path})
+        result = await executor.call(ToolCall(CallId("c"), "search_files", arguments))
+        assert result.text.count("a note") == count
+
+
 @pytest.mark.parametrize("place", ["{person}/.ssh", "{person}/.ssh/id", "{person}/.talaria", "/proc", "/proc/self"])
 async def test_a_search_does_not_begin_in_what_is_private_even_if_nobody_has_looked(
     search: Search, person: Path, place: str

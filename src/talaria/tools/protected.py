@@ -72,6 +72,11 @@ class Protected:
         self._programs = (*OWN_CODE, *programs)
 
     @property
+    def people(self) -> Path | None:
+        """Where those in chats have their folders."""
+        return self._people
+
+    @property
     def names(self) -> tuple[str, ...]:
         """As a command might spell what is never read."""
         return (str(self._home), "$TALARIA_HOME", ".talaria", "/environ")

@@ -57,7 +57,7 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
             skip=min(max(0, offset), MAX_OFFSET),
             limit=min(max(1, limit), MAX_LIMIT) + 1,
             hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
-            shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope)))),
+            shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope, protected)))),
             secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
         )
         found = await _searched(wanted)
@@ -82,10 +82,12 @@ def _identities(places: Iterable[Path]) -> Iterator[Identity]:
             yield found.st_dev, found.st_ino
 
 
-def _open_to_the_model(scope: Scope) -> Iterator[Path]:
-    """Even inside of what is private."""
+def _open_to_the_model(scope: Scope, protected: Protected) -> Iterator[Path]:
+    """Where a search may begin even inside of what is private; the gate knows whose folder is whose."""
     home = scope.spill.parent.parent
     yield from (scope.cwd, scope.spill, *(home / name for name in OPEN_IN_HOME))
+    if (people := protected.people) is not None:
+        yield people
 
 
 async def _searched(wanted: Wanted) -> _Found:

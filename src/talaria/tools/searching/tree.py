@@ -40,8 +40,10 @@ class Private(NamedTuple):
         here: Root | None = Root(os.dup(folder.descriptor))
         while here is not None:
             with here:
-                if here.identity in self.hidden | self.shown:
-                    return here.identity in self.hidden
+                if here.identity in self.shown:
+                    return False
+                if here.identity in self.hidden:
+                    return True
                 around = here.outer()
             here = around
         return False
