@@ -224,6 +224,11 @@ class Root:
         with self._parent(name) as (parent, last):
             return os.fdopen(os.open(last, _CREATING, mode, dir_fd=parent), "wb", buffering=0)
 
+    def make_link(self, name: str, target: str) -> None:
+        """To anywhere: nothing follows it here."""
+        with self._parent(name) as (parent, last):
+            os.symlink(target, last, dir_fd=parent)
+
     def remove(self, name: str) -> None:
         """What is not a folder; of a link: itself."""
         with self._parent(name) as (parent, last):

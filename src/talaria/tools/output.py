@@ -98,10 +98,7 @@ class Output:
 def _created(file: Path) -> IO[bytes]:
     """`spill/SESSION/NAME` of a home: only its owner reads it."""
     session = file.parent
-    with (
-        Root.make(session.parent.parent) as home,
-        home.make_folder(f"{session.parent.name}/{session.name}", 0o700) as folder,
-    ):
+    with Root.make(session.parent) as sessions, sessions.make_folder(session.name, 0o700) as folder:
         with suppress(FileNotFoundError):
             folder.remove(file.name)
         return folder.create(file.name, 0o600)

@@ -44,8 +44,7 @@ class Quarantine:
     """Of one session: `quarantine/SESSION` in Talaria's home. All methods block."""
 
     def __init__(self, home: Path, session: SessionId) -> None:
-        self._home = home
-        self._name = str(quarantine_folder(home, session).relative_to(home))
+        self._folder = quarantine_folder(home, session)
 
     def move(self, project: Root, names: Sequence[str]) -> tuple[Moved, ...]:
         """Those of these names that are there; where a link stands on the way to one, the link."""
@@ -55,7 +54,7 @@ class Quarantine:
     def _moved(self, project: Root, name: str) -> Moved:
         new = f"{os.urandom(4).hex()}-{harmless(name.lstrip('.')) or 'it'}"
         try:
-            with Root.open(self._home) as home, home.make_folder(self._name, 0o700) as folder:
+            with Root.make(self._folder.parent) as sessions, sessions.make_folder(self._folder.name, 0o700) as folder:
                 self._note(folder, new, name)
                 try:
                     project.move(name, folder, new)
@@ -65,7 +64,7 @@ class Quarantine:
                     _Copying().move(project, name, folder, new, MAX_COPIED_DEPTH)
         except OSError as fault:
             return Moved(name, None, fault.strerror or str(fault))
-        return Moved(name, self._home / self._name / new)
+        return Moved(name, self._folder / new)
 
     def _note(self, folder: Root, new: str, name: str) -> None:
         """Before it is moved: who finds it knows where it belongs."""
@@ -105,7 +104,7 @@ class _Copying:
             source.remove_folder(name)
             return
         if stat.S_ISLNK(found.st_mode):
-            os.symlink(source.read_link(name), new, dir_fd=target.descriptor)
+            target.make_link(new, source.read_link(name))
         else:
             content = source.read(name, self._bytes + 1)
             self._bytes -= len(content)

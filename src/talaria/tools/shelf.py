@@ -58,15 +58,15 @@ def digest(content: bytes) -> str:
 class Shelf:
     def __init__(self, folder: Path) -> None:
         """`checkpoints/SESSION` of a home."""
-        self._home = folder.parent.parent
-        self._name = f"{folder.parent.name}/{folder.name}"
+        self._sessions = folder.parent
+        self._name = folder.name
 
     @contextmanager
     def locked(self) -> Generator[None]:
         """Against other threads and processes; the folder is there from now on."""
         with (
-            Root.make(self._home) as home,
-            home.make_folder(self._name, 0o700) as folder,
+            Root.make(self._sessions) as sessions,
+            sessions.make_folder(self._name, 0o700) as folder,
             folder.append(".lock", 0o600) as lock,
         ):
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -120,5 +120,5 @@ class Shelf:
 
     @contextmanager
     def _opened(self) -> Generator[Root]:
-        with Root.open(self._home) as home, home.folder(self._name) as folder:
+        with Root.open(self._sessions) as sessions, sessions.folder(self._name) as folder:
             yield folder

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.compat.hermes_home.copying import file_step, folder_step
+from talaria.compat.hermes_home.copying import Way, file_step, folder_step
 from talaria.compat.hermes_home.report import Step, left
 from talaria.files import read_text
 
@@ -51,7 +51,7 @@ def _soul(root: Path, home: Path) -> Iterator[Step]:
     if digest(text) == DEFAULT_SOUL:
         yield left("identity", "SOUL.md", "nobody has changed it since Hermes wrote it: it says that it is Hermes")
     else:
-        yield file_step("identity", "SOUL.md", file, home / "SOUL.md", root)
+        yield file_step("identity", "SOUL.md", Way(root, home, "SOUL.md"))
 
 
 def digest(text: str) -> str:
@@ -61,7 +61,7 @@ def digest(text: str) -> str:
 def _memories(root: Path, home: Path) -> Iterator[Step]:
     for path in _inside(root / "memories"):
         if path.suffix == ".md":
-            yield file_step("memory", path.name, path, home / "memories" / path.name, root)
+            yield file_step("memory", path.name, Way(root, home, f"memories/{path.name}"))
         elif not _is_passing(path):
             yield left("memory", path.name, "it belongs to a plugin")
 
@@ -73,7 +73,7 @@ def _skills(root: Path, home: Path) -> Iterator[Step]:
         if folder.is_symlink():
             yield left("skill", str(name), f"a link to {folder.readlink()}: copy it by hand")
         else:
-            yield folder_step("skill", str(name), folder, home / "skills" / name)
+            yield folder_step("skill", str(name), Way(root, home, f"skills/{name}"))
 
 
 def _skill_folders(folder: Path, depth: int) -> Iterator[Path]:
