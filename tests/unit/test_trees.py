@@ -5,11 +5,14 @@ Everything runs twice: with `openat2`, and step by step as where the kernel lack
 import errno
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import talaria
 from talaria.trees import Entry, Root
 
 OUTSIDE = "nobody may see or change this"
@@ -102,6 +105,34 @@ def test_a_link_itself_can_be_looked_at_moved_and_removed(root: Root, outside: P
     root.remove("deep/er/moved")
     assert root.find(name) is None
     assert untouched(outside)
+
+
+FILTERED = """\
+import ctypes, struct, sys
+sys.path.insert(0, sys.argv[1])
+from talaria.trees import Root
+code = (0x20, 0, 0, 0), (0x15, 0, 1, 437), (0x06, 0, 0, 0x50000 | int(sys.argv[3])), (0x06, 0, 0, 0x7FFF0000)
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+given = struct.pack("HxxxxxxP", len(code), ctypes.addressof(program))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, given, 0, 0) == 0  # no new privileges; a filter
+root = Root.open(sys.argv[2])
+assert root.read("deep/er/a", 9) == b"ours"
+try:
+    root.read("deep/up/inner/a", 9)
+except OSError as fault:
+    print(fault.strerror)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has openat2")
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM])
+def test_where_openat2_is_refused_the_walk_goes_step_by_step(folder: Path, code: int) -> None:
+    """By an old kernel, or by the filter of a container."""
+    source = str(Path(talaria.__file__).parents[1])
+    words = (sys.executable, "-I", "-S", "-c", FILTERED, source, folder, str(code))
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout) == ("", "it is a link, or leads through one\n")
 
 
 def test_paths_do_lead_out(folder: Path) -> None:

@@ -57,5 +57,5 @@ def _done(item: Item, act: Callable[[], object]) -> Item:
     except TalariaError as failure:
         return failed(item, failure)
     except OSError as fault:
-        return failed(item, OperatorError(f"Cannot write {fault.filename}: {fault.strerror}."))
+        return failed(item, OperatorError(f"Cannot write {fault.filename or item.name}: {fault.strerror}."))
     return item
