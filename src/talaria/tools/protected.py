@@ -129,8 +129,10 @@ class Protected:
 
 
 def _both(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """As they are called, and where they lead: some people keep theirs elsewhere."""
-    return tuple(dict.fromkeys(place for name in names for place in (home / name, (home / name).resolve())))
+    """As they are called, and where they lead: some people keep theirs elsewhere. One that leads to the home itself or
+    around it is a trick: it would make everything private."""
+    places = (place for name in names for place in (home / name, (home / name).resolve()))
+    return tuple(dict.fromkeys(place for place in places if not home.is_relative_to(place)))
 
 
 def _policy(project: Path) -> tuple[Path, ...]:

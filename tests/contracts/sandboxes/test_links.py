@@ -94,6 +94,31 @@ async def test_a_link_to_what_is_private_does_not_stop_later_commands(
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+@pytest.mark.parametrize("target", ["{outside}", "{cwd}", "nowhere"])
+async def test_a_link_in_place_of_what_would_be_hidden_does_not_stop_later_commands(
+    use: Use, cwd: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """In a project that is a home, keys and tokens are hidden where they are."""
+    monkeypatch.setenv("HOME", str(cwd))
+    leading = target.format(outside=outside, cwd=cwd)
+    await use("terminal", command=f"ln -s {leading} .kube; ln -s {leading} .netrc; {END_THE_HOST}")
+    assert (await use("terminal", command="echo goes on")).text == "goes on\n\n[exit code 0]"
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_keys_that_the_person_keeps_elsewhere_stay_hidden(
+    use: Use, cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(cwd))
+    (cwd / "dotfiles/ssh").mkdir(parents=True)
+    (cwd / "dotfiles/ssh/id").write_text("a key")
+    (cwd / ".ssh").symlink_to("dotfiles/ssh")
+    told = await use("terminal", command="cat .ssh/id dotfiles/ssh/id; echo goes on")
+    assert "a key" not in told.text
+    assert "goes on" in told.text
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
 async def test_a_loop_of_links_does_not_stop_later_commands(use: Use, cwd: Path) -> None:
     subprocess.run(["git", "init", "-q", cwd], check=True)
     for name in (".vscode", ".git/commondir", "sub/.git"):

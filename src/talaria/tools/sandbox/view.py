@@ -58,13 +58,14 @@ def view_of(
     policy = chain.from_iterable(map(protected.policy_below, roots))
     missing = (*_unwanted(project), *protected.missing_below(project))
     shown = (project, *writable, *readable, *map(Path, system()), *interpreter())
+    hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
     return View(
         project=project,
         writes=writable,
         reads=readable,
         guarded=tuple(dict.fromkeys((*guarded(roots, policy), *inside.policy))),
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in roots)),
-        hidden=tuple(dict.fromkeys((*chain.from_iterable(map(protected.secrets_below, shown)), *inside.sockets))),
+        hidden=tuple(dict.fromkeys((*filter(None, hidden), *inside.sockets))),
         home=person,
         environment=passed_on(environment),
         has_egress=bool(settings.network),
