@@ -82,7 +82,8 @@ def _copied(file: File, folder: str, max_bytes: int) -> File:
             if left < 0:
                 raise Rejected(f"{file.path.name} cannot be sent: it is larger than {max_bytes:,} bytes.")
             target.write(piece)
-    return File(Path(folder) / file.path.name, file.name, file.mime or media_type(file.name, head), pictures.pixels(head))
+    mime = file.mime or media_type(file.name, head)
+    return File(Path(folder) / file.path.name, file.name, mime, pictures.pixels(head))
 
 
 def media_type(name: str, head: bytes) -> str:
