@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from talaria.cli.references import with_references
-from talaria.gateway.uploads import shared
+from talaria.gateway.uploads import NotSendable, find_file
 from talaria.model.errors import BadInput
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import ToolCall, user
@@ -167,11 +167,11 @@ class Talaria:
         return ""
 
     def send(self) -> str:
-        named = shared(self._world.project / self._name(), self._world.project, self._world.home)
-        if named is None:
-            return ""
-        with places.opened(named) as file:
-            return file.read(1_000).decode("utf-8", "replace")
+        with suppress(NotSendable):
+            named = find_file(str(self._world.project / self._name()), self._world.project, self._world.home, 1 << 20)
+            with places.opened(named) as file:
+                return file.read(1_000).decode("utf-8", "replace")
+        return ""
 
     async def search(self) -> str:
         arguments = json.dumps({"pattern": "canary|ours"})
