@@ -65,7 +65,7 @@ def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, 
         *_bound("--ro-bind", view.own),  # after all that can be written
         *(word for path in view.hidden for word in _emptied(path)),
         *("--ro-bind", str(PROGRAM), f"{ROOT}/{PACKAGE}"),
-        *("--remount-ro", "/dev", "--remount-ro", "/"),
+        *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),  # root may open /proc/sys for writing
         *("--chdir", str(view.project)),
     )
 
