@@ -3,16 +3,19 @@
 Nothing of a person's own is touched: what is planted in a home has names that nobody else uses, and is removed again.
 """
 
+import ctypes
 import json
 import os
+import resource
 import secrets
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
@@ -28,8 +31,18 @@ GRACE_S = 1.0
 _NOBODY = 65534
 _TEST_NET = ("192.0.2.1", 9)  # never reached: only asked for the way there
 _PAUSE_S = 0.01
+_IPC_CREATE, _IPC_REMOVE, _IPC_PRIVATE = 0o1600, 0, 0
 _OPTIONAL = frozenset(
-    {"read a file of another user", "connect to an abstract socket", "connect to an address in the network"}
+    {
+        "read a file of another user",
+        "connect to an abstract socket",
+        "connect to an address in the network",
+        "change the attributes of a file outside",
+        "read shared memory of another process",
+        "read a message queue of another process",
+        "change the limits of another process",
+        "change the processors of another process",
+    }
 )
 """Not everybody can plant these everywhere."""
 
@@ -50,6 +63,13 @@ class Canaries:
         self._listeners: dict[str, socket.socket] = {}
         self._addresses: dict[str, str | tuple[str, int]] = {}
         self._heard: set[str] = set()
+        self._shared: dict[str, int] = {}
+        """System V memory and queues, by their ids."""
+        self._files: dict[str, Path] = {}
+        """Whose mode, times and attributes are to stay as they are."""
+        self._states: dict[str, tuple[Callable[[], object], object]] = {}
+        """How to look at what is to stay as it is, and how that was."""
+        self._neighbour = 0
         self._decoy: subprocess.Popen[bytes] | None = None
         self._planted = ExitStack()
 
@@ -67,6 +87,9 @@ class Canaries:
             self._plant_project(apart)
             self._listen(apart, temporary)
             self._decoy = self._start_decoy()
+            self._neighbour = self._start_decoy().pid
+            self._plant_states(apart)
+            self._plant_shared()
             program, description = map(Path, self.arguments)
             shutil.copyfile(INTRUDER, program)
             description.write_text(json.dumps([*self._attempts(self._decoy.pid)]))
@@ -158,6 +181,47 @@ class Canaries:
         self._planted.callback(decoy.kill)
         return decoy
 
+    def _plant_states(self, apart: Path) -> None:
+        """Files, and a process beside the agent."""
+        files = {name: self._file(apart / name, "") for name in ("mode", "times", "attributes")}
+        pid = self._neighbour
+        looks: dict[str, Callable[[], object]] = {
+            "change the mode of a file outside": lambda: files["mode"].stat().st_mode,
+            "change the times of a file outside": lambda: files["times"].stat().st_mtime_ns,
+            "change the priority of another process": lambda: os.getpriority(os.PRIO_PROCESS, pid),
+        }
+        self._files = dict(zip(looks, (files["mode"], files["times"]), strict=False))
+        if sys.platform == "linux":
+            looks["change the limits of another process"] = lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            if len(os.sched_getaffinity(pid)) > 1:
+                looks["change the processors of another process"] = lambda: os.sched_getaffinity(pid)
+            with suppress(OSError):  # not every file system keeps attributes
+                os.setxattr(files["attributes"], "user.talaria", b"")
+                attributes = "change the attributes of a file outside"
+                looks[attributes] = lambda: os.getxattr(files["attributes"], "user.talaria")
+                self._files[attributes] = files["attributes"]
+        self._states = {name: (look, look()) for name, look in looks.items()}
+
+    def _plant_shared(self) -> None:
+        """Not where the kernel has no System V memory or queues."""
+        if sys.platform != "linux":
+            return
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.shmat.restype = ctypes.c_void_p
+        content = self._secret.encode()
+        memory = libc.shmget(_IPC_PRIVATE, ctypes.c_size_t(4096), _IPC_CREATE)
+        if memory >= 0:
+            self._planted.callback(libc.shmctl, memory, _IPC_REMOVE, None)
+            address = ctypes.c_void_p(libc.shmat(memory, None, 0))
+            ctypes.memmove(address, content, len(content))
+            libc.shmdt(address)
+            self._shared["read shared memory of another process"] = memory
+        queue = libc.msgget(_IPC_PRIVATE, _IPC_CREATE)
+        if queue >= 0:
+            self._planted.callback(libc.msgctl, queue, _IPC_REMOVE, None)
+            libc.msgsnd(queue, struct.pack("@l", 1) + content, ctypes.c_size_t(len(content)), 0)
+            self._shared["read a message queue of another process"] = queue
+
     def _attempts(self, decoy: int) -> Iterator[tuple[object, ...]]:
         """Each by its name in the matrix, a function of intruder.py, and what that takes."""
         project, mark, limits = str(self._project), self._mark, self._limits
@@ -165,6 +229,12 @@ class Canaries:
         yield from ((name, "read", str(path)) for name, path in self._reads.items())
         yield from ((name, "write", str(path), mark) for name, path in self._writes.items())
         yield from ((name, _way(one), self._addresses[name], mark) for name, one in self._listeners.items())
+        for name, file in self._files.items():
+            yield name, f"change_{name.split()[2]}", str(file)
+        for name in self._states.keys() - self._files.keys():
+            yield name, f"change_{name.split()[2]}", self._neighbour
+        for name, number in self._shared.items():
+            yield name, "read_queue" if "queue" in name else "read_shared_memory", number
         yield "move guarded files away", "move", guarded
         yield "read the environment of other processes", "read_environments", self._variable
         yield "read the secret store through other processes", "read_through_roots", str(self._reads[SECRETS])
@@ -176,12 +246,14 @@ class Canaries:
         yield "have capabilities", "find_capabilities"
         yield "make a device", "make_device", project
         yield "open a disk or the memory", "open_disks"
+        yield "open settings of the kernel for writing", "open_settings"
         yield "type into the terminal", "type_into_terminal"
         yield "outlive the command", "outlive", str(self._project / "line")
         yield "start too many processes", "fork", limits.processes
         yield "fill the temporary folder", "fill", limits.scratch_bytes, mark
         yield "write too large a file", "write_large", project, limits.file_bytes
         yield "write in the project", "write_in_project", project
+        yield "chmod in the project", "change_in_project", project
         yield "use /dev/null", "use_null"
         yield "use python3", "use_python"
         yield "use git", "use_git", project
@@ -190,7 +262,7 @@ class Canaries:
 
     def is_missing(self, name: str) -> bool:
         """Whether there is nothing here that it could be tried on."""
-        return name in _OPTIONAL and name not in {*self._reads, *self._listeners}
+        return name in _OPTIONAL and name not in {*self._reads, *self._listeners, *self._states, *self._shared}
 
     def is_secret_in(self, text: str) -> bool:
         return self._secret in text
@@ -211,6 +283,10 @@ class Canaries:
             if self._mark.encode() in heard:
                 self._heard.add(name)
         return name in self._heard
+
+    def is_changed(self, name: str) -> bool:
+        look, before = self._states.get(name, (None, None))
+        return look is not None and look() != before
 
     def is_decoy_dead(self) -> bool:
         return self._decoy is not None and self._decoy.poll() is not None

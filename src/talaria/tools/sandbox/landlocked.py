@@ -1,4 +1,4 @@
-"""Where bubblewrap does not work: Landlock and seccomp around every command. No network at all, no AF_UNIX."""
+"""Where bubblewrap does not work: Landlock and seccomp around the tool host. No network at all, no AF_UNIX."""
 
 import os
 from collections.abc import AsyncGenerator, Iterator
@@ -51,8 +51,8 @@ class Landlocked:
             writable = (view.project, *view.writes, folder)
             path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
             environment = {**view.environment, **surroundings(folder), "PATH": path}
-            confinement = {"reads": [*map(str, readable)], "writes": [*map(str, writable)]}
-            launch = unwrapped(view, environment, f"{folder}/state", confinement=confinement, scratch=str(folder))
+            places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}
+            launch = unwrapped(view, environment, f"{folder}/state", confinement=places)
             async with launched(msgspec.structs.replace(launch, max_processes=view.limits.processes)) as host:
                 yield host
 

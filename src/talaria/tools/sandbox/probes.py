@@ -12,9 +12,9 @@ import msgspec
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.canaries import Canaries
 
-Evidence = Literal["word", "secret", "mark", "heard", "death", "survivor"]
+Evidence = Literal["word", "secret", "mark", "heard", "changed", "death", "survivor"]
 """Of success: what the intruder says; that it knows a canary's content; its mark in a canary's file; a listener that
-heard the mark; the end of the decoy; a process that is still there."""
+heard the mark; a file or process outside that is not as it was; the end of the decoy; a process that is still there."""
 Verdict = Literal["pass", "warn", "fail"]
 
 SHUT_IN: frozenset[Level] = frozenset({"strict", "landlock"})
@@ -57,6 +57,18 @@ CONNECTIONS = (
     Attempt("connect to a socket like ssh-agent's", SHUT_IN, "heard"),
     Attempt("connect to an abstract socket", SHUT_IN, "heard"),
 )
+METADATA = (
+    Attempt("change the mode of a file outside", SHUT_IN, "changed"),
+    Attempt("change the times of a file outside", SHUT_IN, "changed"),
+    Attempt("change the attributes of a file outside", SHUT_IN, "changed"),
+)
+NEIGHBOURS = (
+    Attempt("read shared memory of another process", SHUT_IN, "secret"),
+    Attempt("read a message queue of another process", SHUT_IN, "secret"),
+    Attempt("change the limits of another process", SHUT_IN, "changed"),
+    Attempt("change the priority of another process", SHUT_IN, "changed"),
+    Attempt("change the processors of another process", SHUT_IN, "changed"),
+)
 TRICKS = (
     Attempt("move guarded files away", STRICT),
     Attempt("read the environment of other processes", SHUT_IN, "secret"),
@@ -69,6 +81,7 @@ TRICKS = (
     Attempt("have capabilities", SHUT_IN),
     Attempt("make a device", SHUT_IN),
     Attempt("open a disk or the memory", SHUT_IN),
+    Attempt("open settings of the kernel for writing", SHUT_IN),
     Attempt("type into the terminal", SHUT_IN),
     Attempt("outlive the command", SHUT_IN, "survivor"),
     Attempt("start too many processes", SHUT_IN),
@@ -79,11 +92,18 @@ _EVERYWHERE: frozenset[Level] = frozenset({"strict", "landlock", "none"})
 NEEDS = (
     *(
         Attempt(name, works_at=_EVERYWHERE)
-        for name in ("write in the project", "use /dev/null", "use python3", "use git", "use gcc")
+        for name in (
+            "write in the project",
+            "chmod in the project",
+            "use /dev/null",
+            "use python3",
+            "use git",
+            "use gcc",
+        )
     ),
     Attempt("reach a server of its own", works_at=frozenset({"strict", "none"})),
 )
-ATTEMPTS = (*READS, *WRITES, *CONNECTIONS, *TRICKS, *NEEDS)
+ATTEMPTS = (*READS, *WRITES, *CONNECTIONS, *METADATA, *NEIGHBOURS, *TRICKS, *NEEDS)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -153,6 +173,8 @@ def _shown(attempt: Attempt, told: Told | None, canaries: Canaries) -> bool | No
             return canaries.is_marked(attempt.name)
         case "heard":
             return canaries.has_heard(attempt.name)
+        case "changed":
+            return canaries.is_changed(attempt.name)
         case "death":
             return canaries.is_decoy_dead()
         case "survivor":

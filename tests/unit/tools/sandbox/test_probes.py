@@ -15,7 +15,7 @@ from talaria.tools.sandbox.base import Level, Limits
 from talaria.tools.sandbox.canaries import GUARDED, Canaries
 from talaria.tools.sandbox.host import landlock, seccomp
 from talaria.tools.sandbox.pids import process_limit
-from talaria.tools.sandbox.probes import ATTEMPTS, NEEDS, Finding, judge
+from talaria.tools.sandbox.probes import ATTEMPTS, METADATA, NEEDS, Finding, judge
 
 BWRAP = "/usr/bin/bwrap"
 PYTHON = "/usr/bin/python3"
@@ -45,6 +45,7 @@ def wrapped(project: Path) -> tuple[str, ...]:
     return (
         *(BWRAP, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--die-with-parent"),
         *("--new-session", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--proc", "/proc", "--dev", "/dev"),
+        *("--remount-ro", "/proc"),
         *(word for path in SYSTEM for word in ("--ro-bind-try", path, path)),
         *("--size", str(LIMITS.scratch_bytes), "--tmpfs", "/tmp", "--bind", own, own),
         *("--bind", f"{own}/.git", f"{own}/.git"),  # what is mounted cannot be moved away
@@ -87,7 +88,7 @@ class Trial:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (LIMITS.file_bytes, LIMITS.file_bytes))
                 if level == "landlock":
                     landlock.restrict([*SYSTEM, "/proc"], [str(self.project), str(self._scratch)])
-                    seccomp.install(seccomp.offline(landlock.abi()))
+                    seccomp.install(seccomp.offline(landlock.abi(), seccomp.ALLOW))
 
             done = subprocess.run(
                 [*before, PYTHON, "-I", "-S", *arguments],
@@ -119,7 +120,7 @@ def _is_truly_root() -> bool:
     return os.getuid() == 0 and held is not None and bool(int(held[1], 16) & CAP_SYS_ADMIN)
 
 
-BY_THE_TOOL_HOST = {"outlive the command", "write .git/commondir"}
+BY_THE_TOOL_HOST = {"outlive the command", "write .git/commondir", *(attempt.name for attempt in METADATA)}
 """What it prevents, which is not there in these trials."""
 
 

@@ -16,8 +16,23 @@ from talaria.tools.sandbox.host.seccomp import NUMBERS
 
 X86, ARM, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 ARCHITECTURES = {"x86_64": X86, "aarch64": ARM}
-ALLOWED, KILLED = "allowed", "killed"
+ALLOWED, KILLED, NOTIFIED = "allowed", "killed", "notified"
 WEIGHED = {"clone", "clone3", "ioctl", "open", "openat", "openat2", "personality", "socket", "truncate", "unshare"}
+SHARED = {
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
+}
+OF_PROCESSES = {
+    *("prlimit64", "setpriority", "ioprio_set"),
+    *("sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"),
+}
+METADATA = {
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr"),
+    *("removexattr", "lremovexattr", "fremovexattr"),
+}
+NEW_METADATA = {"file_setattr", "setxattrat", "removexattrat"}
+ONLY_OFFLINE = SHARED | OF_PROCESSES | METADATA | NEW_METADATA
 CLONE_THREAD, CLONE_FS, CLONE_NEWUSER, CLONE_NEWNS = 0x3D0F00, 0x200, 0x10000000, 0x20000
 TIOCSTI, TIOCLINUX, TCGETS = 0x5412, 0x541C, 0x5401
 UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK = 1, 2, 10, 16, 17, 38, 40
@@ -46,7 +61,7 @@ def answer(program: bytes, architecture: int, number: int, *arguments: int) -> s
             case 0x35:
                 at += if_so if held >= operand else if_not
             case 0x06:
-                return {0x7FFF0000: ALLOWED, 0x80000000: KILLED}.get(operand, operand & 0xFFFF)
+                return {0x7FFF0000: ALLOWED, 0x80000000: KILLED, 0x7FC00000: NOTIFIED}.get(operand, operand & 0xFFFF)
             case _:
                 pytest.fail(f"an operation that nobody knows: {operation:#x}")
 
@@ -68,7 +83,7 @@ def asked(machine: str, program: bytes, call: str, *arguments: int) -> str | int
 
 
 def test_ways_out_are_refused_by_every_filter(machine: str) -> None:
-    refused = NUMBERS.keys() - WEIGHED
+    refused = NUMBERS.keys() - WEIGHED - ONLY_OFFLINE
     for program in (seccomp.always(), seccomp.offline(2), seccomp.offline(7)):
         assert {asked(machine, program, call) for call in refused} == {errno.EPERM}
     assert refused == {
@@ -131,6 +146,48 @@ def test_arguments_are_weighed(machine: str, call: str, arguments: tuple[int, ..
 def test_offline_there_are_no_sockets(machine: str, family: int) -> None:
     assert asked(machine, seccomp.offline(7), "socket", family, 1) == errno.EPERM
     assert asked(machine, seccomp.offline(7), "socket", NETLINK, 3, 0) == ALLOWED
+
+
+def test_offline_nothing_is_shared_with_processes_elsewhere(machine: str) -> None:
+    assert {asked(machine, seccomp.offline(7), call) for call in SHARED} == {errno.EPERM}
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "expected"),
+    [
+        ("prlimit64", (0, 7), ALLOWED),
+        ("prlimit64", (1234, 7), errno.EPERM),
+        ("sched_setaffinity", (0, 8), ALLOWED),
+        ("sched_setaffinity", (1234, 8), errno.EPERM),
+        ("sched_setscheduler", (1234, 0), errno.EPERM),
+        ("sched_setattr", (1234, 0), errno.EPERM),
+        ("sched_setparam", (1234, 0), errno.EPERM),
+        ("setpriority", (0, 0, 5), ALLOWED),
+        ("setpriority", (1, 0, 5), ALLOWED),
+        ("setpriority", (0, 1234, 5), errno.EPERM),
+        ("setpriority", (2, 0, 5), errno.EPERM),
+        ("ioprio_set", (1, 0), ALLOWED),
+        ("ioprio_set", (1, 1234), errno.EPERM),
+        ("ioprio_set", (3, 0), errno.EPERM),
+        ("ioctl", (0, 0x40086602), errno.EPERM),
+        ("ioctl", (0, 0x401C5820), errno.EPERM),
+        ("ioctl", (0, TCGETS), ALLOWED),
+    ],
+)
+def test_offline_a_process_changes_only_itself(
+    machine: str, call: str, arguments: tuple[int, ...], expected: str | int
+) -> None:
+    assert asked(machine, seccomp.offline(7), call, *arguments) == expected
+    assert asked(machine, seccomp.always(), call, *arguments) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(seccomp.NOTIFY, NOTIFIED), (seccomp.ALLOW, ALLOWED), (errno.EPERM, errno.EPERM)]
+)
+def test_changes_of_modes_and_times_go_to_whoever_decides(machine: str, answer: int, expected: str | int) -> None:
+    calls = seccomp.numbers(METADATA)
+    assert {asked(machine, seccomp.offline(7, answer), call) for call in calls} == {expected}
+    assert {asked(machine, seccomp.offline(7, answer), call) for call in NEW_METADATA} == {errno.ENOSYS}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +296,8 @@ def user(request: pytest.FixtureRequest) -> int | None:
 @is_linux
 def test_kernel_refuses_what_the_filter_names(user: int | None) -> None:
     column = [*ARCHITECTURES].index(os.uname().machine)
-    calls = [f"{numbers[column]},0,0,0,0,0" for call, numbers in NUMBERS.items() if call not in WEIGHED]
+    names = NUMBERS.keys() - WEIGHED - ONLY_OFFLINE
+    calls = [f"{NUMBERS[call][column]},0,0,0,0,0" for call in names]
     assert confined("always", TRY, *calls, user=user) == [str(errno.EPERM)] * len(calls)
 
 
@@ -266,7 +324,7 @@ def test_kernel_weighs_arguments(user: int | None) -> None:
 
 RUN = """
 import os, sys, warnings
-install(always() if sys.argv[1] == "always" else offline(int(sys.argv[1])))
+install(always() if sys.argv[1] == "always" else offline(int(sys.argv[1]), ALLOW))
 os.execvp("bash", ["bash", "-c", sys.argv[2]])
 """
 WORK = {

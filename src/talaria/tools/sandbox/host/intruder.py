@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -29,6 +30,9 @@ LIFE_S = 60
 PIECE_BYTES = 32 << 20
 CLONE_NEWUSER = 0x10000000
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+SHM_RDONLY, IPC_NOWAIT = 0o10000, 0o4000
+KERNEL = ("/proc", "/sys/kernel/mm", "/sys/module", "/sys/power")
+NICENESS = 7
 
 
 class Failed(Exception):
@@ -209,6 +213,66 @@ def _listed(folder: str) -> list[str]:
     return []
 
 
+def open_settings() -> str:
+    """Nothing is written."""
+    for top in KERNEL:
+        for folder, inner, files in os.walk(top):
+            inner[:] = [name for name in inner if not (folder == "/proc" and name.isdigit())]
+            for file in files:
+                with suppress(OSError):
+                    os.close(os.open(f"{folder}/{file}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
+                    return f"{folder}/{file}"
+    raise Failed("none can be opened")
+
+
+def change_mode(path: str) -> str:
+    os.chmod(path, 0o640)
+    return path
+
+
+def change_times(path: str) -> str:
+    os.utime(path, (1, 1))
+    return path
+
+
+def change_attributes(path: str) -> str:
+    os.setxattr(path, "user.talaria", b"x")
+    return path
+
+
+def read_shared_memory(segment: int) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_ssize_t
+    address = libc.shmat(segment, None, SHM_RDONLY)
+    if address == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return ctypes.string_at(address, 100).decode("utf-8", "replace")
+
+
+def read_queue(queue: int) -> str:
+    received = ctypes.create_string_buffer(200)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.msgrcv(queue, received, ctypes.c_size_t(100), ctypes.c_long(0), IPC_NOWAIT) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return received.raw[8:].rstrip(b"\0").decode("utf-8", "replace")
+
+
+def change_limits(pid: int) -> str:
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft - 1, hard))
+    return "changed"
+
+
+def change_priority(pid: int) -> str:
+    os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
+    return "changed"
+
+
+def change_processors(pid: int) -> str:
+    os.sched_setaffinity(pid, {min(os.sched_getaffinity(pid))})
+    return "changed"
+
+
 def type_into_terminal() -> str:
     """Where there is none, into one of our own: what counts is whether the kernel lets us."""
     try:
@@ -293,6 +357,27 @@ def write_in_project(project: str) -> str:
     os.truncate(f"{project}/renamed", 0)
     os.unlink(f"{project}/renamed")
     return "written, renamed, cut and removed"
+
+
+def change_in_project(project: str) -> str:
+    """All that programs such as tar and git need of it."""
+    file, link = f"{project}/changed", f"{project}/changed-link"
+    write(file, "x")
+    os.symlink(file, link)
+    os.chmod(file, 0o700)
+    os.utime(file, ns=(1, 2))
+    os.utime(link, ns=(3, 4), follow_symlinks=False)
+    os.chown(link, os.getuid(), os.getgid(), follow_symlinks=False)
+    with open(file) as opened:
+        os.fchmod(opened.fileno(), 0o710)
+        os.fchown(opened.fileno(), os.getuid(), os.getgid())
+        os.utime(opened.fileno(), ns=(1, 2))
+    found = os.stat(file)
+    if (stat.S_IMODE(found.st_mode), found.st_mtime_ns, os.lstat(link).st_mtime_ns) != (0o710, 2, 4):
+        raise Failed("it has another mode or time")
+    os.unlink(link)
+    os.unlink(file)
+    return "mode, owner and times changed"
 
 
 def use_null() -> str:

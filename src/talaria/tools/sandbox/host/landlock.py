@@ -1,7 +1,7 @@
 """Landlock: a process shuts itself in, with all that it starts. What is not named is neither read nor written.
 
-It does not know sockets (`seccomp.offline` does), cannot guard a folder inside of a writable one, and leaves modes
-and times of files alone, so as root little is safe from `chmod`. Imports nothing of ours.
+It does not know sockets, modes and times of files (`seccomp.offline` does), and cannot guard a folder inside of a
+writable one. Imports nothing of ours.
 """
 
 import errno
@@ -19,6 +19,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _FIRST = (1 << 13) - 1
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_REMOVE_DIR = 1 << 4
 _READING = _EXECUTE | _READ_FILE | _READ_DIR
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
@@ -51,25 +52,42 @@ def handled(version: int) -> tuple[int, int, int]:
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
-    """This process, for good. Paths lead where their links do; those that do not exist are left out.
+    """This process, for good. Raises `OSError`."""
+    rules = ruleset(readable, writable)
+    try:
+        enter(rules)
+    finally:
+        os.close(rules)
 
-    What is readable can be executed; what is writable can be read; devices are made nowhere. Capabilities are given up.
-    Raises `OSError`.
+
+def ruleset(readable: Iterable[str], writable: Iterable[str], emptied: Iterable[str] = ()) -> int:
+    """A descriptor for `enter`. Paths lead where their links do; those that do not exist are left out.
+
+    What is readable can be executed; what is writable can be read; from what is `emptied` empty folders can be removed;
+    devices are made nowhere. Raises `OSError`.
     """
     version = abi()
     if version == 0:
         raise OSError(errno.ENOTSUP, "this kernel has no Landlock")
     files, network, outside = handled(version)
-    ruleset = _call("syscall", _CREATE_RULESET, struct.pack("=QQQ", files, network, outside), 24, 0)
+    rules = _call("syscall", _CREATE_RULESET, struct.pack("=QQQ", files, network, outside), 24, 0)
     try:
         for path in readable:
-            _allow(ruleset, path, files & _READING)
+            _allow(rules, path, files & _READING)
         for path in (*writable, *DEVICES):
-            _allow(ruleset, path, files & ~(_MAKE_CHAR | _MAKE_BLOCK))
-        _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        _call("syscall", _RESTRICT_SELF, ruleset, 0)
-    finally:
-        os.close(ruleset)
+            _allow(rules, path, files & ~(_MAKE_CHAR | _MAKE_BLOCK))
+        for path in emptied:
+            _allow(rules, path, _REMOVE_DIR)
+    except OSError:
+        os.close(rules)
+        raise
+    return rules
+
+
+def enter(rules: int) -> None:
+    """This process, for good. Capabilities are given up. Raises `OSError`."""
+    _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _call("syscall", _RESTRICT_SELF, rules, 0)
     _give_up_capabilities()
 
 

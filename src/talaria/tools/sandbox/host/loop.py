@@ -11,13 +11,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep, woken_by_children
 from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, START, Frames, frame
-from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, confinement, mind, set_size
+from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, mind, set_size
 from talaria.tools.sandbox.host.running import CHUNK_BYTES, Running
 from talaria.tools.sandbox.host.shell import State, proxied
 
@@ -30,7 +30,10 @@ DISK_FULL = "disk"
 
 
 class Host:
-    def __init__(self, settings: dict[str, Any], incoming: int, outgoing: int) -> None:
+    def __init__(
+        self, settings: dict[str, Any], incoming: int, outgoing: int, confine: Callable[[], None] = lambda: None
+    ) -> None:
+        """`confine` is called by every command before it begins."""
         self._settings = settings
         self._in, self._out = incoming, outgoing
         self._frames = Frames()
@@ -40,7 +43,7 @@ class Host:
         self._saving: dict[int, bool] = {}
         """Commands whose state is kept, and whether the place they end in is, too."""
         self._environment = {**os.environ, **settings.get("environment", {})}
-        self._confine = confinement(settings.get("confinement"))
+        self._confine = confine
         self._woken = woken_by_children()  # only the end of the channel ends us
         self._ticked_at = 0.0
 
@@ -62,10 +65,10 @@ class Host:
                 os.kill(running.minder, signal.SIGTERM)
         sweep()
         self._state.remove()
-        if self._settings.get("scratch"):
+        if "confinement" in self._settings:
             import shutil  # noqa: PLC0415  (takes as long to load as all the rest)
 
-            shutil.rmtree(self._settings["scratch"], ignore_errors=True)
+            shutil.rmtree(self._settings["confinement"]["scratch"], ignore_errors=True)
 
     def _greet(self) -> None:
         hello = frame(HELLO, 0, json.dumps({"pid": os.getpid()}).encode())
@@ -242,10 +245,19 @@ def _pipes(*, has_input: bool) -> tuple[tuple[int, int | None], tuple[int, int, 
     return (reading, ours), (theirs, writing, writing)
 
 
+def _confined(settings: dict[str, Any], channel: Iterable[int]) -> Callable[[], None]:
+    """What every command calls before it begins; nothing, where a sandbox stands around all of us."""
+    if "confinement" not in settings:
+        return lambda: None
+    from talaria.tools.sandbox.host.confining import confine  # noqa: PLC0415  (elsewhere nobody needs it)
+
+    return confine(settings["confinement"], channel)
+
+
 def main() -> None:
     settings, *channel = map(json.loads, sys.argv[1:])
     incoming, outgoing = channel * 2 if channel else (0, 1)
-    host = Host(settings, incoming, outgoing)
+    host = Host(settings, incoming, outgoing, _confined(settings, {incoming, outgoing}))
     try:
         host.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -8,7 +8,7 @@ import struct
 import termios
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from talaria.tools.sandbox.host.descendants import UNHEEDED, adopt_orphans, control, let_go_of_pipes, reap, sweep
 
@@ -31,21 +31,6 @@ class Program(NamedTuple):
     """By the name of the resource: `FSIZE`, `NPROC`."""
     confine: Callable[[], None]
     """Called last before the program begins: from then on only what is allowed can be done."""
-
-
-def confinement(wanted: Mapping[str, Any] | None) -> Callable[[], None]:
-    """Where no sandbox stands around the tool host, a command is shut in right before it begins. None: one does."""
-    if wanted is None:
-        return lambda: None
-    from talaria.tools.sandbox.host import landlock, seccomp  # noqa: PLC0415
-
-    program = seccomp.offline(landlock.abi())
-
-    def confine() -> None:
-        landlock.restrict(wanted["reads"], wanted["writes"])
-        seccomp.install(program)
-
-    return confine
 
 
 def mind(program: Program) -> int:

@@ -1,8 +1,8 @@
 """System calls that no command needs and that lead out of a sandbox: refused by a filter in the kernel.
 
-`always` stands inside of bubblewrap, too; `offline` is for Landlock, which leaves sockets alone. A filter cannot see
-what a pointer points to: calls that keep their flags there are said not to exist, and libraries use the older ones.
-Imports nothing of ours.
+`always` stands inside of bubblewrap, too; `offline` is for Landlock, which leaves sockets, other processes of the user
+and modes of files alone. A filter cannot see what a pointer points to: calls that keep their flags there are said not
+to exist, and libraries use the older ones. Imports nothing of ours.
 """
 
 import errno
@@ -12,10 +12,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 ALLOW = 0
+NOTIFY = -1
+"""Whoever listens to the filter decides (`metadata.py`)."""
 Condition = tuple[int, int, int]
 """Of an argument, from 0: under this mask it has this value. Its lower half counts, as it does for the kernel."""
 Rule = tuple[str, int, Sequence[Condition]]
-"""A call; what it fails with, or `ALLOW`; under which conditions, all of them. The first rule that fits decides."""
+"""A call; what it fails with, `ALLOW` or `NOTIFY`; under which conditions, all of them. The first that fits decides."""
 
 _REFUSED = {
     "add_key": (248, 217),
@@ -66,7 +68,60 @@ _WEIGHED = {
     "truncate": (76, 45),
     "unshare": (272, 97),
 }
-NUMBERS: dict[str, tuple[int, int | None]] = {**_REFUSED, **_WEIGHED}
+_SHARED = {
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmget": (29, 194),
+}
+"""Memory, queues and semaphores that all processes of a user share, wherever these are."""
+_OF_PROCESSES = {
+    "ioprio_set": (251, 30),
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "setpriority": (141, 140),
+}
+_METADATA = {
+    "chmod": (90, None),
+    "chown": (92, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "fremovexattr": (199, 16),
+    "fsetxattr": (190, 7),
+    "futimesat": (261, None),
+    "lchown": (94, None),
+    "lremovexattr": (198, 15),
+    "lsetxattr": (189, 6),
+    "removexattr": (197, 14),
+    "setxattr": (188, 5),
+    "utime": (132, None),
+    "utimensat": (280, 88),
+    "utimes": (235, None),
+}
+_NEW_METADATA = {"file_setattr": (469, 469), "removexattrat": (466, 466), "setxattrat": (463, 463)}
+NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    **_REFUSED,
+    **_WEIGHED,
+    **_SHARED,
+    **_OF_PROCESSES,
+    **_METADATA,
+    **_NEW_METADATA,
+}
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """The column above, and the kernel's number of the architecture."""
 _X32 = 0x40000000
@@ -78,6 +133,22 @@ _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0x40000, _ALL)  # 32 bits, an old vers
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # to type into a terminal
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _TRUNCATING = (0o1003, 0o1000)  # O_TRUNC without being opened for writing
+
+_SET_FLAGS = (
+    *(0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40047602, 0x40086604, 0x40046604, 0x40806685, 0x800C6613),
+)
+"""Of `ioctl`, for a file that is open for reading: its flags, its version, that it can never be changed again."""
+
+
+def _of_itself(call: str, who: int, kinds: Sequence[int] = ()) -> Iterator[Rule]:
+    """A process may do it to itself, or to its own group: 0 at argument `who`. `kinds`, the argument before that, tell
+    a process and a group from a user, who has many processes elsewhere."""
+    for kind in kinds:
+        yield call, ALLOW, [(who - 1, _ALL, kind), (who, _ALL, 0)]
+    if not kinds:
+        yield call, ALLOW, [(who, _ALL, 0)]
+    yield call, errno.EPERM, ()
+
 
 _ALWAYS: tuple[Rule, ...] = (
     *((call, errno.EPERM, ()) for call in _REFUSED),
@@ -105,11 +176,20 @@ _NO_TRUNCATING: tuple[Rule, ...] = (
     ("openat2", errno.ENOSYS, ()),
 )
 
+_ONLY_ITSELF: tuple[Rule, ...] = (
+    *(rule for call in _OF_PROCESSES if call.startswith(("prlimit", "sched_")) for rule in _of_itself(call, 0)),
+    *_of_itself("setpriority", 1, kinds=(0, 1)),
+    *_of_itself("ioprio_set", 1, kinds=(1, 2)),
+)
+
 _STEP = struct.Struct("<HBBI")
 _LOAD, _AND, _IS, _IS_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _KILLED, _FAILS, _ALLOWED = 0x80000000, 0x00050000, 0x7FFF0000
-_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = 22, 38, 2
+_NOTIFIED = 0x7FC00000
+_PR_SET_NO_NEW_PRIVS = 38
+_SECCOMP = (317, 277)
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
 
 
 def always() -> bytes:
@@ -117,9 +197,19 @@ def always() -> bytes:
     return program((*_ALWAYS, *_COMMON_SOCKETS))
 
 
-def offline(landlock_abi: int) -> bytes:
-    """No sockets, only pairs of them; and nothing that Landlock cannot refuse yet in this version of it."""
-    return program((*_ALWAYS, *_NO_SOCKETS, *(_NO_TRUNCATING if landlock_abi < 3 else ())))
+def offline(landlock_abi: int, metadata: int = errno.EPERM) -> bytes:
+    """What Landlock cannot refuse, or not yet in this version of it: sockets but for pairs, what belongs to processes
+    elsewhere. `metadata`: what comes of changes of modes, owners, times and attributes, whichever file it is."""
+    changes = (*((call, metadata, ()) for call in _METADATA), *((call, errno.ENOSYS, ()) for call in _NEW_METADATA))
+    flags = (("ioctl", errno.EPERM, [(1, _ALL, request)]) for request in _SET_FLAGS)
+    others = (*((call, errno.EPERM, ()) for call in _SHARED), *_ONLY_ITSELF)
+    return program((*_ALWAYS, *_NO_SOCKETS, *(_NO_TRUNCATING if landlock_abi < 3 else ()), *others, *changes, *flags))
+
+
+def numbers(calls: Iterable[str]) -> dict[str, int]:
+    """Of those that this machine has."""
+    column, _ = _MACHINES[_this_machine()]
+    return {call: number for call in calls if (number := NUMBERS[call][column]) is not None}
 
 
 def program(rules: Iterable[Rule], machine: str | None = None) -> bytes:
@@ -141,15 +231,27 @@ def program(rules: Iterable[Rule], machine: str | None = None) -> bytes:
 
 def install(filtering: bytes) -> None:
     """For this thread and whatever it starts, for good. Nothing that is started gains rights by it any more."""
+    _install(filtering, 0)
+
+
+def install_with_listener(filtering: bytes) -> int:
+    """The descriptor at which `NOTIFY` is heard. Raises `OSError`: EBUSY, where somebody already listens to us."""
+    return _install(filtering, _NEW_LISTENER)
+
+
+def _install(filtering: bytes, flags: int) -> int:
     import ctypes  # noqa: PLC0415  (whoever only makes a program need not wait for it)
 
-    _this_machine()
+    column, _ = _MACHINES[_this_machine()]
     steps = ctypes.create_string_buffer(filtering, len(filtering))
     whole = struct.pack("@HP", len(filtering) // _STEP.size, ctypes.addressof(steps))
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    for arguments in ((_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (_PR_SET_SECCOMP, _FILTER, whole, 0, 0)):
-        if prctl(*arguments) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if result == 0:
+        result = libc.syscall(_SECCOMP[column], _SET_MODE_FILTER, flags, whole)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
 def _this_machine() -> str:
@@ -168,4 +270,4 @@ def _rule(number: int, answer: int, conditions: Sequence[Condition]) -> Iterator
         yield _LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument
         yield _AND, 0, 0, mask
         yield _IS, 0, left, value
-    yield _RETURN, 0, 0, _ALLOWED if answer == ALLOW else _FAILS | answer
+    yield _RETURN, 0, 0, {ALLOW: _ALLOWED, NOTIFY: _NOTIFIED}.get(answer, _FAILS | answer)

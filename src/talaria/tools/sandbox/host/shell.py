@@ -20,17 +20,23 @@ trap __talaria_keep EXIT
 
 
 class State:
-    """What one command leaves to the next; kept in a folder that only we and the commands know."""
+    """What one command leaves to the next; kept in a folder that only we and the commands know.
+
+    Commands can put anything in its place. We opened it before the first of them, and touch only what is in it.
+    """
 
     def __init__(self, folder: str, cwd: str) -> None:
         self._folder = folder
+        self._opened = -1
         self._first = self._cwd = cwd
         self._has_begun = False
 
     def make(self) -> None:
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        os.mkdir(self._folder, 0o700)
+        self._opened = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         for name, text in (("begin", _RESUME + _KEEP), ("peek", _RESUME)):
-            with open(f"{self._folder}/{name}", "w", encoding="utf-8") as file:
+            new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._opened)
+            with os.fdopen(new, "w", encoding="utf-8") as file:
                 file.write(text.format(folder=self._folder))
 
     def script(self, command: str, *, is_kept: bool) -> str:
@@ -48,20 +54,32 @@ class State:
     def take(self, *, is_place_kept: bool) -> None:
         """A command has ended: what it wrote down, if all of it is there, is how the next one begins."""
         try:
-            if not _content(f"{self._folder}/state", MAX_STATE_BYTES).endswith(f"{_WHOLE}\n".encode()):
+            if not self._content("state", MAX_STATE_BYTES).endswith(f"{_WHOLE}\n".encode()):
                 return
-            os.replace(f"{self._folder}/state", f"{self._folder}/kept")
-            place = _content(f"{self._folder}/cwd", MAX_PATH_BYTES).decode("utf-8", "surrogateescape")
+            os.replace("state", "kept", src_dir_fd=self._opened, dst_dir_fd=self._opened)
+            place = self._content("cwd", MAX_PATH_BYTES).decode("utf-8", "surrogateescape")
         except OSError:
             return
         self._has_begun = True
         if is_place_kept:
             self._cwd = place[:-1]  # without its newline
 
+    def _content(self, name: str, limit_bytes: int) -> bytes:
+        """Of what a command has written: it may have put anything there, also a pipe that never says a word."""
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, dir_fd=self._opened)
+        with os.fdopen(descriptor, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return b""
+            return opened.read(limit_bytes)
+
     def remove(self) -> None:
+        if self._opened < 0:
+            return
         for name in ("begin", "peek", "state", "cwd", "kept"):
             with suppress(OSError):
-                os.unlink(f"{self._folder}/{name}")
+                os.unlink(name, dir_fd=self._opened)
+        os.close(self._opened)
         with suppress(OSError):
             os.rmdir(self._folder)
 
@@ -71,12 +89,3 @@ def proxied(port: int) -> dict[str, str]:
     proxy, none = f"http://127.0.0.1:{port}", "localhost,127.0.0.1,::1"
     lower = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": none}
     return {**lower, **{name.upper(): value for name, value in lower.items()}}
-
-
-def _content(file: str, limit_bytes: int) -> bytes:
-    """Of what a command has written: it may have put anything there, also a pipe that never says a word."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return b""
-        return opened.read(limit_bytes)

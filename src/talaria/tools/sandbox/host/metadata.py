@@ -1,0 +1,202 @@
+"""Changes of modes, owners, times and attributes of files, which Landlock cannot refuse.
+
+A filter (`seccomp.offline`) holds up each such call of a command and reports it here, to the parent of the tool host.
+That one opens the file, looks where it is, and makes the change in the command's place, through its own descriptor, or
+lets the call fail. So it does not matter what a name leads to a moment later.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import struct
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from talaria.tools.sandbox.host import seccomp
+
+_RECEIVE, _SEND, _IS_WAITING = 0xC0502100, 0xC0182101, 0x40082102
+_NOTICE = struct.Struct("=QIIiIQ6Q")
+"""An id, a thread, flags; the number of the call, the architecture, where it was made, its arguments."""
+_ANSWER = struct.Struct("=QqiI")
+_HERE, _EMPTY_PATH, _NO_FOLLOW = -100, 0x1000, 0x100
+_PAGE_BYTES = 4096
+_MAX_PATH_BYTES = 4096
+_MAX_NAME_BYTES = 256
+_MAX_VALUE_BYTES = 1 << 16
+_ADDRESSES = (1 << 56) - 1
+"""Above, some machines keep tags."""
+_NOT_ON_A_DISK = (b"pipe:", b"socket:", b"anon_inode:")
+_OF_SELF = (b"/proc/self/", b"/proc/thread-self/")
+_TIMES = frozenset({"seconds", "microseconds", "nanoseconds"})
+
+
+class Form(NamedTuple):
+    """How a call says what it wants: at which argument. None: it does not."""
+
+    change: str
+    folder: int | None
+    path: int | None
+    """None: the file is `folder` itself."""
+    rest: int
+    """Where what is to be changed begins."""
+    flags: int | None = None
+    follows: bool = True
+
+
+FORMS = {
+    "chmod": Form("mode", None, 0, 1),
+    "fchmod": Form("mode", 0, None, 1),
+    "fchmodat": Form("mode", 0, 1, 2),
+    "fchmodat2": Form("mode", 0, 1, 2, 3),
+    "chown": Form("owner", None, 0, 1),
+    "lchown": Form("owner", None, 0, 1, follows=False),
+    "fchown": Form("owner", 0, None, 1),
+    "fchownat": Form("owner", 0, 1, 2, 4),
+    "utime": Form("seconds", None, 0, 1),
+    "utimes": Form("microseconds", None, 0, 1),
+    "futimesat": Form("microseconds", 0, 1, 2),
+    "utimensat": Form("nanoseconds", 0, 1, 2, 3),
+    "setxattr": Form("attribute", None, 0, 1),
+    "lsetxattr": Form("attribute", None, 0, 1, follows=False),
+    "fsetxattr": Form("attribute", 0, None, 1),
+    "removexattr": Form("no attribute", None, 0, 1),
+    "lremovexattr": Form("no attribute", None, 0, 1, follows=False),
+    "fremovexattr": Form("no attribute", 0, None, 1),
+}
+
+
+def serve(listener: int, roots: Sequence[str], host: int) -> None:
+    """Until the tool host, a child of this process, has ended. Files beneath `roots` may be changed."""
+    beneath = tuple(os.fsencode(root) for root in roots)
+    forms = {number: FORMS[call] for call, number in seccomp.numbers(FORMS).items()}
+    poll = select.poll()
+    ended = os.pidfd_open(host)
+    poll.register(ended, select.POLLIN)
+    poll.register(listener, select.POLLIN)
+    while ended not in (ready := dict(poll.poll())):
+        if not ready[listener] & select.POLLIN:  # nobody is left who could call
+            poll.unregister(listener)
+            continue
+        with suppress(OSError):  # who called has ended meanwhile
+            notice = bytearray(_NOTICE.size)
+            fcntl.ioctl(listener, _RECEIVE, notice)
+            number, thread, _, call, _, _, *arguments = _NOTICE.unpack(notice)
+            fault = _answer(listener, number, thread, forms[call], arguments, beneath)
+            fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, -fault, 0))
+
+
+def _answer(
+    listener: int, number: int, thread: int, form: Form, arguments: Sequence[int], beneath: Sequence[bytes]
+) -> int:
+    """What the call fails with; 0: the change is made."""
+    try:
+        with _opened(f"/proc/{thread}", os.O_PATH | os.O_DIRECTORY) as caller, _opened("mem", 0, caller) as memory:
+            fcntl.ioctl(listener, _IS_WAITING, struct.pack("=Q", number))  # else another process may have this id now
+            with _file(thread, caller, memory, form, arguments) as file:
+                name = b"/proc/self/fd/%d" % file
+                where = os.readlink(name)
+                is_beneath = any(where == root or where.startswith(root + b"/") for root in beneath)
+                if not is_beneath and not where.startswith(_NOT_ON_A_DISK):
+                    return errno.EPERM
+                return _change(form.change, memory, name, arguments[form.rest :])
+    except OSError as fault:
+        return fault.errno or errno.EPERM
+
+
+@contextmanager
+def _opened(path: str | bytes, flags: int, folder: int | None = None) -> Generator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _file(thread: int, caller: int, memory: int, form: Form, arguments: Sequence[int]) -> Generator[int]:
+    """What the caller means, as it would be found from there; not opened for reading or writing."""
+    flags = arguments[form.flags] & 0xFFFFFFFF if form.flags is not None else 0
+    path = b"" if form.path is None else _text(memory, arguments[form.path], _MAX_PATH_BYTES)
+    for start in _OF_SELF:
+        if path.startswith(start):  # it is the caller that is meant
+            path = b"/proc/%d/%b" % (thread, path[len(start) :])
+    follow = 0 if form.follows and not flags & _NO_FOLLOW else os.O_NOFOLLOW
+    if path.startswith(b"/"):
+        with _opened(path, os.O_PATH | follow) as file:
+            yield file
+        return
+    number = ctypes.c_int32(arguments[form.folder] & 0xFFFFFFFF).value if form.folder is not None else _HERE
+    is_without_path = form.path is not None and arguments[form.path] == 0
+    if is_without_path and (number == _HERE or form.change not in _TIMES):
+        raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
+    with _opened("cwd" if number == _HERE else f"fd/{number}", os.O_PATH, caller) as folder:
+        if form.path is None or is_without_path or (not path and flags & _EMPTY_PATH):
+            yield folder
+        elif not path:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        else:
+            with _opened(path, os.O_PATH | follow, folder) as file:
+                yield file
+
+
+def _change(change: str, memory: int, name: bytes, rest: Sequence[int]) -> int:
+    """What it fails with. `name` leads to a descriptor of ours, so that it is this file that is changed."""
+    first, second, *_ = (*rest, 0, 0)
+    if change == "mode":
+        return _call("fchmodat", _HERE, name, first & 0o7777)
+    if change == "owner":
+        return _call("fchownat", _HERE, name, first & 0xFFFFFFFF, second & 0xFFFFFFFF, 0)
+    if change in _TIMES:
+        return _call("utimensat", _HERE, name, _times(change, memory, first), 0)
+    attribute = _text(memory, first, _MAX_NAME_BYTES)
+    if change == "no attribute":
+        return _call("removexattr", name, attribute)
+    size_bytes, flags = rest[2:4]
+    if size_bytes > _MAX_VALUE_BYTES:
+        return errno.E2BIG
+    value = _bytes(memory, second, size_bytes)
+    return _call("setxattr", name, attribute, value, ctypes.c_size_t(size_bytes), flags & 0xFFFFFFFF)
+
+
+def _times(unit: str, memory: int, address: int) -> bytes | None:
+    """As `utimensat` takes them; None: now."""
+    if address == 0:
+        return None
+    if unit == "seconds":
+        accessed, modified = struct.unpack("=qq", _bytes(memory, address, 16))
+        return struct.pack("=qqqq", accessed, 0, modified, 0)
+    seconds, part, others, other_part = struct.unpack("=qqqq", _bytes(memory, address, 32))
+    if unit == "nanoseconds":
+        return struct.pack("=qqqq", seconds, part, others, other_part)
+    if not (0 <= part < 1_000_000 and 0 <= other_part < 1_000_000):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return struct.pack("=qqqq", seconds, part * 1000, others, other_part * 1000)
+
+
+def _text(memory: int, address: int, limit_bytes: int) -> bytes:
+    """Up to the zero at its end. It may lie right before what is not mapped, so pages are read one by one."""
+    text = b""
+    while address and len(text) < limit_bytes:
+        size_bytes = _PAGE_BYTES - (address + len(text)) % _PAGE_BYTES
+        piece, zero, _ = _bytes(memory, address + len(text), size_bytes).partition(b"\0")
+        text += piece
+        if zero:
+            return text[:limit_bytes]
+    if address:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    return text
+
+
+def _bytes(memory: int, address: int, size_bytes: int) -> bytes:
+    found = os.pread(memory, size_bytes, address & _ADDRESSES) if size_bytes else b""
+    if len(found) != size_bytes:
+        raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
+    return found
+
+
+def _call(call: str, *arguments: int | bytes | ctypes.c_size_t | None) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    return ctypes.get_errno() if libc.syscall(seccomp.numbers((call,))[call], *arguments) < 0 else 0
