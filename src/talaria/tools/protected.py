@@ -15,7 +15,19 @@ SECRETS = (
 )
 """In the person's home: keys, tokens, cookies, and what other agents keep."""
 
-SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/run/secrets", "/var/run/secrets", "/run/credentials")
+SYSTEM_SECRETS = (
+    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd", "/etc/sudoers"),
+    *("/etc/sudoers.d", "/run/secrets", "/var/run/secrets", "/run/credentials", "/etc/credstore"),
+    *("/etc/credstore.encrypted", "/var/lib/systemd/credential.secret", "/etc/krb5.keytab", "/etc/luks-keys"),
+    *("/etc/ssl/private", "/etc/pki/tls/private", "/etc/pki/CA/private", "/etc/letsencrypt", "/var/lib/acme"),
+    *("/etc/wireguard", "/etc/openvpn", "/etc/ipsec.secrets", "/etc/ipsec.d/private", "/etc/swanctl/private"),
+    *("/etc/NetworkManager/system-connections", "/etc/netplan", "/etc/wpa_supplicant", "/var/lib/iwd", "/etc/ppp"),
+    *("/var/lib/tailscale", "/var/lib/bluetooth", "/etc/kubernetes", "/etc/rancher", "/var/lib/kubelet"),
+    *("/var/lib/rancher", "/etc/docker/key.json", "/etc/mysql/debian.cnf", "/etc/exim4/passwd.client"),
+    *("/etc/postfix/sasl_passwd", "/etc/cups/ssl", "/var/lib/sss/secrets", "/var/lib/samba/private"),
+)
+"""Of this machine: root can read them, and Talaria may run as root."""
+HOST_KEYS = (Path("/etc/ssh"), "ssh_host_*_key")
 
 POLICY = (
     *(".git/hooks", ".git/config", ".talaria", ".mcp.json", ".vscode", ".idea", ".envrc", ".husky", ".githooks"),
@@ -67,7 +79,8 @@ class Protected:
         self._person = person_home
         others = (home.parent.parent,) if home.parent.name == "profiles" else ()
         linked = _both(home, KEPT) if home.exists() else ()
-        self._secrets = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS), *others, *linked)
+        host_keys = HOST_KEYS[0].glob(HOST_KEYS[1])
+        self._secrets = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS), *host_keys, *others, *linked)
         self._startup = _both(person_home, STARTUP)
         self._programs = (*OWN_CODE, *programs)
 
@@ -86,7 +99,8 @@ class Protected:
         if path.is_relative_to(self._home):
             shown = (*(self._home / name for name in OPEN_IN_HOME), *((spill,) if spill else ()))
             return not any(path.is_relative_to(place) for place in shown)
-        return any(path.is_relative_to(place) for place in self._secrets) or _is_of_a_process(path)
+        is_host_key = path.parent == HOST_KEYS[0] and path.match(HOST_KEYS[1])
+        return any(path.is_relative_to(place) for place in self._secrets) or is_host_key or _is_of_a_process(path)
 
     def is_anothers(self, path: Path, project: Path) -> bool:
         """In the folder of somebody else, for whoever works in one of those."""

@@ -47,6 +47,12 @@ def running(command: str, *, is_confined: bool = True) -> Claim:
         f"{HOME}/logs/talaria.log",
         f"{HOME}/spill/another-session/output.txt",
         "/etc/shadow",
+        "/etc/ssh/ssh_host_ed25519_key",
+        "/etc/ssh/ssh_host_of_tomorrow_key",
+        "/etc/ssl/private/server.key",
+        "/etc/letsencrypt/live/example.org/privkey.pem",
+        "/etc/wireguard/wg0.conf",
+        "/etc/NetworkManager/system-connections/home.nmconnection",
         "/run/secrets/key",
         f"{PERSON}/.local/share/uv/credentials/x",
         f"{PERSON}/.ssh/id_ed25519",
@@ -69,7 +75,13 @@ def test_private_places_are_refused_whatever_the_rules_say(path: str, claim: Cal
 
 
 @pytest.mark.parametrize(
-    "path", [f"{HOME}/spill/session/call-output.txt", f"{HOME}/skills/mine/SKILL.md", "/proc/cpuinfo"]
+    "path",
+    [
+        f"{HOME}/spill/session/call-output.txt",
+        f"{HOME}/skills/mine/SKILL.md",
+        "/proc/cpuinfo",
+        "/etc/ssh/ssh_host_rsa_key.pub",
+    ],
 )
 def test_what_the_model_was_pointed_to_may_be_read(path: str) -> None:
     assert decided("read_file", reading(path)).decision == "allow"

@@ -16,10 +16,11 @@ _SYSTEM = ("/usr", "/opt", "/nix/store")
 _LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
     *("alternatives", "ca-certificates", "ca-certificates.conf", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
-    *("group", "hosts", "inputrc", "java-17-openjdk", "localtime", "mime.types", "nsswitch.conf", "passwd", "pki"),
+    *("group", "hosts", "inputrc", "java-17-openjdk", "localtime", "mime.types", "nsswitch.conf", "passwd"),
+    *("pki/ca-trust", "pki/java", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),
     *("protocols", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone"),
 )
-"""How programs find names, certificates, libraries and the time."""
+"""How programs find names, certificates, libraries and the time. No folder that also holds private keys."""
 
 
 def system() -> Iterator[str]:
@@ -27,8 +28,8 @@ def system() -> Iterator[str]:
     yield from (path for path in (*_SYSTEM, *_LINKED) if Path(path).is_dir())
 
 
-def etc() -> Iterator[str]:
-    yield from (f"/etc/{name}" for name in _ETC if Path("/etc", name).exists())
+def etc(folder: Path = Path("/etc")) -> Iterator[str]:
+    yield from (f"{folder}/{name}" for name in _ETC if (folder / name).exists())
 
 
 def interpreter() -> Iterator[Path]:
