@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import tarfile
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -343,6 +344,52 @@ def refused(talaria: Talaria, archive: Path, home: Path, sentence: str) -> None:
     assert ended.stderr.count("\n") == 1
     assert "othing was changed." in ended.stderr
     assert tree(home.parent) == before
+
+
+def test_archive_that_would_fill_the_disk_is_refused_before_it_is_written(
+    talaria: Talaria, archive: Path, home: Path
+) -> None:
+    with tarfile.open(archive, "w:gz") as tar:
+        bomb = tarfile.TarInfo("home/skills/bomb")
+        bomb.size = 2 << 30
+        tar.fileobj.write(bomb.tobuf())  # pyright: ignore[reportOptionalMemberAccess, reportUnknownMemberType]
+    refused(talaria, archive, home, "it would unpack to more than 1,024 MB")
+    with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        long = tarfile.TarInfo("home/skills/long")
+        long.pax_headers = {"comment": "x" * (2 << 20)}
+        tar.addfile(long)
+    refused(talaria, archive, home, "what it says of a file is too long")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_archive_that_is_larger_than_the_disk_is_refused_before_it_is_written(
+    talaria: Talaria, archive: Path, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=66m", "tmpfs", disk], check=True)
+    try:
+        (disk / "filled").write_bytes(bytes(3 << 20))
+        ended = talaria("restore", str(archive), "--yes", env={"TALARIA_HOME": str(disk / "home")})
+        assert "Cannot unpack" in ended.stderr
+        assert "No space left on device. Nothing was changed." in ended.stderr
+        assert [file.name for file in disk.iterdir()] == ["filled"]
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_restores_in_the_same_second_lose_nothing(talaria: Talaria, archive: Path, home: Path) -> None:
+    """Whatever the name for the old home would be, it is taken."""
+    now = time.time()
+    for second in range(30):
+        name = time.strftime("home.before-restore-%Y-%m-%d-%H%M%S", time.localtime(now + second))
+        put(home.parent / name, "SOUL.md", "You are old.")
+    put(home, "SOUL.md", "You are grim.")
+    ended = talaria("restore", str(archive), "--yes")
+    assert ended.returncode == 0, ended.stderr
+    assert (home / "SOUL.md").read_text() == "You are kind."
+    souls = [(place / "SOUL.md").read_text() for place in home.parent.glob("home.before-restore-*")]
+    assert sorted(souls) == ["You are grim.", *["You are old."] * 30]
 
 
 def test_archive_that_breaks_off_changes_nothing(talaria: Talaria, archive: Path, home: Path) -> None:

@@ -35,7 +35,11 @@ def _exchange(one: Path, other: Path) -> None:
             raise
         between = one.with_name(f"{one.name}.{os.urandom(4).hex()}")
         one.rename(between)
-        other.rename(one)
+        try:
+            other.rename(one)
+        except OSError:
+            between.rename(one)
+            raise
         between.rename(other)
 
 

@@ -2,13 +2,15 @@
 exactly as the manifest says. All that can be wrong with it is one sentence.
 """
 
+import errno
+import gzip
 import hashlib
 import os
 import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 import msgspec
 
@@ -18,7 +20,16 @@ from talaria.model.errors import BadInput, StoreTooNew
 from talaria.store.sqlite.migrate import LATEST
 
 PIECE_BYTES = 1 << 20
-MAX_MANIFEST_BYTES = 256 << 20
+MAX_MANIFEST_BYTES = 64 << 20
+MAX_HEADER_BYTES = 1 << 20
+"""Of what the archive says of one file, its name above all."""
+MAX_FILES = 500_000
+LEAST_BYTES = 1 << 30
+MAX_RATIO = 100
+"""Conversations become about ten times smaller. What becomes more than this many times larger, and larger than
+`LEAST_BYTES`, was made to fill the disk."""
+RESERVE_BYTES = 64 << 20
+"""That stay free on the disk."""
 
 
 def unpack(archive: Path, folder: Path, show: Progress) -> Manifest:
@@ -29,20 +40,41 @@ def unpack(archive: Path, folder: Path, show: Progress) -> Manifest:
     except OSError as fault:
         raise BadInput(f"Cannot read {archive}: {fault.strerror}.") from fault
     with raw:
-        reading = _Reading(folder, lambda: show(raw.tell(), total_bytes))
+        reading = _Reading(folder, lambda: show(raw.tell(), total_bytes), max(LEAST_BYTES, total_bytes * MAX_RATIO))
         try:
-            with tarfile.open(fileobj=raw, mode="r|gz") as tar:
-                for member in tar:
-                    reading.take(member, tar)
-        except (tarfile.TarError, EOFError, zlib.error, ValueError, OverflowError) as fault:
+            with gzip.GzipFile(fileobj=raw) as unzipped:
+                bounded = _Bounded(unzipped)
+                with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r|") as tar:
+                    while (member := tar.next()) is not None:
+                        bounded.left_bytes = member.size + MAX_HEADER_BYTES
+                        reading.take(member, tar)
+                        bounded.left_bytes = MAX_HEADER_BYTES
+        except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError) as fault:
             raise _unsound(f"it cannot be read to its end ({fault})") from fault
     return reading.checked()
 
 
+class _Bounded:
+    """What is unpacked, and how much more of it is wanted: a header can claim to be as long as a disk."""
+
+    def __init__(self, unzipped: gzip.GzipFile) -> None:
+        self._unzipped = unzipped
+        self.left_bytes = MAX_HEADER_BYTES
+
+    def read(self, size_bytes: int) -> bytes:
+        piece = self._unzipped.read(size_bytes)
+        self.left_bytes -= len(piece)
+        if self.left_bytes < 0:
+            raise _unsound("what it says of a file is too long")
+        return piece
+
+
 class _Reading:
-    def __init__(self, folder: Path, advance: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, advance: Callable[[], None], limit_bytes: int) -> None:
         self._folder = folder
         self._advance = advance
+        self._limit_bytes = limit_bytes
+        self._unpacked_bytes = 0
         self._files: dict[str, str] = {}
         self._manifest: bytes | None = None
 
@@ -50,6 +82,7 @@ class _Reading:
         content = tar.extractfile(member) if member.isreg() else None
         if content is None:
             raise _unsound(f"{member.name!r} in it is no plain file")
+        self._check_room(member.size)
         if member.name == MANIFEST:
             self._manifest = content.read(MAX_MANIFEST_BYTES)
             return
@@ -57,6 +90,17 @@ class _Reading:
         if name in self._files:
             raise _unsound(f"{name!r} is in it twice")
         self._files[name] = self._write(content, name, member)
+
+    def _check_room(self, size_bytes: int) -> None:
+        """Before any of it is written."""
+        self._unpacked_bytes += size_bytes
+        if self._unpacked_bytes > self._limit_bytes:
+            raise _unsound(f"it would unpack to more than {self._limit_bytes >> 20:,} MB")
+        if len(self._files) >= MAX_FILES:
+            raise _unsound(f"there are more than {MAX_FILES:,} files in it")
+        disk = os.statvfs(self._folder)
+        if size_bytes + RESERVE_BYTES > disk.f_bavail * disk.f_frsize:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def checked(self) -> Manifest:
         manifest = _decoded(self._manifest)

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 import click
@@ -69,16 +70,19 @@ def _check_alone(home: Path) -> None:
 
 @contextmanager
 def _beside(home: Path) -> Generator[Path]:
-    """An empty folder on the same disk; gone afterwards, unless it has become the home."""
+    """An empty folder on the same disk; gone afterwards, unless it has become the home. What else is there then is not
+    ours to delete: it may be the only copy of the old home."""
     try:
         home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{home.name}.restoring-", dir=home.parent))
+        made = folder.stat()
     except OSError as fault:
         raise OperatorError(f"Cannot unpack beside {home}: {fault.strerror}. Nothing was changed.") from fault
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.is_dir() and os.path.samestat(folder.stat(), made):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unpacked(file: Path, new: Path) -> Manifest:
@@ -105,6 +109,7 @@ def _confirmed(home: Path, manifest: Manifest, *, as_json: bool) -> bool:
 
 def _replaced(home: Path, new: Path) -> Path | None:
     """Where the old one is; None: there was none."""
+    unpacked = new.stat()
     try:
         if not home.exists():
             new.rename(home)
@@ -112,15 +117,34 @@ def _replaced(home: Path, new: Path) -> Path | None:
         _take_along(home, new)
         os.sync()
         _check_alone(home)  # the question may have taken a while
-        aside = home.with_name(time.strftime(f"{home.name}.before-restore-%Y-%m-%d-%H%M%S"))
+        aside = _reserve_aside(home)
         replace_home(home, new, aside)
     except OSError as fault:
+        if home.is_dir() and os.path.samestat(home.stat(), unpacked):
+            raise OperatorError(
+                f"{home} is the backup now, but not all of the rest could be done: {fault.strerror or fault}. "
+                f"What was there is in {new}; nothing was deleted."
+            ) from fault
         raise OperatorError(
             f"Cannot put the backup in the place of {home}: {fault.strerror or fault}. The home is as it was; "
             "if it is a disk of its own, set TALARIA_HOME to a folder in it."
         ) from fault
     os.sync()
     return aside
+
+
+def _reserve_aside(home: Path) -> Path:
+    """An empty folder that nobody else has, for the old home to take its place."""
+    name = time.strftime(f"{home.name}.before-restore-%Y-%m-%d-%H%M%S")
+    for number in count(2):
+        aside = home.with_name(name)
+        try:
+            aside.mkdir(mode=0o700)
+        except FileExistsError:
+            name = f"{name.partition('+')[0]}+{number}"
+        else:
+            return aside
+    raise AssertionError
 
 
 def _take_along(home: Path, new: Path) -> None:
