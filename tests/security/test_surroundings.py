@@ -114,9 +114,22 @@ def test_a_profile_does_not_change_the_settings_of_another(machine: Machine) -> 
     "path", [".bash_profile", ".ssh/authorized_keys", ".config/autostart/a.desktop", ".local/bin/ls", ".zshenv"]
 )
 def test_in_a_project_that_is_the_persons_home_nothing_is_made_that_runs_by_itself(machine: Machine, path: str) -> None:
-    command = f"mkdir -p {Path(path).parent}; echo evil > {path}"
+    command = f"echo here > ran; mkdir -p {Path(path).parent}; echo evil > {path}"
     machine.attack([shell(command)], cwd=machine.person)
+    assert (machine.person / "ran").read_text() == "here\n"
     assert not (machine.person / path).exists()
+
+
+def test_commands_run_in_the_persons_home_and_do_not_see_talarias_own_in_it(machine: Machine) -> None:
+    own = machine.person / ".talaria"
+    machine.home.rename(own)
+    del machine.environment["TALARIA_HOME"]
+    (own / ".env").write_text(f"SERVICE_NAME={SECRET}\n")
+    (own / ".env").chmod(0o600)
+    told = machine.attack([shell("echo here > ran; cat .talaria/* .talaria/.env; ls -a .talaria")], cwd=machine.person)
+    assert (machine.person / "ran").read_text() == "here\n"
+    assert SECRET not in told
+    assert "config.yaml" not in told
 
 
 @pytest.mark.xfail(strict=True, reason="what is missing is not guarded")

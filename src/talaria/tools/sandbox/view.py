@@ -65,13 +65,19 @@ def view_of(
         reads=readable,
         guarded=tuple(dict.fromkeys((*guarded(roots, policy), *inside.policy))),
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in roots)),
-        hidden=tuple(dict.fromkeys((*filter(None, hidden), *inside.sockets))),
+        hidden=_outermost((*filter(None, hidden), *inside.sockets)),
         home=person,
         environment=passed_on(environment),
         has_egress=bool(settings.network),
         limits=limits or settings.limits,
         unwanted=tuple(real for place in missing if (real := leads_to(place, (project,)))),
     )
+
+
+def _outermost(places: Sequence[Path]) -> tuple[Path, ...]:
+    """Where a folder is hidden, there is nothing in it left to hide: and nothing can be mounted there."""
+    known = frozenset(places)
+    return tuple(place for place in dict.fromkeys(places) if known.isdisjoint(place.parents))
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
