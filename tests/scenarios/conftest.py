@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from tests.scenarios.forking import CommandServer
 
+from talaria.cli import risks
 from talaria.testing.servers.model_server import ModelServer
 
 LANG = "C.UTF-8"
 COMMAND = (sys.executable, "-m", "talaria.cli.main")
+ROOT_WARNING = f"{risks.of_user()}\n" if risks.of_user() else ""
+"""Whoever runs the tests may be root. `test_cli_risks.py` looks at what is said then."""
 
 
 @pytest.fixture
@@ -56,8 +59,8 @@ def talaria(environment: dict[str, str], commands: CommandServer) -> Callable[..
     ) -> subprocess.CompletedProcess[str]:
         own = {**environment, **(env or {})}
         if preexec_fn is None and not any(name.startswith(("PYTHON", "LC_")) for name in own) and own["LANG"] == LANG:
-            return commands.run(arguments, own, input)
-        return subprocess.run(
+            return without_root_warning(commands.run(arguments, own, input))
+        ended = subprocess.run(
             [*COMMAND, *arguments],
             input=input,
             env=own,
@@ -68,8 +71,14 @@ def talaria(environment: dict[str, str], commands: CommandServer) -> Callable[..
             check=False,
             preexec_fn=preexec_fn,
         )
+        return without_root_warning(ended)
 
     return run
+
+
+def without_root_warning(ended: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    ended.stderr = ended.stderr.replace(ROOT_WARNING, "")
+    return ended
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.scenarios.conftest import ROOT_WARNING
 
 from talaria.compose import open_store
 from talaria.model.ids import SessionId
@@ -234,7 +235,11 @@ def test_ctrl_c_stops_the_turn_which_is_recorded_and_the_next_one_works(
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         assert process.stderr is not None
-        assert (process.wait(timeout=20), process.stdout.read(), process.stderr.read()) == (130, "", "Interrupted.\n")
+        assert (process.wait(timeout=20), process.stdout.read(), process.stderr.read()) == (
+            130,
+            "",
+            f"{ROOT_WARNING}Interrupted.\n",
+        )
 
     shown = talaria("sessions", "show", talaria("sessions", "list").stdout.split()[0])
     assert "› wait" in shown.stdout
@@ -271,7 +276,7 @@ def test_reader_that_leaves_early_is_no_failure(environment: dict[str, str], ser
         assert process.stderr is not None
         assert process.stdout.read(1) == "x"
         process.stdout.close()
-        assert (process.wait(timeout=20), process.stderr.read()) == (0, "")
+        assert (process.wait(timeout=20), process.stderr.read()) == (0, ROOT_WARNING)
 
 
 def test_slow_writer_on_standard_input_is_waited_for_and_that_is_told(

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.scenarios.conftest import ROOT_WARNING
 from tests.scenarios.typescript import Terminal
 
 from talaria.testing.servers.model_server import ModelServer
@@ -26,11 +27,15 @@ def open_terminal(environment: dict[str, str]) -> Iterator[Open]:
 EVIL = "safe\x1b[2J\x1b]0;title\x07 \x9b31m\rover\b\u202eodd\u200b end"
 
 
+def without_root_warning(terminal: Terminal) -> str:
+    return terminal.screen.removeprefix(ROOT_WARNING.replace("\n", "\r\n"))
+
+
 def test_escape_sequences_of_the_model_are_made_harmless(open_terminal: Open, server: ModelServer) -> None:
     server.say(Reply(EVIL, chunk_chars=3))
     terminal = open_terminal("-q", "x")
     assert terminal.end() == 0
-    assert terminal.screen == "safe[2J]0;title 31moverodd end\r\n"
+    assert without_root_warning(terminal) == "safe[2J]0;title 31moverodd end\r\n"
 
 
 def test_escape_sequences_in_tool_calls_and_kept_conversations_are_made_harmless(
@@ -154,7 +159,7 @@ def test_words_that_come_whole_are_shown(open_terminal: Open, server: ModelServe
     server.say(Reply("Looking.", calls=(call("terminal", command="true"),)), "All at once.")
     terminal = open_terminal("-q", "x")
     assert terminal.end() == 0
-    assert terminal.screen.startswith("Looking.\r\n● terminal ")
+    assert without_root_warning(terminal).startswith("Looking.\r\n● terminal ")
     assert terminal.screen.endswith("\r\nAll at once.\r\n")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.scenarios.conftest import without_root_warning
 
 from talaria.compose import open_application
 from talaria.model.clock import SystemClock
@@ -56,7 +57,7 @@ class Machine:
         self.environment = {"TALARIA_HOME": str(self.home), "PATH": os.environ["PATH"], "HOME": str(folder)}
 
     def talaria(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+        ended = subprocess.run(
             [*TALARIA, *arguments],
             cwd=self.cwd,
             env=self.environment,
@@ -66,6 +67,7 @@ class Machine:
             timeout=60,
             check=False,
         )
+        return without_root_warning(ended)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(

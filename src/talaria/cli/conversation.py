@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from talaria import __version__
-from talaria.cli import exits
+from talaria.cli import exits, risks
 from talaria.cli.front import Front
 from talaria.cli.options import Options
 from talaria.cli.pictures import read_image
@@ -24,6 +24,7 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
 from talaria.settings import Settings
 from talaria.store.base import Session, Sessions
+from talaria.tools.sandbox.base import Sandbox
 from talaria.waiting import completed, in_thread
 
 MAX_INJECTED = 20
@@ -69,6 +70,8 @@ class Conversation(OpenChat):
         self._live = self._session(row)
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
+        if app.hands is not None and not options.is_interactive:  # else it is tried at the beginning anyway
+            app.hands.workspaces.when_chosen(self._mention_sandbox)
 
     async def close(self) -> None:
         await self._live.close()
@@ -229,12 +232,23 @@ class Conversation(OpenChat):
     # What is said at the beginning
 
     async def greet(self) -> None:
+        self.mention_risks()
         self.mention_model()
         if self._options.is_interactive:
             self._front.say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
             if self._row is not None:
                 self._front.say(await self.recall())
         await self.mention_interrupted()
+        if self._options.is_interactive and (hands := self.app.hands) is not None:
+            self._mention_sandbox(await in_thread(lambda: hands.workspaces.sandbox))
+
+    def mention_risks(self) -> None:
+        if sentence := risks.of_user():
+            self._front.say(sentence)
+
+    def _mention_sandbox(self, sandbox: Sandbox) -> None:
+        if sentence := risks.of_sandbox(self.app.settings.config.terminal, sandbox):
+            self._front.say(sentence)
 
     def mention_model(self) -> None:
         if self.app.is_stand_in:

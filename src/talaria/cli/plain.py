@@ -70,6 +70,7 @@ class Plain:
 
     def once(self, message: User) -> int:
         """One question: an interrupted turn of the session is closed, others are only mentioned."""
+        self._conversation.mention_risks()
         self._conversation.mention_model()
         self._runner.run(self._conversation.mention_interrupted())
         return self._run(self._conversation.ask(message)) or exits.DONE

@@ -137,6 +137,10 @@ class Workspaces:
         """Tried out at the first use, which takes a moment: not on the loop."""
         return self._choosing.sandbox
 
+    def when_chosen(self, tell: Callable[[Sandbox], None]) -> None:
+        """From another thread, at the first use, before a command runs."""
+        self._choosing.tell = tell
+
     @property
     def is_confined(self) -> bool:
         """On another machine commands have all rights of the account there."""

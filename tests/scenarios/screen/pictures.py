@@ -110,6 +110,7 @@ class Studio:
         self._project.mkdir()
         (self._project / "cart.py").write_text(CART)
         (self._project / "test_cart.py").write_text("import unittest\n")
+        (folder / "sitecustomize.py").write_text("import os\nos.geteuid = lambda: 1000\n")  # else root is warned
         self._home.joinpath("config.yaml").write_text(
             f"model: {{default: claude-sonnet, base_url: '{server.base_url}'}}\nterminal: {{backend: local}}\n"
         )
@@ -124,6 +125,7 @@ class Studio:
             "LANG": "C.UTF-8",
             "TZ": "UTC",
             "XDG_RUNTIME_DIR": str(self._folder),
+            "PYTHONPATH": str(self._folder),
         }
         with Terminal(talaria(), {**environment, **variables}, columns=columns, rows=rows) as screen:
             screen.see("/help", "· sandbox")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from talaria import __version__
+from talaria.cli import risks
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say
 from talaria.config.secrets import known_secrets
@@ -72,6 +73,7 @@ async def serve(home: Path) -> None:
         gateway_log.keep(home, settings.redactor, is_shown=sys.stderr.isatty())
         async with open_switchboard(settings) as board:
             _check(board)
+            await _mention_risks(board)
             await _run(board, home, signals, process)
 
 
@@ -81,6 +83,16 @@ def _check(board: Switchboard) -> None:
         complain(f"{name} is left out: {problem}")
     if not board.gateway.platforms:
         raise BadConfig("No platform can be used." if board.problems else NO_PLATFORM)
+
+
+async def _mention_risks(board: Switchboard) -> None:
+    sentences = [risks.of_user()]
+    if (hands := board.app.hands) is not None:
+        sandbox = await in_thread(lambda: hands.workspaces.sandbox)
+        sentences.append(risks.of_sandbox(board.app.settings.config.terminal, sandbox))
+    for sentence in filter(None, sentences):
+        log.warning("%s", sentence.removeprefix("Warning: "))
+        complain(sentence)
 
 
 async def _run(board: Switchboard, home: Path, signals: Signals, process: Mapping[str, str]) -> None:

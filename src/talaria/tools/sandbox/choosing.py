@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import Callable
 from functools import cached_property
 
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
@@ -14,6 +15,8 @@ from talaria.tools.sandbox.ssh import Ssh
 
 class Choosing:
     def __init__(self, settings: TerminalSettings) -> None:
+        self.tell: Callable[[Sandbox], None] = lambda _: None
+        """Called once, by the thread that chose, before anything runs in it."""
         self._settings = settings
         self._trying = threading.Lock()
 
@@ -25,6 +28,11 @@ class Choosing:
 
     @cached_property
     def _sandbox(self) -> Sandbox:
+        sandbox = self._choose()
+        self.tell(sandbox)
+        return sandbox
+
+    def _choose(self) -> Sandbox:
         match self._settings.backend:
             case "local":
                 return Local()

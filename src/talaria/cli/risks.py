@@ -1,0 +1,31 @@
+"""What a person should know at every start: that they run as root, and that the sandbox is weaker than it could be."""
+
+import os
+import sys
+
+from talaria.tools.sandbox.base import Sandbox
+from talaria.tools.sandbox.settings import TerminalSettings
+
+ROOT = (
+    "Warning: Talaria is running as root. Plugins, MCP servers and commands that you allow outside the sandbox can do "
+    "anything on this machine, and commands inside it can change the mode of devices such as /dev/null. "
+    "Run it as a normal user."
+)
+
+
+def of_user() -> str:
+    """Empty: nothing to say."""
+    return ROOT if os.geteuid() == 0 else ""
+
+
+def of_sandbox(settings: TerminalSettings, sandbox: Sandbox) -> str:
+    """Empty where it is the one that was asked for, or the best there is."""
+    best = "seatbelt" if sys.platform == "darwin" else "strict"
+    if settings.backend != "auto" or sandbox.level == best:
+        return ""
+    if sandbox.level == "none":
+        return f"Warning: commands run without a sandbox ({sandbox.about}). You are asked about each one."
+    return (
+        f"Warning: commands run in a weaker sandbox, level {sandbox.level} ({sandbox.about}). It does not guard git "
+        "hooks, .vscode and the like in the project, and /tmp is not limited."
+    )
