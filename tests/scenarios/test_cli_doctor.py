@@ -315,3 +315,17 @@ def test_security_and_fix_do_not_go_together(talaria: Talaria) -> None:
     ended = talaria("doctor", "--security", "--fix")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "`talaria doctor --fix` does" in ended.stderr
+
+
+def test_security_passes_only_what_it_has_tried(talaria: Talaria, tmp_path: Path) -> None:
+    """Without gcc and git there is nothing to try those with."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("python3", "bash"):
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+    ended = talaria("doctor", "--security", env={"PATH": str(programs)})
+    lines = {text: word for word, _, text in (line.strip().partition("  ") for line in ended.stdout.splitlines())}
+    assert lines["use gcc: not tried: gcc is not installed"] == "SKIP"
+    assert lines["open settings of the kernel for writing: fails"] == "PASS"
+    assert lines["change the limits of another process: fails"] == "PASS"
+    assert "WARN" in {word for text, word in lines.items() if text.startswith("memory and processor time: not limited")}

@@ -51,6 +51,7 @@ ONLY_ROOT_COULD = {
     "have capabilities",
     "make a device",
     "open a disk or the memory",
+    "change the mode of a device",
     "open settings of the kernel for writing",
 }
 """Without a sandbox; the last is possible on some kernels. `type into the terminal` depends on one, too."""

@@ -50,7 +50,8 @@ def command(ctx: click.Context, is_fixing: bool, security: bool, as_json: bool) 
 
 
 def _show(finding: Finding, *, is_loud: bool) -> None:
-    word = {"ok": "PASS", "warn": "WARN", "fail": "FAIL"}[finding.verdict] if is_loud else finding.verdict
+    words = {"ok": "PASS", "warn": "WARN", "fail": "FAIL", "skip": "SKIP"} if is_loud else {}
+    word = words.get(finding.verdict, finding.verdict)
     show(f"{word:>4}  {finding.subject}: {finding.text}")
     if finding.remedy:
         show(f"      → {finding.remedy}")

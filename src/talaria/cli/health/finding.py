@@ -7,7 +7,8 @@ import msgspec
 
 from talaria.model.errors import TalariaError
 
-Verdict = Literal["ok", "warn", "fail"]
+Verdict = Literal["ok", "warn", "fail", "skip"]
+"""`skip`: it could not be tried here."""
 
 
 class Finding(msgspec.Struct, frozen=True):

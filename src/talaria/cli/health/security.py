@@ -15,7 +15,7 @@ from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.trial import attempted
 
-_VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail"}
+_VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail", "skip": "skip"}
 _PROMISES: dict[Level, str] = {
     "strict": "commands see only the project and the system's programs, and reach no network but what is allowed",
     "landlock": "commands can write only in the project and reach no network; hooks and settings in it are not guarded",
@@ -30,6 +30,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     sandbox = Choosing(settings.config.terminal).sandbox
     yield _level(sandbox)
     yield from _attempts(sandbox, settings)
+    yield from _limits(sandbox.level)
     yield from _files(settings.home)
     yield from _settings(settings, sandbox.level)
 
@@ -50,6 +51,9 @@ def _attempts(sandbox: Sandbox, settings: Settings) -> Iterator[Finding]:
         yield Finding("escapes", "fail", str(error))
         return
     for one in findings:
+        if not one.is_tried:
+            yield Finding(one.name, "skip", f"not tried: {one.detail}")
+            continue
         outcome = "works" if one.attempt.works_at else "fails"
         is_so = one.has_succeeded if one.attempt.works_at else not one.is_escape
         text = outcome if is_so else f"{'does not work' if one.attempt.works_at else 'SUCCEEDS'} ({one.detail[:100]})"
@@ -66,6 +70,14 @@ def _files(home: Path) -> Iterator[Finding]:
                 "ok" if is_closed else "fail",
                 f"{mode:04o}, {'only you' if is_closed else 'others'} can read it",
             )
+
+
+def _limits(level: Level) -> Iterator[Finding]:
+    """What nothing limits: said, because it cannot be tried without harm."""
+    if level in ("strict", "landlock", "seatbelt", "none"):
+        yield Finding("memory and processor time", "warn", "not limited: a command can use all of both")
+        yield Finding("disk", "warn", "commands end when it is nearly full; a quick one can fill it before that")
+        yield Finding("inotify", "warn", "not limited: a command can use up the watches of your user")
 
 
 def _settings(settings: Settings, level: Level) -> Iterator[Finding]:

@@ -233,6 +233,7 @@ class Canaries:
             yield name, f"change_{name.split()[2]}", str(file)
         for name in self._states.keys() - self._files.keys():
             yield name, f"change_{name.split()[2]}", self._neighbour
+        yield "change the mode of a device", "change_device"
         for name, number in self._shared.items():
             yield name, "read_queue" if "queue" in name else "read_shared_memory", number
         yield "move guarded files away", "move", guarded

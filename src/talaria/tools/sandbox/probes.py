@@ -15,7 +15,7 @@ from talaria.tools.sandbox.canaries import Canaries
 Evidence = Literal["word", "secret", "mark", "heard", "changed", "death", "survivor"]
 """Of success: what the intruder says; that it knows a canary's content; its mark in a canary's file; a listener that
 heard the mark; a file or process outside that is not as it was; the end of the decoy; a process that is still there."""
-Verdict = Literal["pass", "warn", "fail"]
+Verdict = Literal["pass", "warn", "fail", "skip"]
 
 SHUT_IN: frozenset[Level] = frozenset({"strict", "landlock"})
 STRICT: frozenset[Level] = frozenset({"strict"})
@@ -61,6 +61,7 @@ METADATA = (
     Attempt("change the mode of a file outside", SHUT_IN, "changed"),
     Attempt("change the times of a file outside", SHUT_IN, "changed"),
     Attempt("change the attributes of a file outside", SHUT_IN, "changed"),
+    Attempt("change the mode of a device", frozenset({"landlock"})),
 )
 NEIGHBOURS = (
     Attempt("read shared memory of another process", SHUT_IN, "secret"),
@@ -111,6 +112,8 @@ class Finding(msgspec.Struct, frozen=True):
     has_succeeded: bool | None
     """None: nobody told, and nothing shows it."""
     detail: str
+    is_tried: bool = True
+    """Not where this machine has nothing that it could be tried on."""
 
     @property
     def name(self) -> str:
@@ -119,10 +122,12 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def is_escape(self) -> bool:
         """Also if that it failed is not proven."""
-        return not self.attempt.works_at and self.has_succeeded is not False
+        return self.is_tried and not self.attempt.works_at and self.has_succeeded is not False
 
     def verdict(self, level: Level) -> Verdict:
-        """`warn`: the level is known for it."""
+        """`warn`: the level is known for it. `skip`: nothing is known, because it was not tried."""
+        if not self.is_tried:
+            return "skip"
         is_right = self.has_succeeded if self.attempt.works_at else not self.is_escape
         if is_right:
             return "pass"
@@ -133,7 +138,8 @@ class Told(msgspec.Struct, frozen=True):
     """A line of the intruder."""
 
     name: str
-    succeeded: bool
+    succeeded: bool | None
+    """None: there is nothing here to try it with."""
     detail: str
 
 
@@ -153,9 +159,12 @@ def _decoded(line: str) -> Told | None:
 def _judged(attempt: Attempt, told: Told | None, canaries: Canaries) -> Finding:
     shown = _shown(attempt, told, canaries)
     if told is None and not shown:
-        is_missing = canaries.is_missing(attempt.name)
-        return Finding(attempt, False if is_missing else None, "not tried here" if is_missing else "no answer")
+        if canaries.is_missing(attempt.name):
+            return Finding(attempt, None, "there is nothing here to try it on", is_tried=False)
+        return Finding(attempt, None, "no answer")
     claim = Told(attempt.name, False, "") if told is None else told
+    if claim.succeeded is None and not shown:
+        return Finding(attempt, None, claim.detail, is_tried=False)
     if shown is None:
         return Finding(attempt, claim.succeeded, claim.detail)
     idle = " (without effect outside)" if claim.succeeded and not shown else ""

@@ -31,6 +31,7 @@ FOR_ROOT = {
     "make a device",
     "open a disk or the memory",
     "type into the terminal",
+    "change the mode of a device",
 }
 """Who is not root, or is so in a container only, may not do this even without a sandbox."""
 pytestmark = pytest.mark.skipif(
@@ -157,7 +158,8 @@ def _has_bwrap() -> bool:
 def test_bubblewrap_holds_what_is_claimed_for_it(trial: Trial) -> None:
     findings = trial.findings("strict")
     assert failed(findings, "strict").keys() <= BY_THE_TOOL_HOST
-    assert {name for name, found in findings.items() if found.verdict("strict") == "warn"} == set()
+    amiss = {name for name, found in findings.items() if found.verdict("strict") == "warn"}
+    assert amiss <= {"change the mode of a device"}  # root can
 
 
 @pytest.mark.parametrize("own", [[], [".ssh", "id_own"]])
@@ -194,9 +196,18 @@ def judged(canaries: Canaries, name: str, *lines: str) -> Finding:
 
 def test_silence_proves_nothing(canaries: Canaries) -> None:
     findings = judge(["", "no JSON", '{"name": "use git"}'], canaries)
-    missing = {"read a file of another user", "connect to an address in the network"}
-    assert {finding.name for finding in findings if finding.verdict("strict") == "pass"} <= missing
+    assert {finding.name for finding in findings if finding.verdict("strict") == "pass"} == set()
     assert {finding.name for finding in findings if finding.has_succeeded} == set()
+
+
+def test_what_was_not_tried_does_not_pass(canaries: Canaries) -> None:
+    missing = '{"name": "use gcc", "succeeded": null, "detail": "gcc is not installed"}'
+    found = judged(canaries, "use gcc", missing)
+    assert (found.verdict("strict"), found.detail, found.is_escape) == ("skip", "gcc is not installed", False)
+    name = "write the policy"
+    path, mark = told(canaries)[name]
+    Path(path).write_text(mark)
+    assert judged(canaries, name, missing.replace("use gcc", name)).verdict("strict") == "fail"
 
 
 @pytest.mark.parametrize("name", ["read the secret store", "write the policy", "send a datagram", "kill the agent"])

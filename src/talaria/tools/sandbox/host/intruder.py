@@ -39,6 +39,10 @@ class Failed(Exception):
     """It is not possible; why."""
 
 
+class Missing(Exception):
+    """There is nothing here to try it with."""
+
+
 Attempt = Callable[[], str]
 """Answers what it got; raises `Failed` or `OSError`."""
 
@@ -60,6 +64,9 @@ def _try(name: str, attempt: Attempt) -> NoReturn:
     try:
         _tell(name, True, attempt())
         code = 0
+    except Missing as fault:
+        _tell(name, None, str(fault))
+        code = 0
     except (Failed, OSError, subprocess.SubprocessError) as fault:
         _tell(name, False, str(fault))
         code = 0
@@ -67,7 +74,7 @@ def _try(name: str, attempt: Attempt) -> NoReturn:
         os._exit(code)
 
 
-def _tell(name: str, succeeded: bool, detail: str) -> None:
+def _tell(name: str, succeeded: bool | None, detail: str) -> None:
     line = json.dumps({"name": name, "succeeded": succeeded, "detail": detail[:400]})
     os.write(1, line.encode() + b"\n")
 
@@ -228,6 +235,12 @@ def open_settings() -> str:
 def change_mode(path: str) -> str:
     os.chmod(path, 0o640)
     return path
+
+
+def change_device() -> str:
+    """To what it is."""
+    os.chmod(os.devnull, stat.S_IMODE(os.stat(os.devnull).st_mode))
+    return os.devnull
 
 
 def change_times(path: str) -> str:
@@ -406,7 +419,7 @@ def use_gcc(project: str) -> str:
 
 def _run(*argv: str) -> str:
     if shutil.which(argv[0]) is None:
-        return f"{argv[0]} is not installed"
+        raise Missing(f"{argv[0]} is not installed")
     ran = subprocess.run(  # noqa: S603
         argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
     )
