@@ -14,6 +14,7 @@ from talaria.config.load import load
 from talaria.config.schema import Config
 from talaria.config.secrets import environment as read_environment
 from talaria.config.secrets import known_secrets
+from talaria.config.writers import check_writers
 from talaria.model.errors import BadConfig
 from talaria.model.redaction import Redactor
 from talaria.model.secret import Secret
@@ -59,6 +60,7 @@ def _fingerprint(value: object) -> str:
 def read_settings(home: Path, process: Mapping[str, str] | None = None) -> Settings:
     """`process` is what the process was started with, if its environment has changed since. Raises `BadConfig`."""
     try:
+        check_writers(home, paths.config_file(home))
         environment = read_environment(paths.secrets_file(home), process)
         config = load(paths.config_file(home), environment)
     except BadConfig as fault:
@@ -71,5 +73,9 @@ def read_settings_leniently(home: Path) -> Settings:
     said, of_env = read_env_leniently(paths.secrets_file(home))
     environment = {**said, **os.environ}
     config, of_config = load_leniently(paths.config_file(home), environment)
-    problems = (*of_env, *of_config)
-    return Settings(home, config, environment, Redactor(known_secrets(environment, config)), problems)
+    problems = [*of_env, *of_config]
+    try:
+        check_writers(home, paths.config_file(home))
+    except BadConfig as fault:
+        problems.append(Problem(str(fault)))
+    return Settings(home, config, environment, Redactor(known_secrets(environment, config)), tuple(problems))

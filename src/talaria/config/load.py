@@ -1,10 +1,10 @@
 """config.yaml → one frozen `Config`. Every mistake is one sentence that names the file, the key and the way out."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -12,6 +12,14 @@ from talaria.config.extras import ours
 from talaria.config.schema import Config
 from talaria.model.errors import BadConfig
 from talaria.model.secret import decode_secret
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 50
+MAX_ALIASES = 30
+"""Each can stand for many others: with a hundred, a few lines become larger than any memory."""
+
+if TYPE_CHECKING:
+    import yaml
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`(?: - at `(.*)`)?")
@@ -29,7 +37,11 @@ def load(file: Path, environment: Mapping[str, str]) -> Config:
 
 def read_yaml(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text("utf-8")
+        with file.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise BadConfig(f"{file} is larger than {MAX_BYTES >> 20} MB; settings are much smaller.")
+        text = content.decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except UnicodeDecodeError as fault:
@@ -42,8 +54,11 @@ def read_yaml(file: Path) -> dict[str, Any]:
 def parse_yaml(text: str, file: Path) -> dict[str, Any]:
     import yaml  # noqa: PLC0415  (20 ms that a home without config.yaml does not pay)
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (safe ones)
+        events: Any = yaml.parse(text, Loader=loader)  # pyright: ignore[reportUnknownMemberType]
+        _check_shape(events, file)
+        document = yaml.load(text, Loader=loader)  # noqa: S506  (safe ones)
     except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: a date that there is not
         mark = getattr(fault, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
@@ -55,6 +70,30 @@ def parse_yaml(text: str, file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadConfig(f"{file} must hold settings as `name: value` lines.")
     return cast("dict[str, Any]", document)
+
+
+def _check_shape(events: Iterable["yaml.Event"], file: Path) -> None:
+    """Before it is built: deep nesting would crash that, and many aliases would fill the memory."""
+    from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent  # noqa: PLC0415
+
+    inside: list[str | None] = []
+    aliases = 0
+    for event in events:
+        match event:
+            case CollectionStartEvent():
+                inside.append(event.anchor)
+            case CollectionEndEvent():
+                inside.pop()
+            case AliasEvent():
+                aliases += 1
+                if event.anchor in inside:
+                    raise BadConfig(f"{file}: the alias *{event.anchor} is inside of what it stands for; write it out.")
+            case _:
+                pass
+        if len(inside) > MAX_DEPTH:
+            raise BadConfig(f"{file} has more than {MAX_DEPTH} levels; settings have a few.")
+        if aliases > MAX_ALIASES:
+            raise BadConfig(f"{file} has more than {MAX_ALIASES} aliases (*name); write out what they stand for.")
 
 
 def expand(value: Any, environment: Mapping[str, str], file: Path, path: str = "") -> Any:

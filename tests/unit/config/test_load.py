@@ -175,3 +175,33 @@ def test_variable_that_is_not_set_is_told_with_its_place(file: Path) -> None:
     with pytest.raises(BadConfig) as told:
         load(file, {})
     assert str(told.value) == f"{file}: model.api_key uses ${{NOPE}}, which is not set; add it to .env or export it."
+
+
+LAUGHS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 10))
+MERGES = "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}]}}\n" for n in range(1, 30))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("l0: &l0 [ha]\n" + LAUGHS, "has more than 30 aliases"),
+        ("m0: &m0 {a: 1}\n" + MERGES, "has more than 30 aliases"),
+        ("a: " + "[" * 200_000, "has more than 50 levels"),
+        ("a: &a {b: [*a]}", r"the alias \*a is inside of what it stands for"),
+        ("a: " + "x" * (1 << 20), "is larger than 1 MB"),
+    ],
+    ids=["laughs", "merges", "deep", "circle", "large"],
+)
+def test_settings_that_would_grow_without_end_are_refused(file: Path, text: str, sentence: str) -> None:
+    file.write_text(text)
+    with pytest.raises(BadConfig, match=sentence):
+        load(file, {})
+
+
+def test_aliases_are_there_for_people(file: Path) -> None:
+    file.write_text(
+        "providers:\n  a: &a {base_url: 'https://llm.example/v1'}\n  b: *a\n  c: {<<: *a, wire: openai_chat}\n"
+    )
+    found = load(file, {}).providers
+    assert found["a"] == found["b"]
+    assert found["c"].base_url == found["a"].base_url

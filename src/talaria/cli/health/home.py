@@ -11,6 +11,7 @@ from pathlib import Path
 
 from talaria.cli.health.finding import Finding, mended
 from talaria.config import paths
+from talaria.config.writers import can_others_write
 
 SCARCE_BYTES = 500_000_000
 FULL_BYTES = 50_000_000
@@ -33,6 +34,7 @@ def examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
         yield _open_home(home, is_fixing=is_fixing)
     if home.is_dir():
         yield from _open_files(home, is_fixing=is_fixing)
+        yield from _changeable(home, is_fixing=is_fixing)
         yield from _leftovers(home, is_fixing=is_fixing)
     yield space(shutil.disk_usage(nearest).free, nearest)
 
@@ -52,6 +54,19 @@ def _open_files(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
             text = f"others can get at {path} ({_mode(path):04o})"
             found = Finding(path.name, "warn", text, FIX.format("makes it yours alone"))
             yield mended(found, lambda path=path: _closed(path, 0o600), is_fixing=is_fixing)
+
+
+def _changeable(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
+    """The settings, by others: Talaria refuses to start then."""
+    file = paths.config_file(home)
+    if file.is_file() and can_others_write(file.stat()):
+        found = Finding(file.name, "fail", f"others can change {file} ({_mode(file):04o})", FIX.format("forbids it"))
+        yield mended(found, lambda: _closed_for_writing(file), is_fixing=is_fixing)
+
+
+def _closed_for_writing(path: Path) -> str:
+    path.chmod(_mode(path) & ~(stat.S_IWGRP | stat.S_IWOTH))
+    return f"only you can change {path} now"
 
 
 def _closed(path: Path, mode: int) -> str:
