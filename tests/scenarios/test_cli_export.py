@@ -7,8 +7,9 @@ import re
 import struct
 import subprocess
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from playwright.async_api import Browser, Page, Request, async_playwright
@@ -19,6 +20,7 @@ from talaria.model.ids import CallId, SessionId, TurnId
 from talaria.model.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User, user
 from talaria.model.usage import Usage
 from talaria.store.base import NewSession
+from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.browser import program
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
@@ -150,7 +152,7 @@ async def test_page_shows_who_said_what_with_calls_folded(
     assert await page.locator("details.thinking").count() == 1
     assert await page.locator(".text pre code").inner_text() == f"</code></pre>{SCRIPT}\n"
     assert "$title ${style}" in await page.locator("td").nth(1).inner_text()
-    assert await page.get_by_text("done", exact=True).count() == 1
+    assert await page.get_by_text("\\u202edone", exact=True).count() == 1
     facts = await page.locator(".facts").inner_text()
     assert "demo:demo" in facts
     assert "1,234 tokens" in facts
@@ -200,7 +202,7 @@ def test_markdown_reads_as_the_conversation_did(talaria: Talaria, home: Path, tm
     assert written.startswith("# Garden plans\n\ntalk · demo:demo · 20")
     assert written.partition("## You")[2] == (
         "\n\nWhat is here?\n\n## Talaria\n\nI look.\n\nCall of `terminal`:\n\n"
-        '```\n{"command":"ls"}\n```\n\nResult of `terminal`:\n\n````\n```\nfence\n```[2J\n````\n\n'
+        '```\n{"command":"ls"}\n```\n\nResult of `terminal`:\n\n````\n```\nfence\n```\\x1b[2J\n````\n\n'
         "*Something happened.*\n"
     )
 
@@ -210,3 +212,39 @@ def test_page_goes_to_standard_output_unless_a_file_is_named(talaria: Talaria, h
     ended = talaria("sessions", "export", "talk", "--html")
     assert ended.stdout.startswith("<!doctype html>")
     assert ended.stderr == ""
+
+
+def texts(value: Any) -> Iterator[str]:
+    """All that are anywhere in it."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for one in cast("dict[str, Any]", value).values():
+                yield from texts(one)
+        case list():
+            for one in cast("list[Any]", value):
+                yield from texts(one)
+        case _:
+            pass
+
+
+HIDDEN = "a\x9b31mb\u202ec\u200bd"
+
+
+def test_what_acts_on_a_terminal_is_shown_as_escapes_in_every_form(talaria: Talaria, home: Path) -> None:
+    keep(home, "t", MessageAdded(user(HIDDEN)))
+    for option in ((), ("--markdown",), ("--html",)):
+        written = talaria("sessions", "export", "talk", *option).stdout
+        assert not set("\x9b\u202e\u200b") & set(written), option
+        assert "u202ec" in written
+    lines = talaria("sessions", "export", "talk").stdout.splitlines()
+    assert HIDDEN in [value for line in lines for value in texts(json.loads(line))]
+
+
+def test_what_acts_on_a_terminal_is_escaped_in_answers_for_programs(talaria: Talaria, server: ModelServer) -> None:
+    for format in ("json", "stream-json"):
+        server.say(HIDDEN)
+        written = talaria("-q", "x", "--output-format", format).stdout
+        assert not set("\x9b\u202e\u200b") & set(written)
+        assert json.loads(written.splitlines()[-1])["text"] == HIDDEN

@@ -164,6 +164,20 @@ def test_words_that_come_whole_are_shown(open_terminal: Open, server: ModelServe
 
 
 @pytest.mark.usefixtures("unconfined")
+def test_nothing_in_a_question_is_pushed_out_of_sight(open_terminal: Open, server: ModelServer) -> None:
+    ask_for(server, "ls\u3164 x" + "\n" * 400 + "rm hidden" + "\n#" * 30)
+    terminal = open_terminal()
+    terminal.see("/help")
+    terminal.type("x\r")
+    asked = terminal.see(QUESTION)
+    assert "ls\\u3164 x" in asked
+    assert "[399 blank lines]" in asked
+    assert "rm hidden" in asked
+    assert "lines: scroll up to read all of them" in asked
+    terminal.type("n\r")
+
+
+@pytest.mark.usefixtures("unconfined")
 def test_nothing_is_asked_with_yolo(open_terminal: Open, server: ModelServer, environment: dict[str, str]) -> None:
     ask_for(server, "touch ran")
     terminal = open_terminal("--yolo")

@@ -6,7 +6,7 @@ import sys
 import termios
 from collections.abc import Sequence
 
-from talaria.cli.safe import visible
+from talaria.cli.safe import decidable
 from talaria.tools.person import Answer, Question
 
 ANSWERS: dict[str, Answer] = {
@@ -15,6 +15,8 @@ ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("s", "session", "a", "all"), "session"),
     **dict.fromkeys(("always",), "always"),
 }
+SEEN_LINES = 18
+"""Of a question, at every terminal."""
 MAX_LINE_BYTES = 4096
 """A terminal hands over no longer line."""
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
@@ -42,9 +44,12 @@ class TerminalPerson:
 
     async def allow(self, question: Question) -> Answer:
         offer = _OFFERS[question.longest].format(covered=question.in_session)
-        reason = f"\n  (asked because {visible(question.reason)})" if question.reason else ""
+        reason = f"\n  (asked because {decidable(question.reason)})" if question.reason else ""
+        text = decidable(question.text)
+        length = text.count("\n") + 1
+        above = f"\n  (these are {length} lines: scroll up to read all of them)" if length > SEEN_LINES else ""
         async with self._asking:
-            answer = await _typed(f"\n{visible(question.text)}{reason}\n  {offer}: ")
+            answer = await _typed(f"\n{text}{above}{reason}\n  {offer}: ")
             while (meant := _meant(answer, question)) is None:
                 answer = await _typed(f"  That is no answer. {offer}: ")
         return meant
@@ -52,8 +57,8 @@ class TerminalPerson:
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         """One of `choices`, by its number, or words of their own; None: no answer."""
         listed = (f"{number}  {' '.join(one.split())}" for number, one in enumerate(choices, 1))
-        lines = (*question.split("\n"), *listed)
-        told = "".join(f"  {visible(line)}\n" for line in lines)  # every line of it set in: none can pass for ours
+        lines = (*decidable(question).split("\n"), *map(decidable, listed))
+        told = "".join(f"  {line}\n" for line in lines)  # every line of it set in: none can pass for ours
         hint = "A number, or your own words" if choices else "Your answer"
         async with self._asking:
             answer = await _typed(f"\nThe model asks:\n{told}{hint} (Enter: no answer): ")

@@ -10,6 +10,7 @@ import msgspec
 
 from talaria.cli import exits
 from talaria.cli.notices import say
+from talaria.cli.safe import escaped_json
 from talaria.model.errors import TalariaError
 from talaria.model.events import Event, Notice, RouteSwitched, TurnBegan
 from talaria.runtime.turn import Report
@@ -56,7 +57,7 @@ class StreamJsonView:
 
 
 def print_json(document: object) -> None:
-    sys.stdout.write(_encode(document).decode() + "\n")
+    sys.stdout.write(escaped_json(_encode(document)).decode() + "\n")
     sys.stdout.flush()
 
 

@@ -1,7 +1,7 @@
 """config.yaml → one frozen `Config`. Every mistake is one sentence that names the file, the key and the way out."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -56,8 +56,8 @@ def parse_yaml(text: str, file: Path) -> dict[str, Any]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        events: Any = yaml.parse(text, Loader=loader)  # pyright: ignore[reportUnknownMemberType]
-        _check_shape(events, file)
+        parse: Callable[..., Iterable[yaml.Event]] = yaml.parse  # pyright: ignore[reportUnknownMemberType]
+        _check_shape(parse(text, Loader=loader), file)
         document = yaml.load(text, Loader=loader)  # noqa: S506  (safe ones)
     except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: a date that there is not
         mark = getattr(fault, "problem_mark", None)

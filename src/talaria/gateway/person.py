@@ -12,6 +12,7 @@ import msgspec
 
 from talaria.gateway.envelope import Parcel, Principal, read_parcel
 from talaria.gateway.replies import Replies
+from talaria.model.fences import without_blank_runs
 from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import parked
@@ -234,7 +235,8 @@ class ChatPerson:
 
 def fenced(text: str) -> str:
     """As it is, whatever signs it has: no part of it can pass for our own words."""
-    shown = _FENCES.sub(lambda found: _spelled(found[0]), "\n".join(map(_seen, text.split("\n"))))
+    seen = without_blank_runs("\n".join(map(_seen, text.split("\n"))))
+    shown = _FENCES.sub(lambda found: _spelled(found[0]), seen)
     return f"{_FENCE}\n{shown}\n{_FENCE}"
 
 

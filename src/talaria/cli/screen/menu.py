@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-from talaria.cli.safe import printable, visible
+from talaria.cli.safe import decidable, printable, visible
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
 
 Fragments = StyleAndTextTuples
@@ -44,7 +44,7 @@ class Menu:
         """`body` and labels may come from anywhere; control signs in them are shown."""
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._title = visible(title)
-        self._body = visible(body)
+        self._body = decidable(body)
         self._footer = visible(footer)
         self._choices = tuple(choices)
         self._typing: Typing = typing

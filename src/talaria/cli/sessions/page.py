@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from talaria import __version__
-from talaria.cli.safe import brief, printable
+from talaria.cli.safe import brief, visible
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.model.entries import MessageAdded, Recorded, TurnEnded
 from talaria.model.ids import CallId
@@ -144,11 +144,11 @@ def _picture(image: Image) -> str:
 
 
 def _plain(text: str) -> str:
-    return escape(printable(text))
+    return escape(visible(text))
 
 
 def _markdown(text: str) -> str:
-    return str(_PARSER.render(printable(text)))
+    return str(_PARSER.render(visible(text)))
 
 
 def _parser() -> MarkdownIt:
