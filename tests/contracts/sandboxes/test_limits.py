@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from talaria.model.messages import ToolResult
+from talaria.tools.sandbox.host.loop import QUICKEST_TICK_S, TICK_S, tick_s
 
 Use = Callable[..., Awaitable[ToolResult]]
 
@@ -29,6 +30,20 @@ async def test_a_command_that_fills_the_disk_is_stopped_before_it_is_full(use: U
     assert result.text.endswith("[stopped, because the disk is nearly full]")
     free = os.statvfs(cwd)
     assert free.f_bavail * free.f_frsize > 100_000_000
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_one_file_cannot_fill_the_disk_however_fast_it_is_made(use: Use, cwd: Path) -> None:
+    result = await use("terminal", command="fallocate -l 200M large || truncate -s 200M large; ls -s large")
+    assert "File too large" in result.text
+    free = os.statvfs(cwd)
+    assert free.f_bavail * free.f_frsize > 200_000_000
+
+
+def test_the_less_room_there_is_the_more_often_the_disk_is_looked_at() -> None:
+    assert tick_s(100 << 30) == TICK_S
+    assert QUICKEST_TICK_S < tick_s(1 << 30) < TICK_S
+    assert tick_s(0) == tick_s(-1) == QUICKEST_TICK_S
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)

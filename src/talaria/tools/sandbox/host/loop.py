@@ -24,6 +24,10 @@ from talaria.tools.sandbox.host.shell import State, proxied
 FULL_BYTES = 1 << 20
 """While so much waits to be sent, commands have to wait with more output."""
 TICK_S = 0.5
+QUICKEST_TICK_S = 0.02
+FILLING_BYTES_PER_S = 4 << 30
+"""As fast as a command may fill a disk: the less room there is, the more often we look."""
+SMALLEST_LIMIT_BYTES = 16 << 20
 LEFTOVER_S = 0.5
 """Output that somebody still holds open when its command has ended is waited for so long."""
 DISK_FULL = "disk"
@@ -46,6 +50,7 @@ class Host:
         self._confine = confine
         self._woken = woken_by_children()  # only the end of the channel ends us
         self._ticked_at = 0.0
+        self._tick_s = QUICKEST_TICK_S
 
     def run(self) -> None:
         self._state.make()
@@ -97,7 +102,7 @@ class Host:
         poll = select.poll()
         for descriptor, events in wanted.items():
             poll.register(descriptor, events)
-        return dict(poll.poll(TICK_S * 1000 if self._commands else None))
+        return dict(poll.poll(self._tick_s * 1000 if self._commands else None))
 
     def _heed(self, ready: dict[int, int]) -> None:
         readable = select.POLLIN | select.POLLHUP | select.POLLERR
@@ -166,9 +171,13 @@ class Host:
             cwd,
             descriptors,
             bool(wanted["size"]),
-            self._settings["limits"],
+            {**self._settings["limits"], "FSIZE": self._file_limit_bytes()},
             self._confine,
         )
+
+    def _file_limit_bytes(self) -> int:
+        """No single file fills the disk, however fast it is made."""
+        return min(self._settings["limits"]["FSIZE"], max(self._room_bytes(), SMALLEST_LIMIT_BYTES))
 
     def _collect(self) -> None:
         """Commands whose minder has ended, once their output has, too."""
@@ -200,24 +209,32 @@ class Host:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if not self._commands or now - self._ticked_at < TICK_S:
+        if not self._commands or now - self._ticked_at < self._tick_s:
             return
         self._ticked_at = now
-        is_full = self._is_disk_full()
+        room_bytes = self._room_bytes()
+        self._tick_s = tick_s(room_bytes)
+        is_full = room_bytes < 0
         for running in self._commands.values():
             self._send(running.flush())
             if is_full and running.code is None:
                 _end(running, DISK_FULL)
 
-    def _is_disk_full(self) -> bool:
+    def _room_bytes(self) -> int:
+        """On the disk of the project, without what is to stay free; less than nothing: it is too full."""
         with suppress(OSError):
             disk = os.statvfs(self._settings["cwd"])
-            return disk.f_bavail * disk.f_frsize < self._settings["reserve_bytes"]
-        return False
+            return disk.f_bavail * disk.f_frsize - self._settings["reserve_bytes"]
+        return FILLING_BYTES_PER_S
 
     def _send(self, frames: Iterable[bytes]) -> None:
         for one in frames:
             self._outgoing += one
+
+
+def tick_s(room_bytes: int) -> float:
+    """When to look next at what commands do."""
+    return min(TICK_S, max(QUICKEST_TICK_S, room_bytes / FILLING_BYTES_PER_S))
 
 
 def _end(running: Running, why: str) -> None:
