@@ -392,6 +392,28 @@ def test_restores_in_the_same_second_lose_nothing(talaria: Talaria, archive: Pat
     assert sorted(souls) == ["You are grim.", *["You are old."] * 30]
 
 
+def test_old_home_that_cannot_be_put_aside_is_not_deleted(
+    talaria: Talaria, archive: Path, home: Path, tmp_path: Path
+) -> None:
+    refusing = tmp_path / "refusing"
+    put(
+        refusing,
+        "sitecustomize.py",
+        "import sys\n"
+        "def refuse(event, arguments):\n"
+        "    if event == 'os.rename' and 'before-restore' in str(arguments[1]):\n"
+        "        raise OSError(28, 'No space left on device')\n"
+        "sys.addaudithook(refuse)\n",
+    )
+    put(home, "SOUL.md", "You are grim.")
+    ended = talaria("restore", str(archive), "--yes", env={"PYTHONPATH": str(refusing)})
+    (old,) = home.parent.glob("home.restoring-*")
+    assert ended.returncode != 0
+    assert f"What was there is in {old}; nothing was deleted." in ended.stderr
+    assert (old / "SOUL.md").read_text() == "You are grim."
+    assert (home / "SOUL.md").read_text() == "You are kind."
+
+
 def test_archive_that_breaks_off_changes_nothing(talaria: Talaria, archive: Path, home: Path) -> None:
     content = archive.read_bytes()
     for share in (0.0, 0.3, 0.6, 0.95):

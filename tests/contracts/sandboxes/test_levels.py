@@ -13,11 +13,16 @@ import pytest
 
 import talaria
 from talaria.model.messages import ToolResult
+from talaria.model.redaction import Redactor
 from talaria.tools.base import Scope
+from talaria.tools.output import Output
+from talaria.tools.sandbox.bubblewrap import Bubblewrap
+from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.host import landlock
 from talaria.tools.sandbox.host.shell import State
 from talaria.tools.sandbox.probes import ATTEMPTS, NEEDS
-from talaria.tools.sandbox.settings import Backend
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.view import view_of
 from talaria.tools.workspace import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
@@ -215,6 +220,16 @@ def test_the_tool_host_itself_changes_nothing_outside(tmp_path: Path, outside: P
     assert done.stdout.split() == ([] if confined else ["delete", "write", "rename", "mode"])
 
 
+@pytest.mark.skipif(landlock.abi() < 6, reason="Landlock is too old here to keep signals in")
+@pytest.mark.parametrize("backend", ["landlock"], indirect=True)
+async def test_a_command_reaches_neither_the_tool_host_nor_terminals(use: Use) -> None:
+    host = "$(ps -o ppid= -p $PPID)"
+    for process in (host, f"$(ps -o ppid= -p {host})"):
+        assert "not permitted" in (await use("terminal", command=f"kill -9 {process}")).text
+    assert "Permission denied" in (await use("terminal", command="exec 3<>/dev/ptmx")).text
+    assert "0 40 120" in (await use("terminal", command="stty size; echo $? $(stty size)", pty=True)).text
+
+
 CHANGES = {
     "chmod": "chmod 777 {0}/id",
     "through a link": "ln -s {0}/id l; chmod 777 l",
@@ -317,3 +332,19 @@ async def test_modes_and_times_in_the_project_are_the_commands_own(use: Use, cwd
     for work in WORK:
         command = f"cd $(mktemp -d -p {cwd}); {work.replace('{project}', str(cwd))}"
         assert (await use("terminal", command=command, independent=True)).text.startswith("done\n"), work
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+@pytest.mark.usefixtures("backend")
+async def test_commands_run_in_a_home_with_talarias_own_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person, own = tmp_path / "ann", tmp_path / "ann/.talaria"
+    own.mkdir(parents=True)
+    for name in ("config.yaml", ".env"):
+        (own / name).write_text("secret")
+    monkeypatch.setenv("HOME", str(person))
+    output = Output(tmp_path / "output", Redactor())
+    async with Bubblewrap().opened(view_of(person, own, TerminalSettings(), os.environ)) as host:
+        await host.start(Command(command="echo here; cat .talaria/.env"), output).ended()
+    output.close()
+    assert "here\n" in output.text()
+    assert "secret" not in output.text()

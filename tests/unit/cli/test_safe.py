@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from talaria.cli.json_output import print_json
 from talaria.cli.safe import brief, decidable, escaped_json
+from talaria.cli.screen.menu import Choice, Menu
 
 
 def test_text_is_put_on_one_line_and_cut_wherever_it_is_too_long() -> None:
@@ -36,3 +38,14 @@ def test_json_says_the_same_without_characters_that_act_on_a_terminal() -> None:
     assert json.loads(shown) == said
     assert {sign for sign in shown if not sign.isprintable()} == set()
     assert "ä 😀" in shown
+
+
+async def test_a_question_on_the_screen_hides_nothing() -> None:
+    menu = Menu("May terminal do this?", [Choice("no", "no")], body="ls\u3164" + "\n" * 400 + "rm")
+    shown = "".join(fragment[1] for fragment in menu.fragments(80, 24))
+    assert "ls\\u3164\n  [399 blank lines]\n  rm\n" in shown
+
+
+def test_what_is_printed_as_json_has_nothing_that_acts_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"text": "\x9b31m\u202e"})
+    assert capsys.readouterr().out == '{"text":"\\u009b31m\\u202e"}\n'
