@@ -11,8 +11,9 @@ import fcntl
 import os
 import select
 import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import NamedTuple
 
 from talaria.tools.sandbox.host import seccomp
@@ -198,5 +199,10 @@ def _bytes(memory: int, address: int, size_bytes: int) -> bytes:
 
 
 def _call(call: str, *arguments: int | bytes | ctypes.c_size_t | None) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return ctypes.get_errno() if libc.syscall(seccomp.numbers((call,))[call], *arguments) < 0 else 0
+    syscall, numbers = _kernel()
+    return ctypes.get_errno() if syscall(numbers[call], *arguments) < 0 else 0
+
+
+@cache
+def _kernel() -> tuple[Callable[..., int], Mapping[str, int]]:
+    return ctypes.CDLL(None, use_errno=True).syscall, seccomp.numbers(FORMS)
