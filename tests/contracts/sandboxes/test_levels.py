@@ -57,6 +57,7 @@ ONLY_ROOT_COULD = {
     "make a device",
     "open a disk or the memory",
     "change the mode of a device",
+    "open a private key of the machine",
     "open settings of the kernel for writing",
 }
 """Without a sandbox; the last is possible on some kernels. `type into the terminal` depends on one, too."""

@@ -20,6 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
+from talaria.tools.protected import HOST_KEYS, SYSTEM_SECRETS
 from talaria.tools.sandbox.base import Limits
 
 INTRUDER = Path(__file__).parent / "host" / "intruder.py"
@@ -35,6 +36,7 @@ _IPC_CREATE, _IPC_REMOVE, _IPC_PRIVATE = 0o1600, 0, 0
 _OPTIONAL = frozenset(
     {
         "read a file of another user",
+        "open a private key of the machine",
         "connect to an abstract socket",
         "connect to an address in the network",
         "change the attributes of a file outside",
@@ -70,6 +72,8 @@ class Canaries:
         self._states: dict[str, tuple[Callable[[], object], object]] = {}
         """How to look at what is to stay as it is, and how that was."""
         self._neighbour = 0
+        self._keys: list[str] = []
+        """Of the machine itself, where we can read them: nothing is planted for that."""
         self._decoy: subprocess.Popen[bytes] | None = None
         self._planted = ExitStack()
 
@@ -90,6 +94,7 @@ class Canaries:
             self._neighbour = self._start_decoy().pid
             self._plant_states(apart)
             self._plant_shared()
+            self._keys = [path for path in _private_keys() if os.access(path, os.R_OK)]
             program, description = map(Path, self.arguments)
             shutil.copyfile(INTRUDER, program)
             description.write_text(json.dumps([*self._attempts(self._decoy.pid)]))
@@ -234,6 +239,8 @@ class Canaries:
         for name in self._states.keys() - self._files.keys():
             yield name, f"change_{name.split()[2]}", self._neighbour
         yield "change the mode of a device", "change_device"
+        if self._keys:
+            yield "open a private key of the machine", "open_any", self._keys
         for name, number in self._shared.items():
             yield name, "read_queue" if "queue" in name else "read_shared_memory", number
         yield "move guarded files away", "move", guarded
@@ -263,7 +270,12 @@ class Canaries:
 
     def is_missing(self, name: str) -> bool:
         """Whether there is nothing here that it could be tried on."""
-        return name in _OPTIONAL and name not in {*self._reads, *self._listeners, *self._states, *self._shared}
+        return name in _OPTIONAL and not self._has(name)
+
+    def _has(self, name: str) -> bool:
+        if name == "open a private key of the machine":
+            return bool(self._keys)
+        return name in {*self._reads, *self._listeners, *self._states, *self._shared}
 
     def is_secret_in(self, text: str) -> bool:
         return self._secret in text
@@ -307,6 +319,11 @@ class Canaries:
             finally:
                 os.close(line)
             time.sleep(_PAUSE_S)
+
+
+def _private_keys() -> list[str]:
+    folder, names = HOST_KEYS
+    return [*map(str, sorted(folder.glob(names))), *(path for path in SYSTEM_SECRETS if Path(path).is_file())]
 
 
 def _remove(folder: Path) -> None:

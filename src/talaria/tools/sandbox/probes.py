@@ -36,6 +36,7 @@ READS = (
     Attempt("read an ssh key", SHUT_IN, "secret"),
     Attempt("read a file of another user", SHUT_IN, "secret"),
     Attempt("read a file in /tmp of the host", SHUT_IN, "secret"),
+    Attempt("open a private key of the machine", SHUT_IN),
 )
 WRITES = (
     Attempt("write the policy", SHUT_IN, "mark"),

@@ -32,6 +32,7 @@ FOR_ROOT = {
     "open a disk or the memory",
     "type into the terminal",
     "change the mode of a device",
+    "open a private key of the machine",
 }
 """Who is not root, or is so in a container only, may not do this even without a sandbox."""
 pytestmark = pytest.mark.skipif(

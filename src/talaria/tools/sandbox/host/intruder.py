@@ -84,6 +84,15 @@ def read(path: str) -> str:
         return file.read(200).decode("utf-8", "replace")
 
 
+def open_any(paths: list[str]) -> str:
+    """Nothing is read."""
+    for path in paths:
+        with suppress(OSError):
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+            return path
+    raise Failed("none can be opened")
+
+
 def write(path: str, mark: str) -> str:
     with open(path, "a") as file:
         file.write(mark)
