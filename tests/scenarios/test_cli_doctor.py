@@ -329,3 +329,16 @@ def test_security_passes_only_what_it_has_tried(talaria: Talaria, tmp_path: Path
     assert lines["open settings of the kernel for writing: fails"] == "PASS"
     assert lines["change the limits of another process: fails"] == "PASS"
     assert "WARN" in {word for text, word in lines.items() if text.startswith("memory and processor time: not limited")}
+
+
+def test_settings_that_others_can_change_are_told_and_put_right(talaria: Talaria, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    config = home / "config.yaml"
+    config.write_text("model: {provider: demo}\n")
+    config.chmod(0o666)
+    assert talaria("-q", "hello").stderr == (
+        f"talaria: Other users can change {config}, and so what Talaria does; run: chmod go-w {config}\n"
+    )
+    assert f"fail  config.yaml: others can change {config} (0666)" in talaria("doctor").stdout
+    assert "Put right: config.yaml" in talaria("doctor", "--fix").stdout
+    assert talaria("-q", "hello").returncode == 0

@@ -56,7 +56,7 @@ def parse_yaml(text: str, file: Path) -> dict[str, Any]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        parse: Callable[..., Iterable[yaml.Event]] = yaml.parse  # pyright: ignore[reportUnknownMemberType]
+        parse = cast("Callable[..., Iterable[yaml.Event]]", yaml.parse)  # pyright: ignore[reportUnknownMemberType]
         _check_shape(parse(text, Loader=loader), file)
         document = yaml.load(text, Loader=loader)  # noqa: S506  (safe ones)
     except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: a date that there is not
