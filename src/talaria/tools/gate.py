@@ -5,6 +5,7 @@ An approval is a row: of one call, exactly as it was shown, for one use, until i
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 MAX_SHOWN_CHARS = 8_000
 """What is longer nobody reads, so nobody is asked."""
+LONG_CHARS = 2_000
+"""Of a question that takes more than a screen it is said how long it is: nothing of it can hide at its end."""
 LASTS_S = 30 * 24 * 3600.0
 """How long a yes for good is remembered."""
 ANYTHING = "*"
@@ -105,6 +108,9 @@ class PolicyGate:
         shown = invocation.question or f"{call.name} {call.arguments}"
         if len(shown) > MAX_SHOWN_CHARS:
             raise Denied(f"This {call.name} call is too long to be shown to a person; do it in pieces.")
+        if len(shown) > LONG_CHARS:
+            size = f"{shown.count(chr(10)) + 1:,} lines, {len(shown):,} characters"
+            shown = f"[{size}, SHA-256 {hashlib.sha256(shown.encode('utf-8', 'replace')).hexdigest()[:16]}]\n{shown}"
         if invocation.claim.place:
             shown = f"{shown}\n  (in {invocation.claim.place})"
         what = digest(call, invocation, scope)

@@ -1,6 +1,7 @@
 """Servers that hang, die, flood, change or lie: each call ends with one sentence, and nobody else is hurt."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -395,3 +396,12 @@ async def test_missing_package_is_said_with_the_way_out(
     async with opened(odd=odd("fine")) as servers:
         (notice,) = servers.notices
     assert "-m pip install 'mcp>=2.3,<3'" in notice
+
+
+async def test_all_arguments_are_in_the_question(opened: Open, odd: Odd) -> None:
+    arguments = json.dumps({"a": "x" * 5_000 + "and then the rest"})
+    async with opened(odd=odd("hints")) as servers:
+        (plain,) = [tool for tool in servers.tools() if tool.spec.name == "mcp_odd_plain"]
+        question = plain.prepare(arguments, None).question  # pyright: ignore[reportArgumentType]
+    assert question is not None
+    assert "and then the rest" in question

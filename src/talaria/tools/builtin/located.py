@@ -9,8 +9,6 @@ import msgspec
 from talaria.tools.base import Claim, Effect, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
 
-MAX_SHOWN_CHARS = 2_000
-
 
 class LocatedTool(FunctionTool, frozen=True, kw_only=True):
     kind: Literal["reads", "writes"]
@@ -31,11 +29,10 @@ class LocatedTool(FunctionTool, frozen=True, kw_only=True):
 
 
 def _shown(arguments: msgspec.Struct) -> str:
-    """What would be written, or as much of it as a person reads."""
+    """All that would be written: the gate refuses what is too long to be shown."""
     others = {name: value for name, value in msgspec.structs.asdict(arguments).items() if name != "path" and value}
     text = str(others["content"]) if set(others) == {"content"} else msgspec.json.encode(others).decode()
-    more = f"\n  [… {len(text) - MAX_SHOWN_CHARS:,} more characters]" if len(text) > MAX_SHOWN_CHARS else ""
-    return "  " + text[:MAX_SHOWN_CHARS].replace("\n", "\n  ") + more
+    return "  " + text.replace("\n", "\n  ")
 
 
 def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:

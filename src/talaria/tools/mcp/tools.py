@@ -13,7 +13,6 @@ from talaria.tools.mcp.offers import Offer
 
 MARGIN_S = 10.0
 """A call ends itself in time; only if that fails the executor ends it."""
-MAX_SHOWN_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class McpTool:
 
     def prepare(self, arguments: str, scope: Scope) -> "McpInvocation":  # noqa: ARG002
         given = decoded(arguments, self.spec.name, dict[str, Any])
-        shown = arguments[:MAX_SHOWN_CHARS].replace("\n", "\n  ")
+        shown = arguments.replace("\n", "\n  ")
         question = f"Let the MCP server {self.connection.name} do {self.offer.name}?\n  {shown}"
         is_reading = self.offer.is_reading
         claim = Claim(sends=not is_reading, is_untrusted=True)
