@@ -28,8 +28,8 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     old: str
     new: str
     tests: tuple[str, ...]
-    is_long: bool = False
-    """Tried by `make test-long` only."""
+    is_quick: bool = False
+    """Tried by `make test`; the others by `make test-long`."""
 
     @property
     def mutated(self) -> str:
@@ -56,7 +56,7 @@ def test_no_two_mutants_share_a_name() -> None:
 
 
 def _case(mutant: Mutant) -> object:
-    marks = [pytest.mark.long] if mutant.is_long else []
+    marks = [] if mutant.is_quick else [pytest.mark.long]
     return pytest.param(mutant, marks=marks, id=mutant.name.replace(" ", "_"))
 
 
