@@ -15,10 +15,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.contracts.handoff.conftest import Terminal
+from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_conversing import user_texts
 from tests.scenarios.gateway.test_files import PIXEL
 
+from talaria.compose import open_application
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import LostAnswer
 from talaria.testing.servers.replies import Faults
@@ -352,3 +355,30 @@ async def test_whoever_comes_and_goes_a_direct_chat_is_only_its_openers(scene: S
         await visits.go(60)
     finally:
         await visits.running.aclose()
+
+
+@pytest.mark.clause("H-18")
+@pytest.mark.clause("H-20")
+@pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "room"])
+async def test_after_a_handoff_the_next_message_continues_the_conversation(scene: Scene, *, is_direct: bool) -> None:
+    clock = TravellingClock()
+    scene.house.options = {"clock": clock}
+    chat = "" if is_direct else await scene.server.room("1001")
+    scene.house.model.say("Hello.")
+    scene.allow(chat)
+    async with scene.house.open():
+        await scene.server.say("hi" if is_direct else f"{scene.server.bot} hi", chat=chat)
+        await scene.texts(1, chat)
+        await scene.server.say("/sethome", chat=chat)
+        await scene.texts(2, chat)
+        async with open_application(scene.house.settings(), tools=(), clock=clock) as app:
+            terminal = Terminal(app, scene.house, clock)
+            session = await terminal.talk()
+            scene.house.model.say("We spoke of the cat.", "White.")
+            assert (await terminal.request(session, "matrix")).error is None
+        await scene.house.until(lambda: any("cat" in one.text for one in scene.server.seen(chat=chat)))
+        (greeting,) = [one for one in scene.server.seen(chat=chat) if "cat" in one.text]
+        assert greeting.thread
+        await scene.server.say("what colour?", chat=chat, thread=greeting.thread)
+        await scene.house.until(lambda: scene.server.seen(chat=chat)[-1].text == "White.")
+    assert "the cat is white" in scene.house.model.requests[-1].body.decode()
