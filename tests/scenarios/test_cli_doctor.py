@@ -337,7 +337,8 @@ def test_settings_that_others_can_change_are_told_and_put_right(talaria: Talaria
     config.write_text("model: {provider: demo}\n")
     config.chmod(0o666)
     assert talaria("-q", "hello").stderr == (
-        f"talaria: Other users can change {config}, and so what Talaria does; run: chmod go-w {config}\n"
+        f"talaria: Other users can change {config}, and so what Talaria does; run: chmod go-w {config} "
+        "`talaria doctor` says what to do.\n"
     )
     assert f"fail  config.yaml: others can change {config} (0666)" in talaria("doctor").stdout
     assert "Put right: config.yaml" in talaria("doctor", "--fix").stdout

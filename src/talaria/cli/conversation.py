@@ -239,12 +239,15 @@ class Conversation(OpenChat):
             if self._row is not None:
                 self._front.say(await self.recall())
         await self.mention_interrupted()
-        if self._options.is_interactive and (hands := self.app.hands) is not None:
-            self._mention_sandbox(await in_thread(lambda: hands.workspaces.sandbox))
 
     def mention_risks(self) -> None:
         if sentence := risks.of_user():
             self._front.say(sentence)
+
+    async def mention_sandbox(self) -> None:
+        """Which is tried out for that: not before the person can type."""
+        if self._options.is_interactive and (hands := self.app.hands) is not None:
+            self._mention_sandbox(await in_thread(lambda: hands.workspaces.sandbox))
 
     def _mention_sandbox(self, sandbox: Sandbox) -> None:
         if sentence := risks.of_sandbox(self.app.settings.config.terminal, sandbox):

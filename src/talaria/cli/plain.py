@@ -78,6 +78,7 @@ class Plain:
     def converse(self) -> int:
         """Turn after turn until the input ends; the code of the last one that failed."""
         self._runner.run(self._conversation.greet())
+        self._runner.run(self._conversation.mention_sandbox())
         code = self._run(self._conversation.finish_interrupted()) or exits.DONE
         for line in lines(is_interactive=self._is_interactive, complete=self._completions):
             ended = self._run(self._conversation.heed(line))

@@ -48,7 +48,7 @@ def plugin_home(home: Path) -> Path:
 OWN_FOLDERS = frozenset(
     {
         *("cache", "checkpoints", "hermes", "logs", "memories", "platforms", "plugins", "profiles", "run", "skills"),
-        *("spill", "todos"),
+        *("spill", "todos", "quarantine"),
     }
 )
 OWN_FILES = frozenset({"SOUL.md", "config.yaml", "history", "mcp-trust.json", "plugins.json", "search.db", "state.db"})

@@ -70,6 +70,7 @@ class Talk(ScreenFront):
                 self._screen.print("")
                 hand_over(self)
                 await self._refresh()
+                await conversation.mention_sandbox()
                 await in_thread(warm_up)
                 await self._interruptibly(conversation.finish_interrupted())
                 await self._heed_all(conversation)
