@@ -27,7 +27,8 @@ from talaria.tools.workspace import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
 
-NOBODY = "65534"
+NOBODY = str(61_000 + os.getpid() % 1_000)
+"""Nobody else is that user: how many processes one may have is counted by user, also when tests run side by side."""
 MATRIX = """\
 import asyncio, json, sys
 from pathlib import Path
