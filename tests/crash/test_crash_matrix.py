@@ -226,7 +226,7 @@ async def kill_twice(rig: Rig, first: Moment, choose: Random | None) -> dict[tup
     return found
 
 
-@pytest.mark.parametrize("nth", [0, 1, *(pytest.param(nth, marks=pytest.mark.long) for nth in range(2, SHARES))])
+@pytest.mark.parametrize("nth", [0, *(pytest.param(nth, marks=pytest.mark.long) for nth in range(1, SHARES))])
 async def test_killed_again_during_recovery_the_conversation_is_finished_whole(
     tmp_path: Path, server: ModelServer, zygote: Zygote, nth: int
 ) -> None:

@@ -102,6 +102,7 @@ async def test_a_gap_in_what_the_server_tells_is_read_in_order(
         assert [heard.text for heard in await later.arrivals(55)] == said
 
 
+@pytest.mark.long
 async def test_of_a_long_absence_the_oldest_is_left_out(server: Synapse, connect: Connect, listen: Listen) -> None:
     async with connect() as matrix, listen(matrix) as ear:
         await server.say("before")
