@@ -22,7 +22,8 @@ from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
 from talaria.config.secrets import is_safe_mode
 from talaria.context.base import Keeper
-from talaria.context.host import EngineHost, HostedEngine
+from talaria.context.host import EngineHost
+from talaria.context.hosted import HostedEngine
 from talaria.foreign import Broke, Hosted, Lane, contained, within
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider

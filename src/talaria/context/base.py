@@ -15,7 +15,7 @@ from talaria.providers.history import History
 from talaria.tools.base import Tool
 
 if TYPE_CHECKING:
-    from talaria.context.host import HostedEngine
+    from talaria.context.hosted import HostedEngine
 
 
 class Wish(msgspec.Struct, frozen=True):

@@ -7,15 +7,14 @@ stands in for the rest of the turn. One that has hung is left to its thread, and
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from talaria.context.base import Keeper, Place, Shortened, Wish
 from talaria.context.counting import as_dict, canonical
-from talaria.context.engine import ContextEngine
+from talaria.context.hosted import HostedEngine
 from talaria.context.progress import is_shorter
-from talaria.foreign import Broke, Hosted, Late, within
+from talaria.foreign import Broke, Late, within
 from talaria.model.clock import Clock
 from talaria.model.dialect import as_dicts, from_dicts
 from talaria.model.messages import Message
@@ -33,14 +32,6 @@ TOOL_S = 300.0
 UNKNOWN_WINDOW = 128_000
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class HostedEngine(Hosted[ContextEngine]):
-    """An engine, and the slash commands of its plugin that reach this very engine."""
-
-    commands: Mapping[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
-    """By name."""
 
 
 Build = Callable[[], Awaitable[HostedEngine]]

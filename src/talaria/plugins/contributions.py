@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from talaria.context.host import HostedEngine
+from talaria.context.hosted import HostedEngine
 from talaria.foreign import Broke, as_text, contained, fitting, returned, within
 from talaria.model.clock import Clock
 from talaria.model.errors import OperatorError, UserFacing

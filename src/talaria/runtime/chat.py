@@ -10,7 +10,7 @@ from talaria.model.ids import SessionId
 from talaria.store.base import Session
 
 if TYPE_CHECKING:
-    from talaria.context.host import HostedEngine
+    from talaria.context.hosted import HostedEngine
 
 
 class Say(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
 
 if TYPE_CHECKING:
-    from talaria.context.host import HostedEngine
+    from talaria.context.hosted import HostedEngine
 
 SHELL_GONE = "[Your shell and its background processes of before are gone; files are not.]"
 SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})

@@ -23,7 +23,7 @@ from talaria.tools.toolsets import toolset_of
 from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
-    from talaria.context.host import HostedEngine
+    from talaria.context.hosted import HostedEngine
 
 Reason = Literal["new", "resume", "branch"]
 

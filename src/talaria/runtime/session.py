@@ -43,7 +43,7 @@ from talaria.tools.registry import Toolbox
 from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
-    from talaria.context.host import HostedEngine
+    from talaria.context.hosted import HostedEngine
 
 T = TypeVar("T")
 Work = Callable[[Turn, Recorder, Executor], Awaitable[Assistant]]

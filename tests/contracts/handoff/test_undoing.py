@@ -41,6 +41,17 @@ def without_date(texts: Sequence[str]) -> list[str]:
     return [text.split("]\n\n")[-1] for text in texts]
 
 
+async def hanging(terminal: Terminal) -> SessionId:
+    """A conversation whose greeting the model never ends."""
+    house = terminal.house
+    session = await terminal.talk()
+    house.model.say(Reply("never seen", faults=Faults(hang=True)))
+    await house.store.handoffs.request(session, "telegram")
+    terminal.clock.advance(EVERY_S)
+    await asyncio.to_thread(house.model.wait_for_requests, 2)
+    return session
+
+
 @pytest.mark.usefixtures("in_chat")
 @pytest.mark.clause("H-15")
 @pytest.mark.parametrize("broken", ["model", "platform"])
@@ -181,11 +192,7 @@ async def test_what_a_dead_gateway_left_of_one_that_failed_is_undone_by_the_next
     house = terminal.house
     house.config["gateway"]["drain_s"] = 0.05
     async with house.open():
-        session = await terminal.talk()
-        house.model.say(Reply("never seen", faults=Faults(hang=True)))
-        await house.store.handoffs.request(session, "telegram")
-        terminal.clock.advance(EVERY_S)
-        await asyncio.to_thread(house.model.wait_for_requests, 2)
+        session = await hanging(terminal)
     assert (await terminal.state(session)).state == "running"
     assert await terminal.app.store.handoffs.fail(session, TOO_SLOW)
     async with house.open():
@@ -204,11 +211,7 @@ async def test_one_that_is_greeting_when_the_gateway_stops_goes_on_at_the_next_s
     house = terminal.house
     house.config["gateway"]["drain_s"] = 0.05
     async with house.open():
-        session = await terminal.talk()
-        house.model.say(Reply("never seen", faults=Faults(hang=True)))
-        await house.store.handoffs.request(session, "telegram")
-        terminal.clock.advance(EVERY_S)
-        await asyncio.to_thread(house.model.wait_for_requests, 2)
+        session = await hanging(terminal)
     assert (await terminal.state(session)).state == "running"
     house.model.say("Here.")
     async with house.open():

@@ -1,0 +1,16 @@
+"""A plugin's engine as one live session has it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from talaria.context.engine import ContextEngine
+from talaria.foreign import Hosted
+
+
+@dataclass(frozen=True, slots=True)
+class HostedEngine(Hosted[ContextEngine]):
+    """An engine, and the slash commands of its plugin that reach this very engine."""
+
+    commands: Mapping[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
+    """By name."""
