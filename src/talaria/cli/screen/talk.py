@@ -66,13 +66,14 @@ class Talk(ScreenFront):
             self._teach(conversation)
             ticking = asyncio.create_task(self.tick(), name="tick")
             try:
+                hand_over(self)  # before the greeting: whoever sees it may press any key
                 await conversation.greet()
                 self._screen.print("")
-                hand_over(self)
                 await self._refresh()
                 await conversation.mention_sandbox()
                 await in_thread(warm_up)
-                await self._interruptibly(conversation.finish_interrupted())
+                if not self._is_leaving:
+                    await self._interruptibly(conversation.finish_interrupted())
                 await self._heed_all(conversation)
                 return exits.DONE
             finally:
