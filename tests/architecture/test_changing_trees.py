@@ -15,7 +15,7 @@ MODULES = (
     *("gateway/uploads.py", "runtime/prompt.py", "tools/checkpoints.py", "tools/output.py", "tools/places.py"),
     *("tools/quarantine.py", "tools/shelf.py", "tools/workspace.py", "tools/builtin/files.py"),
     *("tools/builtin/pages.py", "tools/builtin/pictures.py", "tools/builtin/search.py", "tools/builtin/seen.py"),
-    *("tools/sandbox/inside.py", "tools/searching/ignores.py", "tools/searching/program.py"),
+    *("tools/repositories.py", "tools/sandbox/inside.py", "tools/searching/ignores.py", "tools/searching/program.py"),
     *("tools/searching/tree.py",),
 )
 ALLOWED = {
@@ -26,8 +26,9 @@ ALLOWED = {
     ("gateway/uploads.py", ".resolve"): "Talaria's own home",
     ("runtime/prompt.py", "files.read_text"): "SOUL.md in Talaria's own home",
     ("tools/builtin/search.py", ".stat"): "the private places themselves, to know them again",
+    ("tools/repositories.py", ".expanduser"): "looks at no file",
     ("tools/sandbox/inside.py", ".read_text"): "/proc/net/unix",
-    ("tools/sandbox/inside.py", ".resolve"): "names a place that is then opened without following links",
+    ("tools/repositories.py", ".resolve"): "names a place that is then opened without following links",
     ("tools/workspace.py", ".resolve"): "the project's own path, and the home's",
 }
 """What is left, and why that is no danger."""

@@ -147,6 +147,18 @@ def test_hooks_of_a_repository_inside_of_the_project_are_not_written(machine: Ma
     assert "evil" not in hook.read_text()
 
 
+def test_file_tools_do_not_write_what_the_settings_of_a_repository_name(machine: Machine) -> None:
+    settings = "[include]\n path = ../shared\n[core]\n hooksPath = tools/hooks\n"
+    names = ("tools/hooks/pre-commit", "shared", "sub/hooks/pre-push", "bare/config", "sub/plain")
+    for name, text in {".git/config": settings, "sub/.git/config": "[core]\n hooksPath = hooks\n"}.items():
+        (machine.project / name).parent.mkdir(parents=True)
+        (machine.project / name).write_text(text)
+    for name in ("objects", "refs", "HEAD"):
+        (machine.project / "bare" / name).mkdir(parents=True)
+    machine.attack([call("write_file", id=name, path=name, content="evil") for name in names])
+    assert [name for name in names if (machine.project / name).exists()] == ["sub/plain"]
+
+
 def test_a_work_tree_is_not_led_to_another_repository(machine: Machine) -> None:
     link = machine.project / ".git"
     link.write_text("gitdir: /elsewhere/.git/worktrees/w\n")

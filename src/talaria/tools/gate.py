@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable
+from functools import partial
 
 import msgspec
 
@@ -20,7 +21,7 @@ from talaria.tools.approval import ApprovalObserver, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope
 from talaria.tools.person import Answer, Person, Question
 from talaria.tools.policy import Policy, Request, Verdict
-from talaria.waiting import completed
+from talaria.waiting import completed, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -71,19 +72,20 @@ class PolicyGate:
             self._privy = scope.turn or self._privy
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
-        verdict = self._decided(call, invocation, scope)
+        verdict = await self._decided(call, invocation, scope)
         if verdict.decision == "ask" and self._is_asking:
             await self._ask(call, invocation, scope, verdict)
 
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:
-        self._decided(call, invocation, scope)
+        await self._decided(call, invocation, scope)
         await self._ask(call, invocation, scope, Verdict("ask", doubt, "once"))
 
-    def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
+    async def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
         is_tainted, is_privy = (bool(scope.turn) and scope.turn == last for last in (self._tainted, self._privy))
         request = Request(call.name, invocation.claim, scope.cwd, is_tainted, is_privy, scope.spill)
-        verdict = self._policy.decide(request)
+        decide = partial(self._policy.decide, request)
+        verdict = await in_thread(decide) if request.claim.writes else decide()  # for these, files are looked at
         if verdict.decision == "deny":
             raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
         return verdict

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from talaria.tools.repositories import OBEYED, OF_WORKTREES, WORKTREE_SETTINGS, is_obeyed
+
 SECRETS = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/op", ".netrc"),
     *(".git-credentials", ".config/git/credentials", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".vault-token"),
@@ -118,9 +120,9 @@ class Protected:
         return path.is_relative_to(self._home)
 
     def is_policy(self, path: Path, project: Path) -> bool:
-        """To be written only if a person says so."""
+        """To be written only if a person says so. Reads the settings of the repositories around it."""
         places = (*self._startup, *_policy(project), *self._programs)
-        return any(path.is_relative_to(place) for place in places) or _is_hook(path)
+        return any(path.is_relative_to(place) for place in places) or _is_hook(path) or is_obeyed(path, project)
 
     def missing_below(self, root: Path) -> Iterator[Path]:
         """What runs when a person logs in, or lets others in, and is not there, in a folder that can be written."""
@@ -137,7 +139,7 @@ class Protected:
 
     def policy_below(self, root: Path) -> Iterator[Path]:
         """Those that are there, inside of a folder that can be written."""
-        for place in (*_policy(root), *_of_git(root), *self._startup, *self._programs):
+        for place in (*_policy(root), *self._startup, *self._programs):
             if place.is_relative_to(root) and place.exists():
                 yield place
 
@@ -153,23 +155,13 @@ def _policy(project: Path) -> tuple[Path, ...]:
     return tuple(project / name for name in POLICY)
 
 
-def _of_git(project: Path) -> Iterator[Path]:
-    """A `.git` that is a file leads to a repository elsewhere; one that is a folder may hold those of submodules."""
-    git = project / ".git"
-    if git.is_file():
-        yield git
-    for name in ("hooks", "config"):
-        yield from git.glob(f"modules/*/{name}")
-        yield from git.glob(f"modules/*/*/{name}")
-
-
 def _is_hook(path: Path) -> bool:
     """Of any repository, wherever it is, and of the submodules in it."""
     if ".git" not in path.parts:
         return False
     inner = path.parts[path.parts.index(".git") + 1 :]
-    heeded = {"hooks", "config", "commondir"}
-    return not inner or inner[0] in heeded or (inner[0] == "modules" and not heeded.isdisjoint(inner))
+    obeyed = {*OBEYED, *OF_WORKTREES, WORKTREE_SETTINGS}
+    return not inner or inner[0] in obeyed or (inner[0] in ("modules", "worktrees") and not obeyed.isdisjoint(inner))
 
 
 def _is_of_a_process(path: Path) -> bool:

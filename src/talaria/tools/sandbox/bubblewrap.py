@@ -10,6 +10,7 @@ from pathlib import Path
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.host import seccomp
+from talaria.tools.sandbox.inside import on_the_way
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, program_in, settings_for
 from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
 from talaria.trees import Root
@@ -78,17 +79,8 @@ def _bound(kind: str, paths: Iterable[Path], held: Mapping[Path, int] | None = N
             yield from (f"{kind}-fd", str(held[path]), str(path))
 
 
-def _around(view: View) -> Iterable[Path]:
-    """Folders on the way to what is guarded: what is mounted cannot be moved away, and another put in its place."""
-    shared, kept = (view.project, *view.writes), frozenset((*view.guarded, *view.own))
-    return dict.fromkeys(
-        parent
-        for place in (*view.guarded, *view.own)
-        for parent in reversed(place.parents)
-        if parent not in shared
-        and any(parent.is_relative_to(root) for root in shared)
-        and kept.isdisjoint((parent, *parent.parents))
-    )
+def _around(view: View) -> tuple[Path, ...]:
+    return on_the_way((view.project, *view.writes), (*view.guarded, *view.own))
 
 
 @cache
