@@ -119,8 +119,10 @@ async def test_keys_that_the_person_keeps_elsewhere_stay_hidden(
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
-async def test_a_loop_of_links_does_not_stop_later_commands(use: Use, cwd: Path) -> None:
+async def test_a_loop_of_links_does_not_stop_later_commands(use: Use, cwd: Path, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", cwd], check=True)
+    subprocess.run(["git", "-C", cwd, "config", "core.hooksPath", tmp_path / "loop/hooks"], check=True)
+    (tmp_path / "loop").symlink_to("loop")
     for name in (".vscode", ".git/commondir", "sub/.git"):
         (cwd / name).parent.mkdir(exist_ok=True)
         (cwd / name).symlink_to(Path(name).name)
