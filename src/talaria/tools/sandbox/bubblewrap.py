@@ -2,13 +2,15 @@
 
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Host, Level, View
+from talaria.tools.sandbox.channel import Channel
+from talaria.tools.sandbox.guarding import Guards
 from talaria.tools.sandbox.host import seccomp
 from talaria.tools.sandbox.inside import on_the_way
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, program_in, settings_for
@@ -44,8 +46,24 @@ class Bubblewrap:
                 pass_fds=(filter, *(held or {}).values()),
                 max_processes=view.limits.processes,
             )
-            async with launched(launch) as host:
-                yield host
+            async with launched(launch) as channel:
+                yield _StrictHost(channel, Guards(channel.pid, (view.project, *view.writes)))
+
+
+class _StrictHost:
+    def __init__(self, channel: Channel, guards: Guards) -> None:
+        self._channel = channel
+        self._guards = guards
+        self.start = channel.start
+        self.listener = channel.listener
+        self.guard = guards.renew
+
+    @property
+    def is_alive(self) -> bool:
+        return self._channel.is_alive
+
+    def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
+        return self._guards.missing(places) if self.is_alive else ()
 
 
 def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, ...]:
