@@ -54,7 +54,7 @@ OF_OS = frozenset(
     (
         *("close", "dup", "fchmod", "fdopen", "fstat", "fsencode", "fsdecode", "fspath", "geteuid", "urandom"),
         *("path", "environ", "pathsep", "defpath", "stat_result", "PathLike", "strerror", "getpid", "pidfd_open"),
-        *("fstatvfs",),
+        *("fstatvfs", "kill", "fork", "_exit", "waitpid"),
     )
 )
 """What of `os` takes no path."""

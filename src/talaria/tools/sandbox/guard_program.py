@@ -2,8 +2,9 @@
 with a single thread can enter a user namespace.
 
 It mounts first and looks afterwards, so that there is no moment in between: whoever had one of the places at hand
-before is found in /proc and killed. What it needs is loaded before it enters: nothing in there is trusted. Imports
-nothing of ours. Order and answer are JSON, on standard input and output.
+before is found in /proc and killed. Meanwhile all processes of the sandbox are stopped, so that none hands anything on.
+What it needs is loaded before it enters: nothing in there is trusted. Imports nothing of ours. Order and answer are
+JSON, on standard input and output.
 """
 
 import ctypes
@@ -26,14 +27,18 @@ MAX_ROUNDS = 20
 MAX_BELOW = 10_000
 """Files and folders that are known again below guarded folders."""
 ENDING_MS = 2_000
+STOPPING_MS = 5
+MAX_STOPPING = 100
+"""How often it is looked whether all have stopped. Some do only later, where they do no harm: in the kernel."""
 SHOWN_CHARS = 80
 
+ENDED = "the sandbox has ended"
 NO_CALLS = "this kernel cannot change the mounts of a running sandbox"
 STILL_OPEN = "something that was not found has it open for writing"
 LINK = "it is a link, or leads through one"
 
 _NS_GET_USERNS = 0xB701
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
@@ -61,13 +66,15 @@ def enter(pid: int) -> None:
     """The mount namespace of a process, with the rights of its owner there."""
     mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     owner = fcntl.ioctl(mounts, _NS_GET_USERNS)
-    kinds = [(mounts, _CLONE_NEWNS)]
     if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:  # noqa: PTH116
-        kinds.insert(0, (owner, _CLONE_NEWUSER))
-    for namespace, kind in kinds:
-        if libc.setns(namespace, kind) < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+        join(owner, _CLONE_NEWUSER)
+    join(mounts, _CLONE_NEWNS)
+
+
+def join(namespace: int, kind: int) -> None:
+    if libc.setns(namespace, kind) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def refer(path: str) -> int:
@@ -108,8 +115,11 @@ def identity(place: int) -> Identity:
 class Guarding:
     def __init__(self, pid: int) -> None:
         self._proc = os.open("/proc", _LISTING)
-        """Ours: it shows the processes of the sandbox with the numbers that they have out here."""
+        """Ours: it shows the processes of the sandbox, with the numbers that they have out here."""
         self._processes = os.readlink(f"{pid}/ns/pid", dir_fd=self._proc)
+        self._namespace = os.open(f"{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+        self._first = self._read(f"{pid}/stat").rpartition(b") ")[2].split()[1].decode()
+        """Bubblewrap's own process in there, the parent of the tool host: it cannot be stopped, and holds nothing."""
         self._targets: dict[str, Identity] = {}
         self._known: set[Identity] = set()
         """The places, and what is below them."""
@@ -159,43 +169,70 @@ class Guarding:
         finally:
             os.close(folder)
 
-    def stop_holders(self) -> None:
-        """All processes that can reach one of the places past its guard."""
-        for _ in range(MAX_ROUNDS):
-            killed = {*self._kill_holders()}
-            ending = select.poll()
-            for process in killed:
-                ending.register(process, select.POLLIN)
-            left = set(killed)
-            while left and (ended := ending.poll(ENDING_MS)):
-                for process, _ in ended:
-                    ending.unregister(process)
-                    left.discard(process)
-            for process in killed:
-                os.close(process)
-            if not killed:
-                return
+    def kill_holders(self) -> None:
+        """All processes that can reach one of the places past its guard. The others go on afterwards."""
+        resting = {name for name in self._inside() if self._has_stopped(name)}
+        self._stop_all()
+        try:
+            for _ in range(MAX_ROUNDS):
+                if not self._kill_those_found():
+                    return
+        finally:
+            for name in sorted(self._inside(), key=int, reverse=True):  # a shell would take note of a stopped child
+                if name not in resting:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(name), signal.SIGCONT)
 
-    def _kill_holders(self) -> Iterator[int]:
-        """Their descriptors."""
-        for name in os.listdir(self._proc):  # noqa: PTH208
-            if not name.isdigit():
-                continue
+    def _stop_all(self) -> None:
+        """At once, by a process among them: while they are told one by one, one could make others."""
+        join(self._namespace, _CLONE_NEWPID)
+        child = os.fork()
+        if child == 0:
+            with suppress(OSError):
+                os.kill(-1, signal.SIGSTOP)
+            os._exit(0)
+        os.waitpid(child, 0)
+        for _ in range(MAX_STOPPING):
+            if all(self._has_stopped(name) for name in self._inside()):
+                return
+            select.poll().poll(STOPPING_MS)
+
+    def _inside(self) -> list[str]:
+        return [name for name in os.listdir(self._proc) if name.isdigit() and self._is_inside(name)]  # noqa: PTH208
+
+    def _is_inside(self, pid: str) -> bool:
+        with suppress(OSError):  # it has ended, or we may not look at it, so it is none of ours
+            return pid != self._first and os.readlink(f"{pid}/ns/pid", dir_fd=self._proc) == self._processes
+        return False
+
+    def _has_stopped(self, pid: str) -> bool:
+        states = (self._read(f"{pid}/task/{thread}/stat") for thread in self._names(f"{pid}/task"))
+        return all(state.rpartition(b") ")[2][:1] in (b"T", b"Z", b"X", b"") for state in states)
+
+    def _kill_those_found(self) -> bool:
+        """Returns whether there were any; they have ended then."""
+        ending, left = select.poll(), set[int]()
+        for name in self._inside():
             try:
                 process = os.pidfd_open(int(name))  # before it is looked at: its number may come to be another's
             except ProcessLookupError:
                 continue
-            is_holder = False
-            with suppress(OSError):  # it has ended, or is none of ours
-                is_inside = os.readlink(f"{name}/ns/pid", dir_fd=self._proc) == self._processes
-                is_holder = is_inside and self._is_holder(name)
-            if is_holder:
+            left.add(process)
+            if self._is_inside(name) and self._is_holder(name):
                 self.stopped.append(self._command(name))
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(process, signal.SIGKILL)
-                yield process
+                ending.register(process, select.POLLIN)
             else:
                 os.close(process)
+                left.discard(process)
+        were_found = bool(left)
+        while left and (ended := ending.poll(ENDING_MS)):
+            for process, _ in ended:
+                ending.unregister(process)
+                os.close(process)
+                left.discard(process)
+        return were_found
 
     def _is_holder(self, pid: str) -> bool:
         """Whether it has a descriptor of one of them, or of a folder in there, from before: it can be opened again for
@@ -304,6 +341,8 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     try:
         guarding = Guarding(order["pid"])
         enter(order["pid"])
+    except IndexError:
+        return {"failed": [(path, ENDED) for path in places]}
     except OSError as fault:
         return {"failed": [(path, explain(fault)) for path in places]}
     failed: dict[str, str] = {}
@@ -313,7 +352,10 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
             guarding.guard(path, around, mounted)
         except OSError as fault:
             failed[path] = explain(fault)
-    guarding.stop_holders()
+    try:
+        guarding.kill_holders()
+    except OSError as fault:
+        return {"failed": [(path, explain(fault)) for path in places]}
     failed.update({path: STILL_OPEN for path in places if path not in failed and guarding.is_still_open(path)})
     return {
         "done": [path for path in places if path not in failed],

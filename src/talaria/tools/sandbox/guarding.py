@@ -68,8 +68,11 @@ async def _run_program(order: bytes) -> _Answer | str:
     """Or why there is no answer."""
     words = (sys.executable, "-I", "-S", str(_PROGRAM))
     pipe = asyncio.subprocess.PIPE
+    environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}  # and no secret
     try:
-        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/")
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=environment
+        )
     except OSError as fault:
         return f"{sys.executable}: {fault.strerror}"
     try:
