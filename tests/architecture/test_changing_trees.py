@@ -13,6 +13,7 @@ SOURCE = Path(talaria.__file__).parent
 MODULES = (
     *("cli/references.py", "compat/hermes_home/copying.py", "gateway/attachments.py", "gateway/retention.py"),
     *("gateway/uploads.py", "runtime/prompt.py", "tools/checkpoints.py", "tools/output.py", "tools/places.py"),
+    "tools/policy_files.py",
     *("tools/quarantine.py", "tools/shelf.py", "tools/workspace.py", "tools/builtin/files.py"),
     *("tools/builtin/pages.py", "tools/builtin/pictures.py", "tools/builtin/search.py", "tools/builtin/seen.py"),
     *("tools/repositories.py", "tools/sandbox/guard_program.py", "tools/sandbox/guarding.py"),

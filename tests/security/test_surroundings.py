@@ -132,7 +132,6 @@ def test_commands_run_in_the_persons_home_and_do_not_see_talarias_own_in_it(mach
     assert "config.yaml" not in told
 
 
-@pytest.mark.xfail(strict=True, reason="what is missing is not guarded")
 @pytest.mark.parametrize("path", [".vscode/tasks.json", ".envrc", ".mcp.json", ".talaria/plugins/evil.py"])
 def test_files_that_other_programs_heed_are_not_made_unasked(machine: Machine, path: str) -> None:
     machine.attack([shell(f"mkdir -p {Path(path).parent}; echo evil > {path}")])

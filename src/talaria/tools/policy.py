@@ -113,7 +113,7 @@ class Policy:
         claim = request.claim
         for path in claim.writes:
             if self._protected.is_policy(path, request.project):
-                yield f"{path} is heeded by other programs without being asked"
+                yield f"{path} is obeyed by other programs, which ask nobody"
         if not claim.is_confined:
             yield "it runs outside of any sandbox"
         for path in claim.writes:

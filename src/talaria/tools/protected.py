@@ -38,6 +38,14 @@ POLICY = (
 )
 """In a project: what other programs run or heed without being asked to."""
 
+COMPARED = (
+    *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "TALARIA.md", ".cursorrules", ".windsurfrules"),
+    *(".cargo/config.toml", ".cargo/config", ".github/workflows", ".github/actions", ".github/copilot-instructions.md"),
+    *(".gitlab-ci.yml", ".lefthook", ".lefthook.yaml", "lefthook.yaml", ".direnv", ".vimrc", ".lvimrc"),
+)
+"""The same, but branches of a repository differ in them, so commands may change them for a moment: what they leave is
+compared afterwards."""
+
 STARTUP = (
     *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile"),
     *(
@@ -51,6 +59,9 @@ STARTUP = (
     ),
 )
 """In the person's home: what runs when they log in or open a shell."""
+
+_OF_GIT = frozenset({"hooks", "config", "config.worktree", "commondir"})
+_ANYWHERE = frozenset(name for name in (*POLICY, *COMPARED) if not name.startswith(".git/"))
 
 KEPT = ("config.yaml", ".env", "plugins.json", "plugins")
 """In Talaria's own home: some people keep them elsewhere, and a link here."""
@@ -122,7 +133,9 @@ class Protected:
     def is_policy(self, path: Path, project: Path) -> bool:
         """To be written only if a person says so. Reads the settings of the repositories around it."""
         places = (*self._startup, *_policy(project), *self._programs)
-        return any(path.is_relative_to(place) for place in places) or _is_hook(path) or is_obeyed(path, project)
+        if any(path.is_relative_to(place) for place in places) or _is_hook(path) or is_obeyed(path, project):
+            return True
+        return path.is_relative_to(project) and policy_place(str(path.relative_to(project))) is not None
 
     def missing_below(self, root: Path) -> Iterator[Path]:
         """What runs when a person logs in, or lets others in, and is not there, in a folder that can be written."""
@@ -142,6 +155,22 @@ class Protected:
         for place in (*_policy(root), *self._startup, *self._programs):
             if place.is_relative_to(root) and place.exists():
                 yield place
+
+
+def policy_place(name: str) -> str | None:
+    """The file or folder that other programs obey to which a name below a project belongs, at any depth; None: none."""
+    parts = name.split("/")
+    for at, part in enumerate(parts, 1):
+        if part == ".git":
+            inner = parts[at:]
+            deep = inner[:1] in (["modules"], ["worktrees"])
+            heeded = next((place for place, one in enumerate(inner) if one in _OF_GIT and (deep or place == 0)), None)
+            if not inner:
+                return name
+            return None if heeded is None else "/".join(parts[: at + heeded + 1])
+        if part in _ANYWHERE or f"{part}/{''.join(parts[at : at + 1])}" in _ANYWHERE:
+            return "/".join(parts[: at if part in _ANYWHERE else at + 1])
+    return None
 
 
 def _both(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
