@@ -72,11 +72,15 @@ class Held(msgspec.Struct, frozen=True):
 class PolicyFiles:
     """Of one project, for one session. All methods block; from any thread."""
 
-    def __init__(self, project: Root, quarantine: Quarantine, others: Sequence[str] = ()) -> None:
-        """`others`: further names below the project that nobody should make."""
+    def __init__(
+        self, project: Root, quarantine: Quarantine, places: Sequence[str] = (), missing: Sequence[str] = ()
+    ) -> None:
+        """Besides what is known by its name: `places` below the project that are obeyed, too, and `missing` ones that
+        nobody should make."""
         self._project = project
         self._quarantine = quarantine
-        self._others = tuple(others)
+        self._places = tuple(place for place in places if place not in ("", "."))
+        self._missing = tuple(missing)
         self._events: Subscription | None = None
         self._known: dict[str, File] = {}
         self._kept_bytes = 0
@@ -91,7 +95,12 @@ class PolicyFiles:
     def is_wanted(self, folder: str, name: str) -> bool:
         """Whether something of this name would matter, if it were made."""
         path = f"{folder}/{name}" if folder else name
-        return policy_place(path) is not None or name in _BARE or path in self._others
+        return self._place(path) is not None or name in _BARE or path in self._missing
+
+    def _place(self, name: str) -> str | None:
+        """Of policy, to which a name belongs."""
+        named = (place for place in self._places if name == place or name.startswith(f"{place}/"))
+        return policy_place(name) or next(named, None)
 
     def learn(self) -> None:
         """Everything is as it should be."""
@@ -112,7 +121,7 @@ class PolicyFiles:
         """While a tool of ours changes a file with the person's consent."""
         with self._lock:
             yield
-            self._accept([name] if policy_place(name) is not None else [])
+            self._accept([name] if self._place(name) is not None else [])
 
     def hold(self) -> tuple[Held, ...]:
         """What has changed, and could do harm, moves to the quarantine."""
@@ -186,7 +195,7 @@ class PolicyFiles:
     def _made(self) -> Iterator[str]:
         """Files that might be new, with those in new folders."""
         with suppress(OSError):
-            yield from filter(None, (first_strange(self._project, name) for name in self._others))
+            yield from filter(None, (first_strange(self._project, name) for name in self._missing))
         events = self._events
         if events is None or not events.is_complete:
             if events is not None:
@@ -230,7 +239,7 @@ class PolicyFiles:
 
     def _of_interest(self, name: str, *, is_folder: bool) -> Iterator[str]:
         folder, _, last = name.rpartition("/")
-        if not is_folder and policy_place(name) is not None:
+        if not is_folder and self._place(name) is not None:
             yield name
         elif last in _BARE and ".git" not in folder.split("/"):
             inside = f"{folder}/" if folder else ""
@@ -239,7 +248,7 @@ class PolicyFiles:
 
     def _outermost_new(self, name: str) -> str | None:
         """The whole of a policy folder that is new; else the file alone."""
-        place = policy_place(name) or name
+        place = self._place(name) or name
         is_old = any(known == place or known.startswith(f"{place}/") for known in self._known)
         return name if is_old else place
 

@@ -173,10 +173,11 @@ class Workspace:
             self._project = await in_thread(lambda: Root.open(view.project))
         project = self._project
         self.cwd = str(view.project)
-        unwanted = tuple(str(path.relative_to(view.project)) for path in view.unwanted)
+        below = [path for path in view.guarded if path.is_relative_to(view.project)]
+        guarded, missing = ([str(path.relative_to(view.project)) for path in paths] for paths in (below, view.unwanted))
         learning: asyncio.Future[None] | None = None
         if self._sandbox.level != "remote":
-            self._policy = policy = PolicyFiles(project, self._quarantine, unwanted)
+            self._policy = policy = PolicyFiles(project, self._quarantine, guarded, missing)
             learning = asyncio.ensure_future(in_thread(lambda: self._learn(policy)))  # while the sandbox starts
             self._held_count = 0
         try:

@@ -148,6 +148,15 @@ async def test_settings_of_git_cannot_make_it_run_anything(use: Use, use_with: U
     assert (cwd / "ran").exists() is not is_mounted
 
 
+async def test_what_a_setting_of_git_names_is_obeyed_as_well(use: Use, cwd: Path) -> None:
+    subprocess.run(["git", "init", "-q", cwd], check=True)
+    subprocess.run(["git", "config", "core.hooksPath", "tools/hooks"], cwd=cwd, check=True)
+    (cwd / "tools/hooks").mkdir(parents=True)
+    (cwd / "tools/hooks/pre-push").write_text("good\n")
+    await use("terminal", command="echo evil >> tools/hooks/pre-push; echo evil > tools/hooks/pre-commit")
+    assert [one.read_text() for one in (cwd / "tools/hooks").iterdir()] == ["good\n"]
+
+
 async def test_work_with_git_goes_on(use: Use, cwd: Path, tmp_path: Path) -> None:
     """What git itself writes is harmless: it is not held."""
     told = await use(
