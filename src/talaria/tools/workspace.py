@@ -74,6 +74,8 @@ class Workspace:
         self._held: list[Held] = []
         self._held_count = 0
         self._comparing = asyncio.Lock()
+        self._remarks: list[str] = []
+        self._guarded: tuple[Path, ...] = ()
         self._is_stirred = False
         self._stirring: asyncio.Task[None] | None = None
         self.cwd = str(project)
@@ -85,12 +87,13 @@ class Workspace:
         async with self._opening:
             if self._is_closed:
                 raise ToolFailed("This session is closed.")
-            if self._host is None or not self._host.is_alive:
+            host = self._host if self._host is not None and self._host.is_alive else None
+            if host is not None and not self._running and not await self._is_as_it_should_be(host):
+                host = None
+            if host is None:
                 await self._leave()
-                self._host = await self._enter()
-            elif not self._running:
-                await self._look_again()
-            started = self._host.start(command, sink)
+                self._host = host = await self._enter()
+            started = host.start(command, sink)
             self._is_settled = False
             self._running.add(started)
         started.when_ended(lambda end: self._note(started, end))
@@ -100,12 +103,48 @@ class Workspace:
         self._running.discard(started)
         self.cwd = end.cwd or self.cwd
 
-    async def _look_again(self) -> None:
-        """Before a command, when none runs: what has changed in the meantime is the person's own doing."""
+    async def _is_as_it_should_be(self, host: Host) -> bool:
+        """Before a command, when none runs: what has changed in the meantime is the person's own doing, and is guarded
+        from now on. False: it cannot be."""
+        policy = self._policy
+        if policy is None:
+            return True
         if not self._is_settled:
             await self._compare()
-        elif self._policy is not None:
-            await in_thread(self._policy.accept)
+        if await in_thread(lambda: policy.accept() | bool(host.unguarded(self._guarded))):
+            self._guarded = (await in_thread(self._look)).guarded
+            return await self._guard_again(host)
+        return True
+
+    async def _guard_again(self, host: Host) -> bool:
+        """What somebody outside has replaced has lost its guard. False: it cannot be guarded while the sandbox runs."""
+        lost = await in_thread(lambda: host.unguarded(self._guarded))
+        if not lost:
+            return True
+        guarded = await host.guard(lost)
+        if guarded.stopped:
+            names = ", ".join(map(str, lost))
+            self._remark(
+                f"{names} was replaced from outside, and is guarded again. Stopped, because they had it open: "
+                f"{'; '.join(guarded.stopped)}."
+            )
+        for path in guarded.linked:
+            self._remark(f"{path} has a second name, by which commands can change it: look at it before you trust it.")
+        for path, reason in guarded.failed:
+            self._remark(
+                f"{path} was replaced from outside and cannot be guarded again ({reason}). The shell and all processes "
+                "of this session were ended; the next command begins anew."
+            )
+        return not guarded.failed
+
+    def _remark(self, sentence: str) -> None:
+        log.warning("in %s: %s", self.cwd, sentence)
+        self._remarks.append(sentence)
+
+    def take_remarks(self) -> tuple[str, ...]:
+        """What the person and the model should know of guarded files."""
+        remarks, self._remarks = tuple(self._remarks), []
+        return remarks
 
     async def tidy(self) -> None:
         """After a command: what it has changed and other programs obey moves to quarantine, until `take_held`."""
@@ -127,6 +166,8 @@ class Workspace:
             log.warning("in %s: %s", self.cwd, one)
         self._held += held
         self._held_count += len(held)
+        if held and self._host is not None and self._host.is_alive:
+            await self._guard_again(self._host)  # what was put back is another file
 
     def take_held(self) -> tuple[Held, ...]:
         """What nobody has been asked about yet."""
@@ -151,21 +192,27 @@ class Workspace:
         return policy.changing(str(path.relative_to(project.path)))
 
     def _stir(self) -> None:
-        """Something was made that matters. It is compared when its command ends, but nobody waits for the end of a
-        background process."""
-        in_background = {process.started for process in self.processes.all}
-        if not self._running or not self._running <= in_background:
+        """Something was made that matters, and commands run."""
+        if not self._running:
             return
         self._is_stirred = True
         if self._stirring is None or self._stirring.done():
             self._stirring = asyncio.create_task(self._heed(), name="policy files")
 
     async def _heed(self) -> None:
-        while self._is_stirred:
+        """Guards are put back at once. The rest is compared when its command ends, but nobody waits for the end of a
+        background process."""
+        while self._is_stirred and self._host is not None:
             self._is_stirred = False
-            before = len(self._held)
-            await self.tidy()
-            self._news.extend(f"[{one}]" for one in self._held[before:])
+            if not await self._guard_again(self._host):
+                async with self._opening:
+                    await self._leave()
+                self._news.extend(f"[{one}]" for one in self.take_remarks())
+            in_background = {process.started for process in self.processes.all}
+            if self._running and self._running <= in_background:
+                before = len(self._held)
+                await self.tidy()
+                self._news.extend(f"[{one}]" for one in self._held[before:])
 
     async def _enter(self) -> Host:
         view = await in_thread(self._look)
@@ -173,6 +220,7 @@ class Workspace:
             self._project = await in_thread(lambda: Root.open(view.project))
         project = self._project
         self.cwd = str(view.project)
+        self._guarded = view.guarded
         below = [path for path in view.guarded if path.is_relative_to(view.project)]
         guarded, missing = ([str(path.relative_to(view.project)) for path in paths] for paths in (below, view.unwanted))
         learning: asyncio.Future[None] | None = None

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.folder_events import FolderEvents
 from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox.guarding import Guards
 from talaria.tools.workspace import MAX_HELD, Workspaces
 
 pytestmark = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
@@ -114,12 +115,11 @@ CHANGED = {
 @pytest.mark.parametrize(
     "command",
     [
-        "echo evil >> {}",
+        "echo evil >> {0}; chmod +x {0}",
         "cp {0} x; echo evil >> x; mv -f x {0}",
         "ln {0} x; echo evil >> x",
-        "chmod +x {0}; echo evil > {0}",
     ],
-    ids=["appended", "replaced", "by another name", "executable"],
+    ids=["appended", "replaced", "by another name"],
 )
 async def test_what_commands_change_comes_back(use: Use, cwd: Path, tmp_path: Path, name: str, command: str) -> None:
     (cwd / name).parent.mkdir(parents=True, exist_ok=True)
@@ -267,3 +267,47 @@ async def test_without_the_kernels_help_the_project_is_looked_through(
     await use("terminal", command="true")
     await use("terminal", command="mkdir -p a/b; echo evil > a/b/.envrc")
     assert not (cwd / "a/b/.envrc").exists()
+
+
+def replace(file: Path, content: str) -> None:
+    """As git and editors do."""
+    new = file.with_name("new")
+    new.write_text(content)
+    new.rename(file)
+
+
+async def test_a_file_that_is_replaced_from_outside_is_guarded_again(use: Use, cwd: Path) -> None:
+    subprocess.run(["git", "init", "-q", cwd], check=True)
+    await use("terminal", command="echo kept > ${TMPDIR:-/tmp}/note; export KEPT=kept")
+    replace(cwd / ".git/config", "[user]\n\tname = Ada\n")
+    told = await use("terminal", command=f"{FSMONITOR} >> .git/config; cat ${{TMPDIR:-/tmp}}/note; echo $KEPT")
+    assert "kept\nkept\n" in told.text
+    assert (cwd / ".git/config").read_text() == "[user]\n\tname = Ada\n"
+
+
+async def test_a_file_that_is_replaced_while_a_process_tries_to_write_it_holds_nothing_of_that(
+    use: Use, cwd: Path
+) -> None:
+    subprocess.run(["git", "init", "-q", cwd], check=True)
+    attack = f"until [ -e go ]; do sleep 0.01; done; while sleep 0.001; do {FSMONITOR} >> .git/config; done"
+    await use("terminal", command=attack, background=True)
+    (cwd / "go").touch()
+    replace(cwd / ".git/config", "[user]\n\tname = Ada\n")
+    await use("terminal", command="true")
+    await use("process", action="kill", id="p1")
+    assert "evil" not in (cwd / ".git/config").read_text()
+
+
+def _nothing(_: Guards, __: Sequence[Path]) -> tuple[Path, ...]:
+    return ()
+
+
+async def test_without_guards_that_are_put_back_the_same_attack_succeeds(
+    use: Use, use_with: UseWith, cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Guards, "missing", _nothing)
+    subprocess.run(["git", "init", "-q", cwd], check=True)
+    await use("terminal", command="true")
+    replace(cwd / ".git/config", "[user]\n\tname = Ada\n")
+    await use_with(OpenGate(), "terminal", command=f"{FSMONITOR} >> .git/config")
+    assert "evil" in (cwd / ".git/config").read_text()

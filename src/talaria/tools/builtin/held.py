@@ -32,10 +32,10 @@ class _Keep(msgspec.Struct, frozen=True):
 
 async def settle(workspace: Workspace, run: Run) -> str:
     """What the model is told behind the output of a command; empty: nothing was held."""
-    held = workspace.take_held()
+    held, remarks = workspace.take_held(), workspace.take_remarks()
     moved = [one for one in held if one.to is not None]
     if run.tools is None or not moved:
-        return _told([*map(str, held)])
+        return _told((*remarks, *map(str, held)))
     try:
         shown = await in_thread(lambda: "\n".join(map(_shown, moved)))
         paths = tuple(run.scope.cwd / one.name for one in moved)
@@ -47,9 +47,9 @@ async def settle(workspace: Workspace, run: Run) -> str:
         call = ToolCall(CallId(f"{run.call}-held"), "write_file", msgspec.json.encode(arguments).decode())
         await run.tools.consent(call, _Keep(Claim(writes=paths), question))
     except (Denied, ToolFailed) as refusal:
-        return _told((*map(str, held), str(refusal)))
+        return _told((*remarks, *map(str, held), str(refusal)))
     kept = [await workspace.keep(one) for one in moved]
-    return _told((*kept, *(str(one) for one in held if one.to is None)))
+    return _told((*remarks, *kept, *(str(one) for one in held if one.to is None)))
 
 
 def _told(sentences: Sequence[str]) -> str:
