@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -204,27 +205,34 @@ async def test_what_is_asked_is_shown_to_its_last_sign(house: House, service: st
         for command in NASTY.values():
             house.model.say(running(f"{command} # the-end"), "Next.")
         async with house.open():
-            refused = {name for name in NASTY if not await _is_shown(house, servers[service], name)}
-    assert refused <= {"more of them"}
+            attached = {name for name in NASTY if await _is_attached(house, servers[service], name)}
+    assert attached <= {"more of them"}
     assert has_run(house) == []
 
 
-async def _is_shown(house: House, service: ChatService, name: str) -> bool:
-    """False: it was refused."""
+async def _is_attached(house: House, service: ChatService, name: str) -> bool:
+    """All of it is shown: as a file, or in the question itself."""
     before = len(service.seen())
     await service.say("do it")
-    await house.until(lambda: any(one.buttons or one.text == "Next." for one in service.seen()[before:]))
+    await house.until(lambda: any(one.buttons for one in service.seen()[before:]))
     asked = service.seen()[before:]
-    if not asked[-1].buttons:
-        return False
     text = "".join(one.text for one in asked)
+    is_attached = any(one.file for one in asked)
+    if is_attached:
+        assert f"SHA-256 {sha256(f'{NASTY[name]} # the-end'.encode()).hexdigest()}" in text
+        assert "hidden-words" not in text
+    else:
+        _check_visible(name, text)
+    await service.say("/deny")
+    await house.until(lambda: service.seen()[-1].text == "Next.")
+    return is_attached
+
+
+def _check_visible(name: str, text: str) -> None:
     for word in re.sub(r"[^\w.:/-]", " ", NASTY[name], flags=re.ASCII).split():
         assert word in text, f"{name}: {word} is not shown"
     assert text.index("the-end") < text.rindex("Answer with /approve")
     assert not set("\x1b\x07\r\u202e\u2066\u200d\ufeff\u3164\u2800\U000e0041") & set(text), f"{name}: it is not seen"
-    await service.say("/deny")
-    await house.until(lambda: service.seen()[-1].text == "Next.")
-    return True
 
 
 async def test_why_it_is_asked_cannot_pass_for_our_own_words(house: House) -> None:
@@ -242,14 +250,3 @@ async def test_why_it_is_asked_cannot_pass_for_our_own_words(house: House) -> No
     assert ways.startswith("Answer with /approve once")
     assert "<a " not in sent["text"]
     assert "<b>" not in sent["text"]
-
-
-async def test_what_is_too_long_to_be_shown_is_refused(house: House) -> None:
-    house.model.say(running("echo " + "x" * 100_000), "Then not.", running("\x01" * 7000), "Nor this.")
-    async with house.open():
-        for answer in ("Then not.", "Nor this."):
-            await house.telegram.say("do it")
-            await house.until(lambda words=answer: texts(house)[-1:] == [words])
-        assert not any(one.buttons for one in house.telegram.seen())
-        assert len(texts(house)) == 2
-        assert await approvals(house) == []

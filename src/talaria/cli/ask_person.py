@@ -2,12 +2,13 @@
 
 import asyncio
 import os
+import shutil
 import sys
 import termios
 from collections.abc import Sequence
 
 from talaria.cli.safe import decidable
-from talaria.tools.person import Answer, Question
+from talaria.tools.person import Answer, Question, measure
 
 ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("", "n", "no"), "no"),
@@ -15,8 +16,10 @@ ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("s", "session", "a", "all"), "session"),
     **dict.fromkeys(("always",), "always"),
 }
-SEEN_LINES = 18
-"""Of a question, at every terminal."""
+MORE = ("m", "more", "v", "view")
+OTHER_ROWS = 8
+"""Of the terminal, besides what is shown of a question at a time."""
+MIN_ROWS = 5
 MAX_LINE_BYTES = 4096
 """A terminal hands over no longer line."""
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
@@ -45,13 +48,18 @@ class TerminalPerson:
     async def allow(self, question: Question) -> Answer:
         offer = _OFFERS[question.longest].format(covered=question.in_session)
         reason = f"\n  (asked because {decidable(question.reason)})" if question.reason else ""
-        text = decidable(question.text)
-        length = text.count("\n") + 1
-        above = f"\n  (these are {length} lines: scroll up to read all of them)" if length > SEEN_LINES else ""
+        facts = f"\n  (the {question.noun}: {measure(question.content).text})" if question.content is not None else ""
+        text, rows, room = _rows(question)
+        seen = min(room, len(rows))
         async with self._asking:
-            answer = await _typed(f"\n{text}{above}{reason}\n  {offer}: ")
+            answer = await _typed(f"\n{text}{_left(seen, rows)}{facts}{reason}\n  {_offer(offer, seen, rows)}: ")
             while (meant := _meant(answer, question)) is None:
-                answer = await _typed(f"  That is no answer. {offer}: ")
+                if answer.lower() in MORE and seen < len(rows):
+                    page = "\n".join(rows[seen : seen + room])
+                    seen = min(seen + room, len(rows))
+                    answer = await _typed(f"{page}{_left(seen, rows)}\n  {_offer(offer, seen, rows)}: ")
+                else:
+                    answer = await _typed(f"  That is not an answer. {_offer(offer, seen, rows)}: ")
         return meant
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
@@ -65,6 +73,26 @@ class TerminalPerson:
         if answer.isdecimal() and 1 <= int(answer) <= len(choices):
             return choices[int(answer) - 1]
         return answer or None
+
+
+def _rows(question: Question) -> tuple[str, list[str], int]:
+    """What is printed first, all rows that it would take here, and how many of them are printed at a time."""
+    from talaria.cli.screen.width import wrapped  # noqa: PLC0415  (it loads what plain lines never need)
+
+    columns, height = shutil.get_terminal_size()
+    text, room = decidable(question.text), max(MIN_ROWS, height - OTHER_ROWS)
+    rows = wrapped(text, columns - 1)  # whole rows make some terminals add an empty one
+    return (text if len(rows) <= room else "\n".join(rows[:room])), rows, room
+
+
+def _left(seen: int, rows: Sequence[str]) -> str:
+    if seen < len(rows):
+        return f"\n  (rows 1 to {seen:,} of {len(rows):,}; {len(rows) - seen:,} are not shown yet: m shows more)"
+    return ""
+
+
+def _offer(offer: str, seen: int, rows: Sequence[str]) -> str:
+    return f"[m]ore, {offer}" if seen < len(rows) else offer
 
 
 async def _typed(prompt: str) -> str:

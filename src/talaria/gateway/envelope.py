@@ -43,6 +43,8 @@ class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
     buttons: tuple[Button, ...] = ()
     file: str = ""
     """The path of a file; `text` is its caption."""
+    content: str = ""
+    """In place of a path: what the file holds. So it is kept with the row, and nobody can change it on its way."""
     file_name: str = ""
     mime: str = ""
     is_promised: bool = False
@@ -51,12 +53,18 @@ class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
     """It may be there already, and says so."""
     is_draft: bool = False
     """The first words of an answer that is still being written: never sent again for their own sake."""
+    is_question: bool = False
+    """It waits for a yes or no of a process that lives; nobody is asked by what another one has left."""
     replaces: str | None = None
     """What was sent of it, which cannot be edited: it is sent anew, in the same place."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.text and not self.file
+        return not self.text and not self.has_file
+
+    @property
+    def has_file(self) -> bool:
+        return bool(self.file or self.content)
 
     def edits(self, sent_id: str | None) -> str | None:
         """Which message that was sent before it is an edit of; None: it is sent."""
@@ -64,7 +72,8 @@ class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def outbound(self, where: Address, key: str) -> Outbound:
         text = f"{MARK}\n\n{self.text}".strip() if self.is_marked else self.text
-        file = File(Path(self.file), self.file_name or Path(self.file).name, self.mime) if self.file else None
+        path = Path(self.file or self.file_name)
+        file = File(path, self.file_name or path.name, self.mime) if self.has_file else None
         key = key if self.replaces is None else f"{key}:anew"
         return Outbound(where, text, key, self.reply_to, self.buttons, file)
 

@@ -230,9 +230,9 @@ class Line:
         if edited is None and parcel.is_empty:
             return SentId("")
         if edited is None:
-            async with copied(message, platform.capabilities.max_upload_bytes) as safe:
+            async with copied(message, platform.capabilities.max_upload_bytes, parcel.content) as safe:
                 sent = await platform.send(safe)
-            if is_again and platform.capabilities.can_edit and not parcel.is_marked and not parcel.file:
+            if is_again and platform.capabilities.can_edit and not parcel.is_marked and not parcel.has_file:
                 await self._reword(sent, message, platform)
             return sent
         sent = SentId(edited)
@@ -257,6 +257,11 @@ class Line:
         if edited is None and parcel.is_promised:
             await self._say_instead(row, parcel, why)
             return False
+        if edited is None and parcel.content:  # whoever asks about it sees that it failed, and refuses
+            log_undelivered(row, "file rejected")
+            self._counts.delivered("failed")
+            await self._outbox.fail(row.id, why)
+            return True
         if edited is None:
             await self._give_up(row, why, "rejected")
             return True

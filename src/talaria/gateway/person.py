@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from talaria.gateway.envelope import Parcel, Principal, read_parcel
-from talaria.gateway.replies import Replies
+from talaria.gateway.envelope import Parcel, Principal, read_parcel, written
+from talaria.gateway.replies import LIVES_S, Replies
+from talaria.model.clock import Clock
+from talaria.model.errors import Denied
 from talaria.model.fences import without_blank_runs
 from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import parked
+from talaria.store.base import Store
 from talaria.store.mail import Outbox, Outgoing
-from talaria.tools.person import Answer, Question
-from talaria.waiting import completed
+from talaria.tools.person import Answer, Question, measure
+from talaria.waiting import completed, in_thread
 
 _LABELS: dict[Answer, str] = {"once": "Allow once", "session": "This session", "always": "Always", "no": "Deny"}
 _TOLD: dict[str, str] = {
@@ -30,7 +33,17 @@ _TOLD: dict[str, str] = {
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
 CLOSED = "This question is no longer open."
 MOST_PARTS = 8
-"""What takes more messages than that nobody reads, so nobody is asked."""
+"""Of a question where no files can be sent. What takes more messages nobody reads, so nobody is asked."""
+MAX_INLINE_CHARS = 50_000
+"""What is longer fits into no message."""
+LONG_CHARS = 2_000
+"""Of what is longer, a message says how long it is, and its digest."""
+FIRST_CHARS, FIRST_LINES = 1_000, 15
+"""Of what is attached, in the question itself."""
+LOOK_S = 0.1
+"""How often it is looked whether a file has arrived."""
+MOST_OLD = 500
+"""Rows of the outbox that are looked through for questions of processes that have ended."""
 
 _FENCE = "```"
 _FENCES = re.compile(r"`{3,}")
@@ -168,13 +181,18 @@ class ChatPerson:
         return principal is not None and principal.is_admin
 
     async def allow(self, question: Question) -> Answer:
+        """What does not fit into a message is attached as a file, whole. It is asked only when that has arrived."""
         if not self.may_approve():
-            await self._refuse(question)
+            await self._tell_refused(question, "only an admin can allow")
             return "no"
+        replies = await self._replies()
         offered = _ORDER[: _ORDER.index(question.longest) + 1]
-        reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
         ways = " or ".join(f"/approve {answer}" for answer in offered if answer != "no")
-        text = f"May this run?\n{fenced(question.text)}{reason}\nAnswer with {ways}, or /deny."
+        reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
+        end = f"{reason}\nAnswer with {ways}, or /deny."
+        text = _whole(question, end) if len(question.text) <= MAX_INLINE_CHARS else ""
+        if not text or (question.content and len(replies.parts("", text)) > 1):
+            text = await self._attach(question, replies, end, text)
         buttons = tuple(
             Button(_LABELS[answer], f"q:{question.id}:{answer}", "bad" if answer == "no" else "good")
             for answer in (*offered[1:], "no")
@@ -186,12 +204,52 @@ class ChatPerson:
                 return one
         return "no"
 
-    async def _refuse(self, question: Question) -> None:
+    async def _attach(self, question: Question, replies: Replies, end: str, inline: str) -> str:
+        """Send the content as a file, and wait until it is there: the question to ask then. Raises `Denied`.
+
+        Where no files can be sent, several messages may hold all of it.
+        """
+        if replies.capabilities.max_upload_bytes <= 0:
+            if inline and len(replies.parts("", inline)) <= MOST_PARTS:
+                return inline
+            why = "it is too long for a message, and no files can be sent in this chat."
+        elif not self.may_approve():  # it may have taken long until something could be said there
+            return inline
+        else:
+            file = await in_thread(lambda: Attached.of(question))
+            parcel = Parcel(
+                file.caption, replies.reply_to, content=file.content, file_name=file.name, mime="text/plain"
+            )
+            failure = await self._arrival(replies.row(f"question:{question.id}:file", parcel), replies.clock)
+            if failure is None:
+                texts = (file.question(question, most, end) for most in (FIRST_CHARS, FIRST_CHARS // 4, 0))
+                return next((one for one in texts if len(replies.parts("", one)) == 1), file.question(question, 0, end))
+            why = f"it is too long for a message, and the file that shows it could not be sent: {failure}"
+        await self._tell_refused(question, "could not be shown here as a whole")
+        raise Denied(f"This {question.tool} call is refused: {why} Do it in smaller pieces.")
+
+    async def _arrival(self, row: Outgoing, clock: Clock) -> str | None:
+        """Send this, and wait until it has arrived; else why it will not."""
+        is_settled = False
+        try:
+            await self._say([row])
+            async with parked():
+                while (found := await self._outbox.find(row.key)) and found.state in ("pending", "started"):
+                    await clock.sleep(LOOK_S)
+            is_settled = True
+        finally:
+            if not is_settled:  # nobody waits for it any more: it is taken back
+                await completed(self._say([Outgoing(row.target, written(Parcel()), row.key, row.expires_at)]))
+        if found is None:
+            return "it is gone."
+        return None if found.state == "sent" else found.error
+
+    async def _tell_refused(self, question: Question, why: str) -> None:
         """Those who may not speak any more are told nothing."""
         replies = await self._replies()
         if self._judge() is None:
             return
-        text = f"The agent wanted to do something that only an admin can allow ({question.tool}); it was not done."
+        text = f"The agent wanted to do something that {why} ({question.tool}); it was not done."
         await self._say(replies.parts(f"question:{question.id}", text))
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
@@ -221,7 +279,8 @@ class ChatPerson:
         try:
             async with self._questions.asked(asked) as answer, parked():
                 has_buttons = replies.capabilities.has_buttons
-                asking = replies.row(key, Parcel(last, reply_to, buttons if has_buttons else ()))
+                parcel = Parcel(last, reply_to, buttons if has_buttons else (), is_question=not asked.takes_words)
+                asking = replies.row(key, parcel)
                 await self._say([*rows[: len(before)], asking])
                 given = await answer
         finally:
@@ -233,11 +292,71 @@ class ChatPerson:
         self._wake(str(self._where))
 
 
+class Attached(msgspec.Struct, frozen=True):
+    """The content of a question as a file. It holds that to the byte, or what was changed to make all of it visible."""
+
+    name: str
+    content: str
+    caption: str
+    facts: str
+    """Which file it is, how long, and the digest of what would be done."""
+
+    @classmethod
+    def of(cls, question: Question) -> "Attached":
+        given = question.content or ""
+        shown, found = legible(given, kept="\t"), measure(given)
+        name = f"{question.tool}-to-approve-{found.sha256[:8]}.txt"
+        facts = f"All of the {question.noun} is in the file {name}. The {question.noun}: {found.text}."
+        if shown != given:
+            facts += (
+                " In the file, invisible characters are written as escapes and long gaps are shortened; the file "
+                f"itself has {measure(shown).text}."
+            )
+        return cls(name, shown, f"The {question.noun} that you are asked about, whole.", facts)
+
+    def question(self, question: Question, most_chars: int, end: str) -> str:
+        """With the first lines of it."""
+        first = "\n".join(self.content[:most_chars].split("\n")[:FIRST_LINES])
+        begun = msgspec.structs.replace(question, content=first or None).text
+        more = "\nThis is only the beginning." if first else ""
+        return f"May this run?\n{fenced(begun)}{more}\n{unmarked(self.facts)}{end}"
+
+
+def _whole(question: Question, end: str) -> str:
+    facts = ""
+    if question.content is not None and len(question.content) > LONG_CHARS:
+        facts = f"\nThe {question.noun}: {measure(question.content).text}."
+    return f"May this run?\n{fenced(question.text)}{facts}{end}"
+
+
+async def close_dead_questions(store: Store, clock: Clock) -> None:
+    """Those of processes that have ended: what was not sent yet asks nobody any more, and what was sent says so."""
+    living = {one.id for one in await store.approvals.pending()}
+    due = await store.outbox.list(("pending", "started"), MOST_OLD)
+    for row in (*due, *await store.outbox.list(("sent",), MOST_OLD)):
+        kind, _, rest = row.key.partition(":")
+        if kind != "question" or rest.partition(":")[0] in living:
+            continue
+        parcel = read_parcel(row.body)
+        if not (parcel.is_question or parcel.content):
+            continue
+        if row.state != "sent" and row.sent_id is None:
+            await store.outbox.expire(row.id)
+        elif parcel.is_question:
+            closed = Parcel(f"{parcel.text}\n\n{CLOSED}", parcel.reply_to)
+            said = Outgoing(row.target, written(closed), row.key, clock.now() + LIVES_S)
+            await store.outbox.add(row.session, [said])
+
+
 def fenced(text: str) -> str:
-    """As it is, whatever signs it has: no part of it can pass for our own words."""
-    seen = without_blank_runs("\n".join(map(_seen, text.split("\n"))))
-    shown = _FENCES.sub(lambda found: _spelled(found[0]), seen)
+    """As it is, whatever characters it has: no part of it can pass for our own words."""
+    shown = _FENCES.sub(lambda found: _spelled(found[0]), legible(text))
     return f"{_FENCE}\n{shown}\n{_FENCE}"
+
+
+def legible(text: str, *, kept: str = "") -> str:
+    """All of it can be seen: other characters than `kept` that nobody sees are escapes, and long gaps say how long."""
+    return without_blank_runs("\n".join(_seen(line, kept) for line in text.split("\n")))
 
 
 def unmarked(text: str) -> str:
@@ -245,8 +364,8 @@ def unmarked(text: str) -> str:
     return _MARKUP.sub(r"\\\1", _seen(text))
 
 
-def _seen(text: str) -> str:
-    shown = "".join(sign if sign.isprintable() else _spelled(sign) for sign in text)
+def _seen(text: str, kept: str = "") -> str:
+    shown = "".join(sign if sign.isprintable() or sign in kept else _spelled(sign) for sign in text)
     return _UNSEEN.sub(lambda found: _spelled(found[0]), shown)
 
 

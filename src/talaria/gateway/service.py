@@ -23,7 +23,7 @@ from talaria.gateway.ingress import Ingress
 from talaria.gateway.keys import given_address, session_key
 from talaria.gateway.links import Links
 from talaria.gateway.mailroom import Mailroom
-from talaria.gateway.person import Questions
+from talaria.gateway.person import Questions, close_dead_questions
 from talaria.gateway.presenter import Presenter
 from talaria.gateway.replies import LIVES_S
 from talaria.gateway.retention import clear
@@ -119,6 +119,7 @@ class Gateway:
 
     async def _serve(self) -> None:
         await self._gatekeeper.refresh()
+        await close_dead_questions(self._store, self._clock)
         await self._wake_waiting()
         async with asyncio.TaskGroup() as group:
             self._beside = group

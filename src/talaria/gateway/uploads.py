@@ -60,14 +60,19 @@ def find_file(named: str, folder: Path, home: Path, max_bytes: int) -> Path:
 
 
 @asynccontextmanager
-async def copied(message: Outbound, max_bytes: int) -> AsyncGenerator[Outbound]:
-    """The message with a copy of its file, if it has one, and with what kind of file that is. Raises `Rejected`."""
+async def copied(message: Outbound, max_bytes: int, content: str = "") -> AsyncGenerator[Outbound]:
+    """The message with a copy of its file, if it has one, and with what kind of file that is. Raises `Rejected`.
+
+    With `content` it is a file that holds just this, in UTF-8.
+    """
     if (file := message.file) is None:
         yield message
         return
     with TemporaryDirectory(prefix="talaria-") as folder:
         try:
-            sent = await in_thread(lambda: _copied(file, folder, max_bytes))
+            sent = await in_thread(
+                lambda: _made(file, folder, max_bytes, content) if content else _copied(file, folder, max_bytes)
+            )
         except OSError as fault:
             raise Rejected(f"{file.name} cannot be sent: {fault.strerror}.") from fault
         yield msgspec.structs.replace(message, file=sent)
@@ -84,6 +89,15 @@ def _copied(file: File, folder: str, max_bytes: int) -> File:
             target.write(piece)
     mime = file.mime or media_type(file.name, head)
     return File(Path(folder) / file.path.name, file.name, mime, pictures.pixels(head))
+
+
+def _made(file: File, folder: str, max_bytes: int, content: str) -> File:
+    encoded = content.encode("utf-8", "replace")
+    if len(encoded) > max_bytes:
+        raise Rejected(f"{file.name} cannot be sent: it is larger than {max_bytes:,} bytes.")
+    with Root.open(folder) as root, root.create(file.path.name, 0o600) as target:
+        target.write(encoded)
+    return File(Path(folder) / file.path.name, file.name, file.mime)
 
 
 def media_type(name: str, head: bytes) -> str:

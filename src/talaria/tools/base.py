@@ -11,7 +11,7 @@ from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import Image, ToolCall, ToolResult
 from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
-from talaria.tools.person import Person
+from talaria.tools.person import Person, Proposal
 
 T = TypeVar("T")
 AfterCrash = Literal["repeat", "keyed", "once"]
@@ -145,8 +145,11 @@ class Invocation(Protocol):
     @property
     def claim(self) -> Claim: ...
     @property
-    def question(self) -> str | None:
-        """What a person is asked before it runs, where somebody is there to ask; None: nothing to ask."""
+    def question(self) -> str | Proposal | None:
+        """What a person is asked before it runs, where somebody is there to ask; None: nothing to ask.
+
+        What the model gave belongs into the `content` of a `Proposal`, and whole.
+        """
         ...
 
     async def run(self, run: Run) -> str | Shown:

@@ -15,6 +15,7 @@ import msgspec
 
 from talaria.model.tools import ToolSpec
 from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Shown, decoded
+from talaria.tools.person import Proposal
 from talaria.waiting import in_thread
 
 DEFAULT_TIMEOUT_S = 420.0
@@ -22,7 +23,7 @@ DEFAULT_TIMEOUT_S = 420.0
 EffectOf = Effect | Callable[[Any, Scope], Effect]
 """Fixed, or told from the arguments (an object with one attribute per parameter)."""
 ClaimOf = Claim | Callable[[Any, Scope], Claim]
-Question = Callable[[Any], str | None]
+Question = Callable[[Any], str | Proposal | None]
 
 
 def path_effect(kind: Literal["reads", "writes"]) -> Callable[[Any, Scope], Effect]:
@@ -62,7 +63,7 @@ class FunctionInvocation(msgspec.Struct, frozen=True):
     tool: FunctionTool
     arguments: msgspec.Struct
     effect: Effect
-    question: str | None
+    question: str | Proposal | None
     claim: Claim = NOTHING
 
     async def run(self, run: Run) -> str | Shown:

@@ -5,10 +5,10 @@ An approval is a row: of one call, exactly as it was shown, for one use, until i
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -18,17 +18,17 @@ from talaria.model.ids import OwnerId, SessionId, TurnId, new_approval_id, new_g
 from talaria.model.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Consulted, digest
-from talaria.tools.base import Claim, Invocation, Scope
-from talaria.tools.person import Answer, Person, Question
+from talaria.tools.base import Claim, Invocation, Scope, decoded
+from talaria.tools.person import ARGUMENTS, Answer, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import Policy, Request, Verdict
 from talaria.waiting import completed, in_thread
 
 log = logging.getLogger(__name__)
 
-MAX_SHOWN_CHARS = 8_000
+MAX_SHOWN_BYTES = 1_000_000
 """What is longer nobody reads, so nobody is asked."""
-LONG_CHARS = 2_000
-"""Of a question that takes more than a screen it is said how long it is: nothing of it can hide at its end."""
+MAX_HEADLINE_CHARS = 5_000
+"""It may name a path, which has at most 4,096 bytes."""
 LASTS_S = 30 * 24 * 3600.0
 """How long a yes for good is remembered."""
 ANYTHING = "*"
@@ -107,17 +107,12 @@ class PolicyGate:
         self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict, person: Person
     ) -> Answer:
         """What they said, written down before anything comes of it."""
-        shown = invocation.question or f"{call.name} {call.arguments}"
-        if len(shown) > MAX_SHOWN_CHARS:
-            raise Denied(f"This {call.name} call is too long to be shown to a person; do it in pieces.")
-        if len(shown) > LONG_CHARS:
-            size = f"{shown.count(chr(10)) + 1:,} lines, {len(shown):,} characters"
-            shown = f"[{size}, SHA-256 {hashlib.sha256(shown.encode('utf-8', 'replace')).hexdigest()[:16]}]\n{shown}"
-        if invocation.claim.place:
-            shown = f"{shown}\n  (in {invocation.claim.place})"
-        what = digest(call, invocation, scope)
+        covered = coverage(call, invocation.claim).words
+        id = new_approval_id()
+        question = _question(id, call, invocation, verdict, covered)
+        shown, what = question.text, digest(call, invocation, scope)
         asked = NewApproval(
-            id=new_approval_id(),
+            id=id,
             session=self._session,
             turn=TurnId(scope.turn),
             call=call.id,
@@ -129,8 +124,6 @@ class PolicyGate:
             expires_at=self._clock.now() + self._timeout_s,
         )
         await self._approvals.request(asked)
-        covered = coverage(call, invocation.claim).words
-        question = Question(asked.id, call.name, shown, verdict.reason, verdict.longest, covered)
         told = Consulted(call, invocation.claim.command or shown, verdict.reason, scope.turn)
         if self._observer is not None:
             await self._observer.asked(told)
@@ -138,6 +131,11 @@ class PolicyGate:
             answer = await self._awaited(person.allow(question))
         except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
             await completed(self._approvals.decide(asked.id, is_allowed=False, by=scope.asker))
+            raise
+        except Denied:
+            await self._approvals.decide(asked.id, is_allowed=False, by=scope.asker)
+            if self._observer is not None:
+                await self._observer.answered(told, "deny")
             raise
         if answer is None:
             if self._observer is not None:
@@ -152,12 +150,14 @@ class PolicyGate:
         return answer
 
     async def _awaited(self, asking: Awaitable[Answer]) -> Answer | None:
-        """None: it took too long."""
+        """None: it took too long. Raises `Denied`: the person could not be shown all of it."""
         answer = asyncio.ensure_future(asking)
         limit = asyncio.ensure_future(self._clock.expire(self._timeout_s))
         try:
             await asyncio.wait([answer, limit], return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None
+        except Denied:
+            raise
         except Exception:
             log.exception("a person could not be asked")
             return None
@@ -190,6 +190,35 @@ class PolicyGate:
             created_at=now,
             expires_at=now + LASTS_S if is_for_good else None,
         )
+
+
+def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict, covered: str) -> Question:
+    """With all that the model gave: of a tool that says nothing of its own these are the arguments of the call.
+
+    Raises `Denied`: nobody can read that much.
+    """
+    match invocation.question:
+        case Proposal() as proposal:
+            pass
+        case str(words):
+            headline, _, rest = words.partition("\n")
+            proposal = Proposal(headline, rest or None)
+        case None:
+            given = decoded(call.arguments, call.name, dict[str, Any])
+            proposal = Proposal(f"Let {call.name} do this?", pretty_json(given), ARGUMENTS)
+    # A folder or a file may be called anything, also something with line breaks.
+    headline, place = (words.replace("\n", "\\n") for words in (proposal.headline, invocation.claim.place))
+    if len(headline) > MAX_HEADLINE_CHARS:
+        raise Denied(f"This {call.name} call is refused: the name of what it is about is too long to be shown.")
+    size = len((proposal.content or "").encode("utf-8", "replace"))
+    if size > MAX_SHOWN_BYTES:
+        raise Denied(
+            f"This {call.name} call is refused: it has {size:,} bytes, and a person can be shown at most "
+            f"{MAX_SHOWN_BYTES:,}. Do it in smaller pieces."
+        )
+    return Question(
+        id, call.name, headline, verdict.reason, verdict.longest, covered, proposal.content, proposal.noun, place
+    )
 
 
 class Coverage(msgspec.Struct, frozen=True):

@@ -1,26 +1,93 @@
 """The person behind a conversation, as far as tools may turn to them. Where nobody is there, the answer is no."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 Answer = Literal["no", "once", "session", "always"]
+SHORT_LINES = 8
+"""What is short can be seen at once; of what is longer the end may be out of sight."""
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """How long a text is, and its digest: so nobody is shown less of it, or something else, unnoticed."""
+
+    size_bytes: int
+    lines: int
+    sha256: str
+    """Of its bytes in UTF-8."""
+
+    @property
+    def text(self) -> str:
+        lines = f", {self.lines:,} lines" if self.lines > 1 else ""
+        return f"{self._size}{lines}, SHA-256 {self.sha256}"
+
+    @property
+    def short(self) -> str:
+        """For a small screen."""
+        return f"{self._size}, SHA-256 {self.sha256[:16]}…"
+
+    @property
+    def _size(self) -> str:
+        return f"{self.size_bytes:,} byte{'' if self.size_bytes == 1 else 's'}"
+
+
+def measure(content: str) -> Measure:
+    encoded = content.encode("utf-8", "replace")
+    return Measure(len(encoded), content.count("\n") + 1, hashlib.sha256(encoded).hexdigest())
+
+
+ARGUMENTS = "arguments as JSON"
+"""The noun of what `pretty_json` makes."""
+
+
+def pretty_json(arguments: object) -> str:
+    """The arguments of a call as they were read, not as they were written: a name that occurs twice is there once."""
+    return json.dumps(msgspec.to_builtins(arguments), indent=2, ensure_ascii=False)
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """What a call would do, for whoever decides about it: a line of ours, and all that the model gave."""
+
+    headline: str
+    content: str | None = None
+    """Exactly what would be written, run or sent. None: the headline says it all."""
+    noun: str = "text"
+    """What `content` is: the "command", the "new content"."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is to be allowed or not."""
+    """What is to be allowed or not. A surface shows all of it, or refuses; control characters are shown as escapes."""
 
     id: str
     tool: str
-    text: str
-    """What would be done, word for word; a screen shows control signs in it as escapes."""
+    headline: str
+    """Ours; it may name a path."""
     reason: str = ""
     """Why it is asked."""
     longest: Answer = "always"
     """How long a yes can hold."""
     in_session: str = ""
     """What a yes for the session would cover, in few words."""
+    content: str | None = None
+    """As in `Proposal`."""
+    noun: str = "text"
+    place: str = ""
+    """The folder in which it would be done."""
+
+    @property
+    def text(self) -> str:
+        """All of it. Every line of the content is indented: none can pass for ours."""
+        parts = [self.headline]
+        if self.content is not None:
+            parts.append("  " + (self.content.replace("\n", "\n  ") or "(empty)"))
+        if self.place:
+            is_far = self.content is not None and self.content.count("\n") > SHORT_LINES
+            parts.insert(1 if is_far else len(parts), f"  (in {self.place})")
+        return "\n".join(parts)
 
 
 class Person(Protocol):
@@ -29,7 +96,7 @@ class Person(Protocol):
         ...
 
     async def allow(self, question: Question) -> Answer:
-        """Waits for the answer; may be cancelled, which means no."""
+        """Waits for the answer; may be cancelled, which means no. Raises `Denied` if they cannot be shown all of it."""
         ...
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:

@@ -13,6 +13,7 @@ from talaria.model.secret import Secret
 from talaria.testing.clock import ManualClock
 from talaria.tools.mcp.entries import ServerEntry, ToolFilter
 from talaria.tools.mcp.servers import open_servers
+from talaria.tools.person import Proposal
 
 
 async def test_call_that_hangs_ends_in_its_time_and_the_server_is_told(
@@ -326,7 +327,8 @@ async def test_effects_follow_what_the_server_says(opened: Open, odd: Odd, tmp_p
         "mcp_odd_odd": "exclusive",
     }
     assert found["mcp_odd_reads"].question is None
-    assert found["mcp_odd_plain"].question == 'Let the MCP server odd do plain?\n  {"a": 1}'
+    given = Proposal("Let the MCP server odd do plain?", '{\n  "a": 1\n}', "arguments as JSON")
+    assert found["mcp_odd_plain"].question == given
 
 
 async def test_include_and_exclude_choose_among_the_tools(opened: Open, odd: Odd) -> None:
@@ -403,5 +405,14 @@ async def test_all_arguments_are_in_the_question(opened: Open, odd: Odd) -> None
     async with opened(odd=odd("hints")) as servers:
         (plain,) = [tool for tool in servers.tools() if tool.spec.name == "mcp_odd_plain"]
         question = plain.prepare(arguments, None).question  # pyright: ignore[reportArgumentType]
-    assert question is not None
-    assert "and then the rest" in question
+    assert isinstance(question, Proposal)
+    assert json.loads(question.content or "") == json.loads(arguments)
+
+
+async def test_the_question_shows_the_arguments_that_the_server_gets(opened: Open, odd: Odd) -> None:
+    """Of a name that is given twice the last one counts: it is the only one to be seen."""
+    async with opened(odd=odd("hints")) as servers:
+        (plain,) = [tool for tool in servers.tools() if tool.spec.name == "mcp_odd_plain"]
+        question = plain.prepare('{"to": "ann", "to": "eve"}', None).question  # pyright: ignore[reportArgumentType]
+    assert isinstance(question, Proposal)
+    assert question.content == '{\n  "to": "eve"\n}'

@@ -21,8 +21,8 @@ import pytest
 from talaria.compose import open_store
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.status import read_status, status_file
-from talaria.testing import ModelServer, Reply
-from talaria.testing.servers.chat_service import Refusal
+from talaria.testing import ModelServer, Reply, call
+from talaria.testing.servers.chat_service import Refusal, Slow
 from talaria.testing.servers.replies import Faults
 from talaria.testing.servers.telegram_server import TelegramServer
 
@@ -241,6 +241,48 @@ async def test_killed_it_leaves_a_platform_alone_for_as_long_as_that_wants(stati
     assert await station.said(1) == ["Hello."]
     refused, taken = [one["at"] for one in station.telegram.calls("sendMessage")]
     assert taken - refused >= PAUSE_S
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["the file is on the wire", "the question is on the wire", "it waits"])
+async def test_killed_while_it_asks_it_asks_once_more_and_never_with_two_questions(
+    station: Station, tmp_path: Path, moment: str
+) -> None:
+    """The short version is in tests/security/test_what_is_shown.py."""
+    target, content = tmp_path / "outside.txt", "line\n" * 3_000
+    writing = Reply(calls=(call("write_file", path=str(target), content=content),), chunk_chars=100_000)
+    station.model.say(writing, "Done.")
+    station.telegram.fault(
+        "sendDocument" if "file" in moment else "sendMessage", Slow(0.0 if "waits" in moment else 60)
+    )
+    gateway = await station.gateway()
+    await station.telegram.say("write it")
+    await station.telegram.wait_for_calls("sendDocument" if "file" in moment else "sendMessage", 1)
+    if moment == "it waits":
+        async with open_store(station.home) as store, asyncio.timeout(PATIENCE_S):
+            while not any(row.key.endswith(":0") for row in await store.outbox.list(["sent"])):
+                await asyncio.sleep(0.01)
+    gateway.kill()
+    await ended(gateway)
+    station.telegram.forget_faults()
+    before = {data for one in station.telegram.seen() for _, data in one.buttons}
+
+    await station.gateway()
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(data not in before for one in station.telegram.seen() for _, data in one.buttons):
+            await asyncio.sleep(0.01)
+    (question,) = [one for one in station.telegram.seen() if one.buttons and one.buttons[0][1] not in before]
+    assert "(Sent again" not in "".join(one.text for one in station.telegram.seen())
+    files = [one.file for one in station.telegram.seen() if one.file]
+    assert len(files) == 2
+    assert len(set(files)) == 1
+    if moment == "it waits":
+        assert "no longer open" in next(one.text for one in station.telegram.seen() if not one.file)
+    await station.telegram.press(question.id, question.buttons[0][1])
+    async with asyncio.timeout(PATIENCE_S):
+        while station.telegram.seen()[-1].text != "Done.":
+            await asyncio.sleep(0.01)
+    assert target.read_text() == content
 
 
 async def test_a_platform_that_is_refused_is_not_well(station: Station) -> None:

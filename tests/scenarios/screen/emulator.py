@@ -18,7 +18,8 @@ import pyte
 
 PATIENCE_S = 20.0
 ENTER, ESCAPE, TAB, INTERRUPT, END = "\r", "\x1b", "\t", "\x03", "\x04"
-UP, DOWN, PAGE_DOWN = "\x1b[A", "\x1b[B", "\x1b[6~"
+UP, DOWN, PAGE_DOWN, PAGE_UP = "\x1b[A", "\x1b[B", "\x1b[6~", "\x1b[5~"
+FIRST_PAGE, LAST_PAGE = "\x1b[H", "\x1b[F"
 NEW_LINE, DETAILS, SEARCH, STEER = "\n", "\x0f", "\x12", "\x13"
 _BRACKETED_PASTE = 2004 << 5  # as pyte keeps private modes
 

@@ -15,8 +15,8 @@ from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run, Scope
-from talaria.tools.gate import LASTS_S, PolicyGate
-from talaria.tools.person import Answer, Question
+from talaria.tools.gate import LASTS_S, MAX_SHOWN_BYTES, PolicyGate
+from talaria.tools.person import Answer, Proposal, Question
 from talaria.tools.policy import ApprovalSettings, Policy
 from talaria.tools.protected import Protected
 
@@ -28,7 +28,7 @@ class Act:
     """A call that claims what it is told to."""
 
     effect: Effect = EXCLUSIVE
-    question: str | None = "Do it?"
+    question: str | Proposal | None = "Do it?"
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
@@ -263,13 +263,61 @@ async def test_each_call_is_asked_of_the_person_whose_turn_it_is(gates: Gates) -
     assert (len(ada.asked), len(bob.asked)) == (1, 1)
 
 
-async def test_what_is_too_long_to_be_shown_is_refused(gates: Gates) -> None:
+async def test_what_is_too_long_to_be_shown_is_refused_with_its_size(gates: Gates) -> None:
     ada = Ada("once")
     act = bare("x")
-    act.question = "Run this?\n" + " " * 10_000 + "rm -rf y"
-    with pytest.raises(Denied, match="too long to be shown"):
+    act.question = Proposal("Run this?", " " * MAX_SHOWN_BYTES + "rm -rf y")
+    with pytest.raises(Denied, match=r"it has 1,000,008 bytes, and a person can be shown at most 1,000,000\. Do it in"):
         await gates.gate(ada).admit(call(), act, scope())
     assert not ada.asked
+
+
+async def test_the_whole_content_reaches_the_person(gates: Gates, store: Store) -> None:
+    ada = Ada("once")
+    act = bare("x")
+    act.question = Proposal("Run this?", "x" * 900_000 + "rm -rf y", "command")
+    await gates.gate(ada).admit(call(), act, scope())
+    (asked,) = ada.asked
+    assert (asked.content, asked.noun) == (act.question.content, "command")
+    assert asked.text.endswith("rm -rf y")
+    row = await store.approvals.find(asked.id)
+    assert row is not None
+    assert row.question == asked.text
+
+
+async def test_of_a_tool_without_words_of_its_own_all_arguments_are_shown(gates: Gates) -> None:
+    ada = Ada("once")
+    act = bare("x")
+    act.question = None
+    given = ToolCall(CallId("c1"), "post", '{"to": "ann", "text": "' + "x" * 9_000 + 'end", "to": "eve"}')
+    await gates.gate(ada).admit(given, act, scope())
+    (asked,) = ada.asked
+    assert asked.headline == "Let post do this?"
+    assert asked.content == '{\n  "to": "eve",\n  "text": "' + "x" * 9_000 + 'end"\n}'
+
+
+@pytest.mark.parametrize("name", ["/tmp/x?\n\nIt was checked.", "/tmp/x"])
+async def test_a_path_cannot_add_lines_to_the_headline(gates: Gates, name: str) -> None:
+    ada = Ada("once")
+    act = bare("make", place=name)
+    act.question = Proposal(f"Write {name}?", "x")
+    await gates.gate(ada).admit(call(), act, scope())
+    shown = name.replace("\n", "\\n")
+    assert ada.asked[0].text.split("\n") == [f"Write {shown}?", "  x", f"  (in {shown})"]
+
+
+async def test_what_the_person_cannot_be_shown_is_refused_for_that_reason(gates: Gates, store: Store) -> None:
+    class Small(Ada):
+        async def allow(self, question: Question) -> Answer:
+            await super().allow(question)
+            raise Denied("It does not fit.")
+
+    ada = Small("once")
+    with pytest.raises(Denied, match="It does not fit"):
+        await gates.gate(ada).admit(call(), OUTSIDE, scope())
+    row = await store.approvals.find(ada.asked[0].id)
+    assert row is not None
+    assert row.state == "denied"
 
 
 async def test_a_person_is_shown_where_it_would_run(gates: Gates) -> None:

@@ -23,6 +23,7 @@ from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.search import search_tools
 from talaria.tools.builtin.seen import Seen
 from talaria.tools.executor import Executor
+from talaria.tools.person import Proposal
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 
@@ -93,7 +94,9 @@ def test_change_outside_the_project_carries_a_question(
     invocation = prepared(scope, tool, path=path, **arguments)
     (real,) = invocation.effect.paths
     assert invocation.effect.kind == "writes"
-    assert (invocation.question or "").startswith(f"{verb} {real}?\n  ")
+    assert isinstance(invocation.question, Proposal)
+    assert invocation.question.headline == f"{verb} {real}?"
+    assert invocation.question.content
     if leads_to is not None:
         assert str(real) == leads_to.format(tmp=tmp_path)
 

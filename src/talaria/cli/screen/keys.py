@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from talaria.cli.screen.menu import Menu
 
 Act = Callable[[], object]
+MOST_PAGES = 1_000_000
+"""More than a question has."""
 
 
 class Keyed(Protocol):
@@ -130,6 +132,8 @@ class _Menu:
             "tab": lambda: self._menu.move(1),
             "pageup": lambda: self._menu.scroll(-1),
             "pagedown": lambda: self._menu.scroll(1),
+            "home": lambda: self._menu.scroll(-MOST_PAGES),
+            "end": lambda: self._menu.scroll(MOST_PAGES),
             "enter": lambda: self._menu.accept(),  # noqa: PLW0108  (of whichever is there then)
             "backspace": lambda: self._menu.erase(),  # noqa: PLW0108
             "escape": lambda: self._menu.leave(),  # noqa: PLW0108

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from math import ceil
 from typing import Literal, NamedTuple
 
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from talaria.cli.safe import decidable, printable, visible
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
+from talaria.tools.person import SHORT_LINES
 
 Fragments = StyleAndTextTuples
 Typing = Literal["keys", "search", "words"]
@@ -15,6 +17,8 @@ Typing = Literal["keys", "search", "words"]
 
 MOST_ROWS = 10
 MIN_BODY_ROWS = 3
+SMALL_ROWS = 16
+"""With fewer of them all that is not needed on every page is part of the body, which can be scrolled."""
 _RULE = "─"
 
 
@@ -39,13 +43,18 @@ class Menu:
         *,
         body: str = "",
         footer: str = "",
+        facts: Sequence[str] = (),
         typing: Typing = "keys",
     ) -> None:
-        """`body` and labels may come from anywhere; control signs in them are shown."""
+        """`body` and labels may come from anywhere; control signs in them are shown.
+
+        `facts` are about the body, on every page of it: one sentence in several lengths, the longest first.
+        """
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._title = visible(title)
         self._body = decidable(body)
         self._footer = visible(footer)
+        self._facts = tuple(map(visible, facts))
         self._choices = tuple(choices)
         self._typing: Typing = typing
         self._typed = ""
@@ -53,6 +62,8 @@ class Menu:
         self._scrolled = 0
         self._page = 1
         """How many lines of the body are shown."""
+        self._wrapped: tuple[tuple[str, int], list[str]] = (("", 0), [])
+        """The lines of the body, and of what they were made: of a long one that is not done at every drawing."""
         self._pressed = ""
         self.beside = ""
         """What was typed and is no answer: it was meant for the line."""
@@ -114,28 +125,52 @@ class Menu:
         ]
         head += [("class:question.rule", f" {_RULE * max(0, columns - width(self._title) - 4)}"), ("", "\n")]
         answers = self._answers(columns, min(MOST_ROWS, max(3, rows // 2)))
-        told = paragraphs(self._footer, columns).split("\n") if self._footer else []
+        told = self._lines_of_facts(columns, rows)
+        body, footer = self._body, _broken(self._footer, columns)
+        if footer and body and (rows < SMALL_ROWS or len(footer) > rows // 4):
+            parts = (body, self._footer) if body.count("\n") <= SHORT_LINES else (self._footer, body)
+            body = "\n".join(parts)
+        else:
+            told += footer
         foot: Fragments = [("class:question.hint", f"{line}\n") for line in told]
         height = rows - 2 - sum(fragment[1].count("\n") for fragment in answers) - len(foot)
         return [
             *head,
-            *self._lines_of_body(columns, max(MIN_BODY_ROWS, height)),
+            *self._lines_of_body(body, columns, max(MIN_BODY_ROWS, height)),
             *answers,
             *foot,
             ("class:question.hint", self._hint(columns)),
         ]
 
-    def _lines_of_body(self, columns: int, rows: int) -> Fragments:
-        if not self._body:
+    def _lines_of_body(self, body: str, columns: int, rows: int) -> Fragments:
+        if not body:
             return []
-        lines = wrapped(self._body, columns - 2)
-        if len(lines) > rows:
-            self._page = max(1, rows - 2)  # the last line is seen again
-            self._scrolled = min(self._scrolled, len(lines) - rows + 1)
-            left = len(lines) - self._scrolled - rows + 1
-            more = f"… {left} more lines: PageDown" if left else "(the end) PageUp"
-            lines = [*lines[self._scrolled : self._scrolled + rows - 1], more]
-        return [("class:question.body", f"  {line}\n") for line in lines]
+        if self._wrapped[0] != (body, columns):
+            self._wrapped = ((body, columns), wrapped(body, columns - 2))
+        lines = self._wrapped[1]
+        if len(lines) <= rows:
+            return [("class:question.body", f"  {line}\n") for line in lines]
+        self._page = max(1, rows - 2)  # the last line is seen again
+        last = len(lines) - rows + 1
+        self._scrolled = min(self._scrolled, last)
+        left = last - self._scrolled
+        page, pages = (1 + ceil(scrolled / self._page) for scrolled in (self._scrolled, last))
+        more = f"{left:,} more line{'' if left == 1 else 's'}: PageDown" if left else "(the end) PageUp"
+        told = (f"page {page:,} of {pages:,} · {more}", f"{page:,}/{pages:,} · {more}", more)
+        place = next((one for one in told if width(one) <= columns - 2), cut(more, columns - 2))
+        shown = lines[self._scrolled : self._scrolled + rows - 1]
+        return [
+            *(("class:question.body", f"  {line}\n") for line in shown),
+            ("class:question.hint", f"  {place}\n"),
+        ]
+
+    def _lines_of_facts(self, columns: int, rows: int) -> list[str]:
+        """Of a long screen they may take a sixth, and at least one line of any."""
+        fitting = (_broken(one, columns) for one in self._facts)
+        return next(
+            (lines for lines in fitting if len(lines) <= max(1, rows // 6)),
+            [cut(self._facts[-1], columns)] if self._facts else [],
+        )
 
     def _answers(self, columns: int, rows: int) -> Fragments:
         found = self._found
@@ -159,3 +194,8 @@ class Menu:
         letters = "".join(f" · {one.key}" for one in self._choices if one.key)
         how = {"keys": f"↑↓{letters} choose · Enter answers · Esc no", "search": "↑↓ · Enter takes it · Esc leaves"}
         return cut(how.get(self._typing, "↑↓ · Enter answers · Esc no answer"), columns)
+
+
+def _broken(text: str, columns: int) -> list[str]:
+    """Between words, and a word that is wider than the screen anywhere: nothing of it is cut off."""
+    return wrapped(paragraphs(text, columns), columns) if text else []

@@ -6,7 +6,7 @@ from talaria.cli.screen.menu import Choice, Menu
 from talaria.cli.screen.painting import RED
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.tool_lines import Call
-from talaria.tools.person import Answer, Question
+from talaria.tools.person import Answer, Question, measure
 
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
 _MEANT: dict[str, Answer] = {"no": "no", "once": "once", "session": "session", "always": "always"}
@@ -28,7 +28,16 @@ class ScreenPerson:
         ]
         offered = choices[: _ORDER.index(question.longest) + 1]
         why = f"It is asked because {question.reason}" if question.reason else ""
-        menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why)
+        facts: tuple[str, ...] = ()
+        if question.content is not None:
+            found = measure(question.content)
+            facts = (
+                f"The {question.noun}: {found.text}",
+                found.text,
+                f"The {question.noun}: {found.short}",
+                found.short,
+            )
+        menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why, facts=facts)
         answer = _MEANT.get(await self._screen.ask(menu) or "no", "no")
         if answer == "no":
             denied = Call(question.tool, question.text)

@@ -24,7 +24,7 @@ from prompt_toolkit.styles import Style
 
 from talaria.cli.screen.area import Area, Line
 from talaria.cli.screen.keys import bind_steering, bindings
-from talaria.cli.screen.menu import Menu
+from talaria.cli.screen.menu import SMALL_ROWS, Menu
 from talaria.cli.screen.pastes import Pastes
 from talaria.cli.screen.recalling import recalling
 from talaria.cli.screen.status import Status
@@ -289,6 +289,8 @@ class Screen:
 
     def _live_text(self) -> str:
         """Half of the screen at most: rows that a narrower terminal breaks in two must not leave it at the top."""
+        if self.menu is not None and self.rows < SMALL_ROWS:
+            return ""  # the question needs them all
         rows = max(1, min(self.rows - _OTHER_ROWS, self.rows // 2)) if self.menu is None else 1
         lines = self._live(self.columns).split("\n")
         return "\n".join(lines[-rows:])
@@ -305,7 +307,8 @@ class Screen:
         return [("reverse", " ")] if self._may_rest() and not self.buffer.text else []
 
     def _drawn_menu(self) -> StyleAndTextTuples:
-        return self.menu.fragments(self.columns, max(4, self.rows - 3)) if self.menu else []
+        others = 2 if self.rows < SMALL_ROWS else 3
+        return self.menu.fragments(self.columns, max(4, self.rows - others)) if self.menu else []
 
     def _drawn_status(self) -> StyleAndTextTuples:
         return [("class:status", self.status.line(self.columns))]

@@ -26,8 +26,11 @@ def cut(text: str, columns: int) -> str:
 
 def wrapped(text: str, columns: int) -> list[str]:
     """Every line of it broken where it must be, at any sign: nothing of it is hidden."""
-    lines: list[str] = []
+    lines, columns = list[str](), max(1, columns)
     for line in text.split("\n"):
+        if line.isascii() and line.isprintable():  # quickly: it may be very long
+            lines += [line[start : start + columns] for start in range(0, len(line), columns)] or [""]
+            continue
         piece, used = "", 0
         for sign in line:
             wide = width(sign)

@@ -209,6 +209,7 @@ class TelegramServer(Loopback):
         for name, value in (await request.post()).items():
             if isinstance(value, web.FileField):
                 self._files[value.filename] = await asyncio.to_thread(value.file.read)
+                value.file.close()  # whoever hangs up meanwhile leaves it open otherwise
                 call[name] = value.filename
             else:
                 call[name] = json.loads(cast("str", value)) if name in _STRUCTURED else value

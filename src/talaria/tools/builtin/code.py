@@ -14,6 +14,7 @@ from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Tool
 from talaria.tools.builtin.held import settle
 from talaria.tools.function import tool
 from talaria.tools.output import Output
+from talaria.tools.person import Proposal
 from talaria.tools.processes import ended
 from talaria.tools.sandbox.commands import Command, Started
 from talaria.tools.sandbox.host import script
@@ -84,9 +85,8 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     return (execute_code,)
 
 
-def _question(arguments: Any) -> str:
-    shown = arguments.code.replace("\n", "\n  ")
-    return f"Run this script?\n  {shown}"
+def _question(arguments: Any) -> Proposal:
+    return Proposal("Run this script?", arguments.code, "script")
 
 
 class _Reading:

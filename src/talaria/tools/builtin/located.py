@@ -8,6 +8,7 @@ import msgspec
 
 from talaria.tools.base import Claim, Effect, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
+from talaria.tools.person import Proposal, pretty_json
 
 
 class LocatedTool(FunctionTool, frozen=True, kw_only=True):
@@ -24,15 +25,17 @@ class LocatedTool(FunctionTool, frozen=True, kw_only=True):
             arguments=msgspec.structs.replace(given.arguments, path=str(path)),
             effect=Effect(self.kind, (path,)),
             claim=_claim(self.kind, path, scope),
-            question=f"{self.verb} {path}?\n{_shown(given.arguments)}" if is_asked else None,
+            question=_proposal(f"{self.verb} {path}?", given.arguments) if is_asked else None,
         )
 
 
-def _shown(arguments: msgspec.Struct) -> str:
-    """All that would be written: the gate refuses what is too long to be shown."""
-    others = {name: value for name, value in msgspec.structs.asdict(arguments).items() if name != "path" and value}
-    text = str(others["content"]) if set(others) == {"content"} else msgspec.json.encode(others).decode()
-    return "  " + text.replace("\n", "\n  ")
+def _proposal(headline: str, arguments: msgspec.Struct) -> Proposal:
+    """All that would be written."""
+    others = {name: value for name, value in msgspec.structs.asdict(arguments).items() if name != "path"}
+    if set(others) == {"content"}:
+        return Proposal(headline, str(others["content"]), "new content")
+    given = {name: value for name, value in others.items() if value not in (None, False, ())}
+    return Proposal(headline, pretty_json(given), "edits as JSON")
 
 
 def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:

@@ -7,6 +7,7 @@ from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools.base import INDEPENDENT, READS, Claim, Effect, Run, Scope, Tool
 from talaria.tools.builtin.held import settle
 from talaria.tools.function import tool
+from talaria.tools.person import Proposal
 from talaria.tools.processes import Process, ended
 from talaria.tools.workspace import Workspaces
 from talaria.waiting import completed
@@ -53,11 +54,10 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     return (process,)
 
 
-def _question(arguments: Any) -> str | None:
+def _question(arguments: Any) -> Proposal | None:
     if arguments.action != "write":
         return None
-    shown = arguments.text.replace("\n", "\n  ")
-    return f"Write this to the background process {arguments.id}?\n  {shown}"
+    return Proposal(f"Write this to the background process {arguments.id}?", arguments.text, "input")
 
 
 def _effect(arguments: Any, _: Scope) -> Effect:

@@ -9,6 +9,7 @@ from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope
 from talaria.tools.builtin.held import settle
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.output import Output
+from talaria.tools.person import Proposal
 from talaria.tools.processes import ended
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
@@ -94,9 +95,8 @@ def _effect(arguments: Any, _: Scope) -> Effect:
     return INDEPENDENT if arguments.independent or arguments.background else EXCLUSIVE
 
 
-def _question(arguments: Any) -> str:
-    shown = arguments.command.replace("\n", "\n  ")  # every line of it set in: none can pass for ours
-    return f"Run this command?\n  {shown}"
+def _question(arguments: Any) -> Proposal:
+    return Proposal("Run this command?", arguments.command, "command")
 
 
 def _checked(command: str) -> str:

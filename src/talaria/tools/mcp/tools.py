@@ -10,6 +10,7 @@ from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown, Too
 from talaria.tools.mcp.connection import Connection
 from talaria.tools.mcp.names import named
 from talaria.tools.mcp.offers import Offer
+from talaria.tools.person import ARGUMENTS, Proposal, pretty_json
 
 MARGIN_S = 10.0
 """A call ends itself in time; only if that fails the executor ends it."""
@@ -34,8 +35,8 @@ class McpTool:
 
     def prepare(self, arguments: str, scope: Scope) -> "McpInvocation":  # noqa: ARG002
         given = decoded(arguments, self.spec.name, dict[str, Any])
-        shown = arguments.replace("\n", "\n  ")
-        question = f"Let the MCP server {self.connection.name} do {self.offer.name}?\n  {shown}"
+        headline = f"Let the MCP server {self.connection.name} do {self.offer.name}?"
+        question = Proposal(headline, pretty_json(given), ARGUMENTS)
         is_reading = self.offer.is_reading
         claim = Claim(sends=not is_reading, is_untrusted=True)
         return McpInvocation(self, given, self.offer.effect, claim, None if is_reading else question)
@@ -47,7 +48,7 @@ class McpInvocation:
     arguments: dict[str, Any]
     effect: Effect
     claim: Claim
-    question: str | None
+    question: Proposal | None
 
     async def run(self, run: Run) -> Shown:  # noqa: ARG002
         answer = await self.tool.connection.call(self.tool.offer.name, self.arguments)

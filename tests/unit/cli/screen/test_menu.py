@@ -79,6 +79,31 @@ async def test_all_of_a_long_text_can_be_read() -> None:
     assert shown(menu).count("\n") < 20
 
 
+async def test_the_facts_are_on_every_page_as_long_as_the_screen_allows() -> None:
+    facts = ("The command has 21,089 bytes, its digest is 0123456789abcdef", "0123456789abcdef")
+    menu = Menu("May it?", YES_OR_NO, body="\n".join(map(str, range(100))), facts=facts)
+    for _ in range(3):
+        assert f"\n{facts[0]}\n" in shown(menu, columns=80)
+        assert f"\n{facts[1]}\n" in shown(menu, columns=20, rows=9)
+        menu.scroll(1)
+
+
+@pytest.mark.parametrize("rows", [9, 20])
+@pytest.mark.parametrize(
+    "reason", ["it is outside: /" + "x" * 70 + "/end", "/".join("y" * 40 for _ in range(40)) + "/end"]
+)
+async def test_nothing_of_the_reason_is_cut_off(reason: str, rows: int) -> None:
+    menu = Menu("May it?", YES_OR_NO, body="\n".join(map(str, range(30))), footer=reason)
+    seen = ""
+    for _ in range(200):
+        page = shown(menu, rows=rows)
+        assert "▸ No" in page
+        assert page.count("\n") < rows + 1
+        seen += "".join(line.strip() for line in page.split("\n"))
+        menu.scroll(1)
+    assert "/end" in seen
+
+
 async def test_control_signs_are_shown() -> None:
     menu = Menu("May it?", [Choice("no", "N\x1bo\no")], body="rm\x1b[2J x", footer="why\x07")
     assert "\x1b" not in shown(menu)
