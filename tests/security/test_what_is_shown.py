@@ -138,6 +138,20 @@ async def test_a_file_that_is_not_taken_is_a_refusal(house: House, target: Path)
     assert not target.exists()
 
 
+async def test_without_the_file_several_messages_may_hold_all_of_it(house: House, target: Path) -> None:
+    content = "\n".join(f"line {number}" for number in range(1_000)) + f"\n{HIDDEN}"
+    house.telegram.fault("sendDocument", Refusal(400, words="Bad Request: not this one"))
+    house.model.say(writing(target, content), "Done.")
+    async with house.open():
+        await house.telegram.say("write it")
+        question = await asked(house)
+        shown = "".join(one.text for one in house.telegram.seen())
+        assert re.findall(r"line \d+", shown) == [f"line {number}" for number in range(1_000)]
+        assert HIDDEN in shown
+        await approve(house, question)
+    assert target.read_text() == content
+
+
 async def test_nothing_can_be_answered_before_the_file_is_there(house: House, target: Path) -> None:
     house.telegram.fault("sendDocument", Refusal(429, retry_after_s=1.0))
     house.model.say(writing(target, LONG), "Done.")

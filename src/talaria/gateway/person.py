@@ -207,15 +207,12 @@ class ChatPerson:
     async def _attach(self, question: Question, replies: Replies, end: str, inline: str) -> str:
         """Send the content as a file, and wait until it is there: the question to ask then. Raises `Denied`.
 
-        Where no files can be sent, several messages may hold all of it.
+        Where the file cannot be sent, several messages may hold all of it.
         """
-        if replies.capabilities.max_upload_bytes <= 0:
-            if inline and len(replies.parts("", inline)) <= MOST_PARTS:
-                return inline
-            why = "it is too long for a message, and no files can be sent in this chat."
-        elif not self.may_approve():  # it may have taken long until something could be said there
+        if not self.may_approve():  # it may have taken long until something could be said there
             return inline
-        else:
+        failure: str | None = "files cannot be sent in this chat."
+        if replies.capabilities.max_upload_bytes > 0:
             file = await in_thread(lambda: Attached.of(question))
             parcel = Parcel(
                 file.caption, replies.reply_to, content=file.content, file_name=file.name, mime="text/plain"
@@ -224,9 +221,13 @@ class ChatPerson:
             if failure is None:
                 texts = (file.question(question, most, end) for most in (FIRST_CHARS, FIRST_CHARS // 4, 0))
                 return next((one for one in texts if len(replies.parts("", one)) == 1), file.question(question, 0, end))
-            why = f"it is too long for a message, and the file that shows it could not be sent: {failure}"
+        if inline and len(replies.parts("", inline)) <= MOST_PARTS:
+            return inline
         await self._tell_refused(question, "could not be shown here as a whole")
-        raise Denied(f"This {question.tool} call is refused: {why} Do it in smaller pieces.")
+        raise Denied(
+            f"This {question.tool} call is refused: it is too long for a message, and the file that shows it could not "
+            f"be sent: {failure} Do it in smaller pieces."
+        )
 
     async def _arrival(self, row: Outgoing, clock: Clock) -> str | None:
         """Send this, and wait until it has arrived; else why it will not."""

@@ -9,6 +9,7 @@ import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Generator
 from contextlib import AsyncExitStack
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -229,6 +230,23 @@ async def test_a_file_goes_both_ways(scene: Scene, tmp_path: Path) -> None:
         shown = scene.person.events(await scene.person.direct_room(scene.server.bot))[-1]["content"]
         info = {"mimetype": "image/png", "size": len(PIXEL), "w": 1, "h": 1}
         assert (shown["msgtype"], shown["info"]) == ("m.image", info)
+
+
+async def test_what_is_too_long_for_a_message_is_attached_to_the_question(scene: Scene, tmp_path: Path) -> None:
+    target, content = tmp_path / "outside.txt", "line of text\n" * 9_000
+    writing = Reply(calls=(call("write_file", path=str(target), content=content),), chunk_chars=100_000)
+    scene.house.model.say(writing, "Done.")
+    async with scene.house.open():
+        await scene.server.say("write it")
+        _, question = await scene.texts(2)
+        shown = scene.person.events(await scene.person.direct_room(scene.server.bot))[-2]["content"]
+        assert shown["filename"].startswith("write_file-to-approve-")
+        assert await scene.person.download(shown) == content.encode()
+        assert f"117,000 bytes, 9,001 lines, SHA-256 {sha256(content.encode()).hexdigest()}" in question
+        assert not target.exists()
+        await scene.server.say("/approve")
+        assert (await scene.texts(3))[2] == "Done."
+    assert target.read_text() == content
 
 
 async def spawned(scene: Scene, tmp_path: Path) -> Process:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from talaria.gateway.envelope import Principal
+from talaria.gateway.envelope import Principal, read_parcel
 from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
+from talaria.model.errors import Denied
 from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import NewSession, Store
@@ -16,6 +17,7 @@ from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
 from talaria.tools.person import Question
 
+USUAL = Capabilities(4000)
 SESSION, WHERE = SessionId("s1"), Address("telegram", "42")
 ANN = Principal("telegram", "42", "Ann", is_admin=True)
 NO_ADMIN = Principal("telegram", "42", "Ann")
@@ -29,10 +31,11 @@ class Ann:
     questions: Questions
     clock: ManualClock
     now: Principal | None = ANN
+    capabilities: Capabilities = USUAL
 
     def person(self) -> ChatPerson:
         async def replies() -> Replies:
-            return Replies(WHERE, Capabilities(4000), self.clock)
+            return Replies(WHERE, self.capabilities, self.clock)
 
         return ChatPerson(
             ANN.person,
@@ -77,6 +80,29 @@ async def test_whoever_was_asked_may_still_say_no(ann: Ann) -> None:
     ann.now = NO_ADMIN
     assert ann.questions.decide("no", WHERE, ANN)
     assert await asking == "no"
+
+
+async def test_where_no_files_can_be_sent_what_is_too_long_is_refused_with_a_sentence(ann: Ann) -> None:
+    ann.capabilities = Capabilities(4000, max_upload_bytes=0)
+    asked = Question("q1", "terminal", "Run this?", content="x" * 40_000)
+    with pytest.raises(Denied, match=r"files cannot be sent in this chat\. Do it in smaller pieces"):
+        await ann.person().allow(asked)
+    assert await ann.store.outbox.find("question:q1:file") is None
+    row = await ann.store.outbox.find("question:q1:0")
+    assert row is not None
+    assert "could not be shown here as a whole (terminal); it was not done." in row.body
+
+
+async def test_a_file_that_nobody_waits_for_any_more_is_taken_back(ann: Ann) -> None:
+    asking = asyncio.create_task(ann.person().allow(Question("q1", "terminal", "Run this?", content="x" * 40_000)))
+    await ann.is_asked("question:q1:file")
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    row = await ann.store.outbox.find("question:q1:file")
+    assert row is not None
+    assert read_parcel(row.body).is_empty
+    assert await ann.store.outbox.find("question:q1:0") is None
 
 
 async def test_words_count_only_from_somebody_who_may_still_speak(ann: Ann) -> None:
