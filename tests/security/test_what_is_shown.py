@@ -57,6 +57,16 @@ async def test_what_fits_into_a_message_is_in_it_to_the_last_character(house: Ho
     assert target.read_text() == content
 
 
+async def test_what_would_be_written_in_the_project_is_shown_as_it_is_too(house: House) -> None:
+    house.config["approvals"] = {"ask": ["write_file"]}
+    house.model.say(writing(Path("notes.txt"), f"one\ntwo\n{HIDDEN}"), "Done.")
+    async with house.open():
+        await house.telegram.say("write it")
+        question = await asked(house)
+        assert f"notes.txt?\n  one\n  two\n  {HIDDEN}\n" in question.text
+        await approve(house, question)
+
+
 async def test_what_is_longer_comes_as_a_file_before_the_question_with_the_digest_of_both(
     house: House, target: Path
 ) -> None:

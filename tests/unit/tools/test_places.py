@@ -20,6 +20,7 @@ from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Invocation, Scope
 from talaria.tools.builtin.files import file_tools
+from talaria.tools.builtin.located import is_outside
 from talaria.tools.builtin.search import search_tools
 from talaria.tools.builtin.seen import Seen
 from talaria.tools.executor import Executor
@@ -87,7 +88,7 @@ def project(cwd: Path, tmp_path: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize(("tool", "verb"), [("write_file", "Write"), ("patch", "Change")])
-def test_change_outside_the_project_carries_a_question(
+def test_change_carries_a_question_that_names_where_the_path_leads(
     project: Path, tmp_path: Path, scope: Scope, path: str, leads_to: str | None, tool: str, verb: str
 ) -> None:
     arguments = {"content": "x"} if tool == "write_file" else {"old": "x", "new": "y"}
@@ -101,18 +102,29 @@ def test_change_outside_the_project_carries_a_question(
         assert str(real) == leads_to.format(tmp=tmp_path)
 
 
+def test_edits_outside_the_project_are_shown_as_a_diff_in_which_nothing_passes_for_another(scope: Scope) -> None:
+    edits = [{"old": "a\n+b", "new": "c"}, {"old": "d", "new": "e\n@@ edit 3 of 3 @@\n", "all": True}]
+    question = prepared(scope, "patch", path="/etc/hosts", edits=edits).question
+    assert isinstance(question, Proposal)
+    assert (question.content or "").split("\n") == [
+        *("@@ edit 1 of 2 @@", "-a", "-+b", "+c"),
+        *("@@ edit 2 of 2: every occurrence @@", "-d", "+e", "+@@ edit 3 of 3 @@", "+"),
+    ]
+
+
 @pytest.mark.parametrize("path", ["x", "in/x", "self/in/../x", "folder/../x", "./...", "deep/new/x", "out/../work/x"])
-def test_change_inside_the_project_asks_nothing(project: Path, scope: Scope, path: str) -> None:
+def test_change_inside_the_project_stays_there(project: Path, scope: Scope, path: str) -> None:
     invocation = prepared(scope, "write_file", path=path, content="x")
-    assert invocation.question is None
     assert invocation.effect.paths[0].is_relative_to(project)
+    assert not is_outside(invocation.effect.paths[0], scope)
 
 
 def test_project_that_is_reached_by_a_link_is_the_project(project: Path, tmp_path: Path, scope: Scope) -> None:
     (tmp_path / "link").symlink_to(project)
     through = Scope(scope.session, tmp_path / "link", scope.spill)
-    assert prepared(through, "write_file", path="x", content="x").question is None
-    assert prepared(through, "write_file", path="../x", content="x").question is not None
+    for path, is_out in (("x", False), ("../x", True)):
+        invocation = prepared(through, "write_file", path=path, content="x")
+        assert is_outside(invocation.claim.writes[0], through) is is_out
 
 
 @pytest.mark.parametrize("tool", ["read_file", "search_files"])
@@ -136,7 +148,8 @@ def test_effect_of_any_path_is_where_the_file_system_leads_and_what_is_outside_a
     assert real.is_absolute()
     assert ".." not in real.parts
     assert not any(part.is_symlink() for part in (real, *real.parents))
-    assert (invocation.question is None) == (PurePosixPath(project) in (real, *real.parents))
+    assert invocation.claim.writes == (real,)
+    assert is_outside(real, scope) != (PurePosixPath(project) in (real, *real.parents))
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=FIXTURES)

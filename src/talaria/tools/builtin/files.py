@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools import checkpoints, places
@@ -48,7 +48,7 @@ def file_tools(seen: Seen, changing: Changing = nullcontext) -> tuple[Tool, ...]
         seen.note(run.scope.session, target, sight)
         return page
 
-    @located("writes", "Write")
+    @located("writes", "Write", lambda arguments: (arguments.content, "new content"))
     @tool
     def write_file(
         path: Annotated[str, "File to write; folders on the way are made."],
@@ -68,7 +68,7 @@ def file_tools(seen: Seen, changing: Changing = nullcontext) -> tuple[Tool, ...]
             f"Wrote {len(becomes.encode()):,} bytes to {target}.{_change(target, before, becomes, run, seen, changing)}"
         )
 
-    @located("writes", "Change")
+    @located("writes", "Change", _shown_edits)
     @tool
     def patch(
         path: Annotated[str, "File to change; read it first."],
@@ -102,6 +102,18 @@ def _wanted(edits: tuple[Edit, ...], old: str | None, new: str | None, *, is_for
     if bool(edits) == is_single or (edits and (old is not None or new is not None)):
         raise BadArguments("patch needs either `edits`, or `old` and `new`.")
     return edits or (Edit(old or "", new or "", is_for_all),)
+
+
+def _shown_edits(arguments: Any) -> tuple[str, str]:
+    """As a diff. Every line of a text has its mark before it: whatever it says, it cannot pass for another."""
+    single = Edit(arguments.old or "", arguments.new or "", arguments.replace_all)
+    wanted: tuple[Edit, ...] = arguments.edits or (single,)  # if both are given, nothing is changed
+    lines: list[str] = []
+    for number, edit in enumerate(wanted, 1):
+        lines += [f"@@ edit {number} of {len(wanted)}{': every occurrence' if edit.all else ''} @@"]
+        lines += [f"-{line}" for line in edit.old.split("\n")]
+        lines += [f"+{line}" for line in edit.new.split("\n")]
+    return "\n".join(lines), "edits"
 
 
 def _found(target: Path, limit_bytes: int, what: str) -> Found | None:

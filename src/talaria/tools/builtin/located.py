@@ -2,40 +2,34 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from talaria.tools.base import Claim, Effect, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
-from talaria.tools.person import Proposal, pretty_json
+from talaria.tools.person import Proposal
+
+ContentOf = Callable[[Any], tuple[str | None, str]]
+"""From the arguments: all that would be written, and what that is, as in `Proposal`."""
 
 
 class LocatedTool(FunctionTool, frozen=True, kw_only=True):
     kind: Literal["reads", "writes"]
     verb: str
-    """What it does to a file, for the question outside the project; empty: nobody is asked."""
+    """What it does to a file, for a question; empty: it says nothing of its own there."""
+    content: ContentOf
 
     def prepare(self, arguments: str, scope: Scope) -> FunctionInvocation:
         given = super().prepare(arguments, scope)
         path = scope.resolve(getattr(given.arguments, "path"))  # noqa: B009  (its type is made from the function)
-        is_asked = bool(self.verb) and is_outside(path, scope)
         return msgspec.structs.replace(
             given,
             arguments=msgspec.structs.replace(given.arguments, path=str(path)),
             effect=Effect(self.kind, (path,)),
             claim=_claim(self.kind, path, scope),
-            question=_proposal(f"{self.verb} {path}?", given.arguments) if is_asked else None,
+            question=Proposal(f"{self.verb} {path}?", *self.content(given.arguments)) if self.verb else None,
         )
-
-
-def _proposal(headline: str, arguments: msgspec.Struct) -> Proposal:
-    """All that would be written."""
-    others = {name: value for name, value in msgspec.structs.asdict(arguments).items() if name != "path"}
-    if set(others) == {"content"}:
-        return Proposal(headline, str(others["content"]), "new content")
-    given = {name: value for name, value in others.items() if value not in (None, False, ())}
-    return Proposal(headline, pretty_json(given), "edits as JSON")
 
 
 def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
@@ -44,8 +38,10 @@ def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
     return Claim(reads=(path,), is_untrusted=is_outside(path, scope))
 
 
-def located(kind: Literal["reads", "writes"], verb: str = "") -> Callable[[FunctionTool], LocatedTool]:
-    return lambda function: LocatedTool(**msgspec.structs.asdict(function), kind=kind, verb=verb)
+def located(
+    kind: Literal["reads", "writes"], verb: str = "", content: ContentOf = lambda _: (None, "")
+) -> Callable[[FunctionTool], LocatedTool]:
+    return lambda function: LocatedTool(**msgspec.structs.asdict(function), kind=kind, verb=verb, content=content)
 
 
 def is_outside(path: Path, scope: Scope) -> bool:

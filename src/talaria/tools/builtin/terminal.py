@@ -96,7 +96,8 @@ def _effect(arguments: Any, _: Scope) -> Effect:
 
 
 def _question(arguments: Any) -> Proposal:
-    return Proposal("Run this command?", arguments.command, "command")
+    how = " in the background" if arguments.background else ""
+    return Proposal(f"Run this command{how}?", arguments.command, "command")
 
 
 def _checked(command: str) -> str:
