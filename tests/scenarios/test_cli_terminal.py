@@ -180,6 +180,21 @@ def test_nothing_in_a_question_is_pushed_out_of_sight(open_terminal: Open, serve
     terminal.type("n\r")
 
 
+@pytest.mark.usefixtures("unconfined")
+def test_all_of_a_long_question_is_shown_and_not_allowed_for_whoever_says_all(
+    open_terminal: Open, server: ModelServer, environment: dict[str, str]
+) -> None:
+    ask_for(server, "touch ran\n" + "\n".join(f"# line {number}" for number in range(300)))
+    terminal = open_terminal()
+    terminal.answer("› ", "go\n")
+    terminal.answer(QUESTION, "all\n")
+    assert "# line 299\r\n  [y]es, " in terminal.see(QUESTION)
+    assert not Path(environment["PWD"], "ran").exists()
+    terminal.type("n\n")
+    terminal.see("All told.")
+    assert not Path(environment["PWD"], "ran").exists()
+
+
 def test_a_long_question_is_shown_page_by_page_with_its_size_and_digest(
     open_terminal: Open, server: ModelServer, tmp_path: Path
 ) -> None:
@@ -193,7 +208,7 @@ def test_a_long_question_is_shown_page_by_page_with_its_size_and_digest(
     assert sha256(content.encode()).hexdigest() in page.replace("\r\n", "")
     seen = page
     while "are not shown yet: m shows more" in page:
-        assert "  [m]ore, [y]es" in page
+        assert "  [m]ore, [a]ll of it, [y]es" in page
         terminal.type("m\n")
         page = terminal.see(", [N]o: ")
         seen += page

@@ -16,7 +16,8 @@ ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("s", "session", "a", "all"), "session"),
     **dict.fromkeys(("always",), "always"),
 }
-MORE = ("m", "more", "v", "view")
+MORE, ALL = ("m", "more", "v", "view"), ("a", "all")
+"""While something of a question is not shown yet: what shows the next page, or everything."""
 OTHER_ROWS = 8
 """Of the terminal, besides what is shown of a question at a time."""
 MIN_ROWS = 5
@@ -53,14 +54,15 @@ class TerminalPerson:
         seen = min(room, len(rows))
         async with self._asking:
             answer = await _typed(f"\n{text}{_left(seen, rows)}{facts}{reason}\n  {_offer(offer, seen, rows)}: ")
-            while (meant := _meant(answer, question)) is None:
-                if answer.lower() in MORE and seen < len(rows):
-                    page = "\n".join(rows[seen : seen + room])
-                    seen = min(seen + room, len(rows))
+            while True:
+                if seen < len(rows) and answer.lower() in (*MORE, *ALL):
+                    end = min(seen + room, len(rows)) if answer.lower() in MORE else len(rows)
+                    page, seen = "\n".join(rows[seen:end]), end
                     answer = await _typed(f"{page}{_left(seen, rows)}\n  {_offer(offer, seen, rows)}: ")
+                elif (meant := _meant(answer, question)) is not None:
+                    return meant
                 else:
                     answer = await _typed(f"  That is not an answer. {_offer(offer, seen, rows)}: ")
-        return meant
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         """One of `choices`, by its number, or words of their own; None: no answer."""
@@ -92,7 +94,7 @@ def _left(seen: int, rows: Sequence[str]) -> str:
 
 
 def _offer(offer: str, seen: int, rows: Sequence[str]) -> str:
-    return f"[m]ore, {offer}" if seen < len(rows) else offer
+    return f"[m]ore, [a]ll of it, {offer}" if seen < len(rows) else offer
 
 
 async def _typed(prompt: str) -> str:

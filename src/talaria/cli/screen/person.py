@@ -12,6 +12,10 @@ _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
 _MEANT: dict[str, Answer] = {"no": "no", "once": "once", "session": "session", "always": "always"}
 
 
+DENIED_CHARS = 1_000
+"""More of what was not allowed fits into no line."""
+
+
 class ScreenPerson:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -40,7 +44,7 @@ class ScreenPerson:
         menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why, facts=facts)
         answer = _MEANT.get(await self._screen.ask(menu) or "no", "no")
         if answer == "no":
-            denied = Call(question.tool, question.text)
+            denied = Call(question.tool, question.text[:DENIED_CHARS])
             self._screen.print(denied.line(self._screen.columns, "✗", RED, "not allowed"))
         return answer
 
