@@ -25,6 +25,7 @@ from talaria.tools.builtin.seen import Seen
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.folder_events import FolderEvents
+from talaria.tools.person import Proposal
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.guarding import Guards
 from talaria.tools.workspace import MAX_HELD, Workspaces
@@ -78,7 +79,8 @@ class Person(OpenGate):
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         if call.id.endswith("-held"):
-            self.asked.append(invocation.question or "")
+            assert isinstance(invocation.question, Proposal)
+            self.asked.append(invocation.question.content or "")
             if not self._says_yes:
                 raise Denied("The person said no.")
 
@@ -184,8 +186,8 @@ async def test_the_person_sees_the_change_and_decides(use_with: UseWith, cwd: Pa
     assert (cwd / "AGENTS.md").read_text() == "one\ntwo\nthree\n"
     assert os.access(cwd / ".husky/pre-push", os.X_OK)
     (question,) = yes.asked
-    assert "    +three\n" in question
-    assert "    pre-push:\n    (executable, 19 bytes)\n    +#!/bin/sh\n    +npm test" in question
+    assert "  +three\n" in question
+    assert "  pre-push:\n  (executable, 19 bytes)\n  +#!/bin/sh\n  +npm test" in question
     await use_with(Alone(), "terminal", command="true")
     assert (cwd / "AGENTS.md").read_text() == "one\ntwo\nthree\n"
 

@@ -11,6 +11,7 @@ from talaria.model.errors import Denied, ToolFailed
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
+from talaria.tools.person import Proposal
 from talaria.tools.policy_files import MAX_FILE_BYTES, Held
 from talaria.tools.workspace import Workspace
 from talaria.trees import Root, read_file
@@ -23,7 +24,7 @@ class _Keep(msgspec.Struct, frozen=True):
     """As if the model had asked to write these files."""
 
     claim: Claim
-    question: str
+    question: Proposal
     effect: Effect = EXCLUSIVE
 
     async def run(self, run: Run) -> str:  # noqa: ARG002
@@ -39,7 +40,9 @@ async def settle(workspace: Workspace, run: Run) -> str:
     try:
         shown = await in_thread(lambda: "\n".join(map(_shown, moved)))
         paths = tuple(run.scope.cwd / one.name for one in moved)
-        question = f"Commands have changed files that other programs obey. Keep these changes?\n{shown}"
+        question = Proposal(
+            "Commands have changed files that other programs obey. Keep these changes?", shown, "changes"
+        )
         arguments = {
             "paths": [*map(str, paths)],
             "sha256": hashlib.sha256(shown.encode("utf-8", "replace")).hexdigest(),
@@ -64,7 +67,7 @@ def _shown(held: Held) -> str:
         lines: Iterator[str] = unified_diff(old, new, held.name, held.name, lineterm="")
     else:
         lines = (line for place in _files(held.to) for line in _new(place, held.to))
-    return f"  {held.name}\n" + "\n".join(f"    {line}" for line in lines)
+    return f"{held.name}\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def _files(place: Path) -> list[Path]:
