@@ -297,7 +297,7 @@ async def open_application(
             toolbox = toolbox.without(extensions.brought.overrides)
             brought = tuple(one.tool for one in extensions.brought.tools)
         settings.redactor.learn(known_secrets({}, servers.entries))
-        mcp = await servers.opened(settings.home, clock, settings.environment, stack)
+        mcp = await servers.opened(settings.home, settings.config, clock, settings.environment, stack)
         app = Application(
             settings,
             store,

@@ -35,7 +35,11 @@ def work(environment: dict[str, str]) -> Path:
 
 def test_the_server_of_the_how_to_answers(talaria: Talaria, work: Path) -> None:
     added, tested, listed = (talaria(*shlex.split(line)[1:]) for line in block("sh").splitlines())
-    assert (added.returncode, added.stdout) == (0, "Added almanac. Try it: talaria mcp test almanac\n")
+    assert added.returncode == 0
+    assert added.stdout.splitlines() == [
+        "almanac runs in the sandbox (reaches nothing; changes nothing).",
+        "Added almanac. Try it: talaria mcp test almanac",
+    ]
     assert tested.stdout.startswith("almanac answers; 1 tools, ")
     assert "  mcp_almanac_moon  Tell the phase of the moon on a day of the month.\n" in tested.stdout
     assert listed.stdout == "enabled   almanac  python almanac.py  (config.yaml, 1 tools)\n"
@@ -81,7 +85,8 @@ def test_server_that_does_not_answer_is_a_failure(talaria: Talaria, work: Path) 
     ended = talaria("mcp", "test", "broken", "--json")
     assert ended.returncode == 2
     assert json.loads(ended.stdout)["error"]["message"] == (
-        "The MCP server broken ended with exit code 1: no almanac here."
+        "The MCP server broken ended with exit code 1: no almanac here; "
+        "it runs in the sandbox, as mcp_servers.broken.sandbox says."
     )
 
 

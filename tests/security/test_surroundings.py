@@ -202,7 +202,8 @@ for line in sys.stdin:
 def test_the_program_of_a_server_is_not_changed_while_it_is_used(machine: Machine) -> None:
     program, mark = machine.project / "server.py", machine.person / "escaped"
     program.write_text(SERVER)
-    machine.configure(mcp_servers={"mine": {"command": sys.executable, "args": ["-I", str(program)]}})
+    entry = {"command": sys.executable, "args": ["-I", str(program)], "sandbox": False}
+    machine.configure(mcp_servers={"mine": entry})
     evil = f"open({str(mark)!r}, 'w').close()"
     machine.attack(
         [shell(f'sed -i "1i {evil}" server.py')],
@@ -244,7 +245,8 @@ class Office:
 
     @property
     def entry(self) -> dict[str, object]:
-        return {"command": sys.executable, "args": ["-I", "-S", str(MCP_SERVER), str(self._sink.port)]}
+        args = ["-I", "-S", str(MCP_SERVER), str(self._sink.port)]
+        return {"command": sys.executable, "args": args, "sandbox": False}  # it must be able to send
 
     def has_sent(self) -> bool:
         """Since it was last asked."""

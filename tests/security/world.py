@@ -65,7 +65,7 @@ class World:
         self._plant_project()
 
     def _plant_home(self, model_url: str, port: int, mode: Mode) -> None:
-        server = {"command": sys.executable, "args": ["-I", "-S", str(MCP_SERVER), str(port)]}
+        server = {"command": sys.executable, "args": ["-I", "-S", str(MCP_SERVER), str(port)], "sandbox": False}
         config = {
             "model": {"default": "test-model", "base_url": model_url},
             "providers": {"spare": {"base_url": "http://127.0.0.1:9/v1", "api_key": SECRETS["config"]}},

@@ -2,9 +2,10 @@
 
 import asyncio
 import re
+import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from talaria.cli.safe import brief, visible
 from talaria.config import edit
 from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput, OperatorError
+from talaria.servers import listed
 from talaria.settings import Settings
 from talaria.tools.mcp import cache, project
-from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.servers import open_servers
+from talaria.waiting import in_thread
 
 ABOUT_CHARS = 90
 
@@ -36,6 +39,30 @@ class Row(msgspec.Struct, frozen=True):
     source: str
     status: str
     tools: int | None
+    is_sandboxed: bool | None
+    """None: it runs elsewhere."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What came of connecting to a server."""
+
+    tools: dict[str, str]
+    """Their descriptions by name."""
+    notices: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Hosts that it asked for in vain from the sandbox."""
+    problem: str = ""
+
+
+def _needs_options(function: Callable[..., None]) -> Callable[..., None]:
+    """What a server needs of this machine."""
+    for option, metavar, about in (
+        ("--write", "FOLDER", "A folder that it may change."),
+        ("--read", "PATH", "A further file or folder that it may read."),
+        ("--network", "HOST", "A host that it may reach, such as api.acme.com or *.acme.com; * is any."),
+    ):
+        function = click.option(option, multiple=True, metavar=metavar, help=about)(function)
+    return function
 
 
 command = ListingGroup("mcp", help="List, add and try MCP servers: programs that bring tools.")
@@ -53,7 +80,8 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
         return
     for row in rows:
         tools = "tools unknown" if row.tools is None else f"{row.tools} tools"
-        show(f"{row.status:<9} {row.name}  {row.place}  ({row.source}, {tools})")
+        outside = ", outside the sandbox" if row.is_sandboxed is False else ""
+        show(f"{row.status:<9} {row.name}  {row.place}  ({row.source}, {tools}{outside})")
     if not rows:
         say("No MCP servers yet; `talaria mcp add NAME -- COMMAND …` or `talaria mcp add NAME --url URL` adds one.")
     for notice in chosen.notices:
@@ -66,29 +94,43 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def test(ctx: click.Context, name: str, as_json: bool) -> None:
     settings = surroundings.settings(ctx)
-    entry = _named(settings, name)
     began = time.monotonic()
-    tools, notices = asyncio.run(tried(settings, name, entry))
+    trial = asyncio.run(tried(settings, name, _named(settings, name)))
+    if trial.refused and not as_json and sys.stdin.isatty() and name in settings.config.all_mcp_servers:
+        say(f"{name} tried to reach {', '.join(trial.refused)}, which the sandbox refused.")
+        if click.confirm("Allow?", default=False, err=True):
+            _give(settings, name, network=trial.refused)
+            settings = surroundings.settings(ctx)
+            began = time.monotonic()
+            trial = asyncio.run(tried(settings, name, _named(settings, name)))
     seconds = time.monotonic() - began
+    if trial.problem:
+        raise OperatorError(trial.problem)
     if as_json:
-        print_json({"ok": True, "server": name, "seconds": round(seconds, 3), "tools": tools, "notices": notices})
+        facts = {"seconds": round(seconds, 3), "tools": trial.tools, "notices": trial.notices}
+        print_json({"ok": True, "server": name, **facts, "refused": trial.refused})
         return
-    show(f"{name} answers; {len(tools)} tools, {seconds:.1f} s.")
-    for tool, about in tools.items():
+    show(f"{name} answers; {len(trial.tools)} tools, {seconds:.1f} s.")
+    for tool, about in trial.tools.items():
         show(f"  {tool}  {brief(about, ABOUT_CHARS)}")
-    for notice in notices:
+    for notice in trial.notices:
         say(f"! {notice}")
+    if trial.refused:
+        options = " ".join(f"--network {host}" for host in trial.refused)
+        say(f"! The sandbox refused {', '.join(trial.refused)}. To allow it: talaria mcp sandbox {name} {options}")
 
 
-async def tried(settings: Settings, name: str, entry: ServerEntry) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Names and descriptions of its tools. Raises `OperatorError`."""
-    wanted = {name: msgspec.structs.replace(entry, enabled=True)}
-    async with open_servers(wanted, settings.home, SystemClock(), settings.environment) as servers:
+async def tried(settings: Settings, name: str, entry: ServerEntry) -> Trial:
+    wanted, clock = {name: msgspec.structs.replace(entry, enabled=True)}, SystemClock()
+    found = await in_thread(lambda: listed(settings.config.all_mcp_servers, settings.home, settings.environment))
+    sandboxes = found.sandboxes(settings.home, clock, settings.config)
+    async with open_servers(wanted, settings.home, clock, settings.environment, sandboxes) as servers:
         await servers.first_tries()
-        problem = servers.problem(name)
+        problem, refused = servers.problem(name), servers.refused(name)
         if problem:
-            raise OperatorError(f"The MCP server {name} {problem}.")
-        return {tool.spec.name: tool.spec.description for tool in servers.tools()}, servers.notices
+            return Trial({}, refused=refused, problem=f"The MCP server {name} {problem}.")
+        tools = {tool.spec.name: tool.spec.description for tool in servers.tools()}
+        return Trial(tools, servers.notices, refused)
 
 
 @command.command("trust", help="Agree to the `.mcp.json` of this folder, as it is now.")
@@ -107,6 +149,8 @@ def trust(ctx: click.Context, yes: bool) -> None:
         show(visible(f"  {name}: {entry.place}"))
         if handed := [*entry.env, *entry.headers]:
             show(visible(f"    and is handed: {', '.join(handed)}"))
+        if entry.command is not None:
+            show(visible(f"    in the sandbox: {_told_needs(entry.needs)}"))
     if not yes:
         if not sys.stdin.isatty():
             raise BadInput("Nobody is here to agree; look at the file, then: talaria mcp trust --yes")
@@ -121,6 +165,8 @@ def trust(ctx: click.Context, yes: bool) -> None:
 @click.option("--url", help="Where it is, if it is reached over HTTP.")
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="What its process sees; goes to .env.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request; goes to .env.")
+@_needs_options
+@click.option("--no-sandbox", "is_outside", is_flag=True, help="Run it outside the sandbox, with all your rights.")
 @click.pass_context
 def add(
     ctx: click.Context,
@@ -129,6 +175,10 @@ def add(
     url: str | None,
     env: tuple[str, ...],
     headers: tuple[str, ...],
+    network: tuple[str, ...],
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+    is_outside: bool,
 ) -> None:
     settings = surroundings.settings(ctx)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -137,14 +187,103 @@ def add(
         raise BadInput(f"There is already a server {name}; change it in config.yaml.")
     if bool(command_line) == bool(url):
         raise BadInput("Say either a command (behind --) or --url.")
+    if (url or is_outside) and (network or read or write):
+        raise BadInput("--network, --read and --write are for a command in the sandbox.")
     entry: dict[str, Any] = {"url": url}
+    needs = SandboxNeeds(network=network, read=_absolute(read), write=_absolute(write))
     if not url:  # the folder is the one where its words meant something
+        if needs == SandboxNeeds() and not is_outside and sys.stdin.isatty():
+            needs = _asked_needs()
         entry = {"command": command_line[0], "args": list(command_line[1:]), "cwd": str(Path.cwd())}
+        entry["sandbox"] = False if is_outside else _section(needs)
     for key, given in (("env", env), ("headers", headers)):
         if given:
             entry[key] = dict(_kept(settings.home, name, item) for item in given)
     edit.set_value(settings.home, f"mcp_servers.{name}", msgspec.json.encode(entry).decode())
+    if not url:
+        show(f"{name} runs {'outside the sandbox, with all your rights' if is_outside else _told_sandbox(needs)}.")
     show(f"Added {name}. Try it: talaria mcp test {name}")
+
+
+def _asked_needs() -> SandboxNeeds:
+    say("It will run in the sandbox: it can read this folder, and reach and change nothing that you do not list.")
+    hosts = click.prompt("Hosts it must reach (* is any, empty is none)", default="", show_default=False, err=True)
+    folders = click.prompt("Folders it may change (empty is none)", default="", show_default=False, err=True)
+    return SandboxNeeds(network=tuple(hosts.split()), write=_absolute(shlex.split(folders)))
+
+
+@command.command("sandbox", help="Put a server into the sandbox, and add to what it may reach, read and change.")
+@click.argument("name")
+@_needs_options
+@click.option("--off", "is_outside", is_flag=True, help="Run it outside the sandbox, with all your rights.")
+@click.pass_context
+def sandbox(
+    ctx: click.Context,
+    name: str,
+    network: tuple[str, ...],
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+    is_outside: bool,
+) -> None:
+    settings = surroundings.settings(ctx)
+    if is_outside and (network or read or write):
+        raise BadInput("--off goes alone: a server outside the sandbox can reach, read and change all that you can.")
+    if is_outside:
+        edit.set_value(settings.home, f"{_setting(settings, name)}.sandbox", "false")
+        show(f"{name} runs outside the sandbox, with all your rights.")
+        return
+    needs = _give(settings, name, network, _absolute(read), _absolute(write))
+    show(f"{name} runs {_told_sandbox(needs)}. Try it: talaria mcp test {name}")
+
+
+def _give(
+    settings: Settings, name: str, network: Sequence[str], read: Sequence[str] = (), write: Sequence[str] = ()
+) -> SandboxNeeds:
+    """Adds to what config.yaml lists for a server."""
+    setting = _setting(settings, name)
+    before = settings.config.all_mcp_servers[name].needs
+    needs = SandboxNeeds(
+        network=tuple(dict.fromkeys((*before.hosts, *network))),
+        read=tuple(dict.fromkeys((*before.read, *read))),
+        write=tuple(dict.fromkeys((*before.write, *write))),
+    )
+    edit.set_value(settings.home, f"{setting}.sandbox", msgspec.json.encode(_section(needs)).decode())
+    return needs
+
+
+def _setting(settings: Settings, name: str) -> str:
+    """Where config.yaml has a server that is started here."""
+    config = settings.config
+    roots = {"mcp_servers": config.mcp_servers, "mcp.servers": config.mcp.servers, "mcpServers": config.mcpServers}
+    root = next((root for root, entries in roots.items() if name in entries), None)
+    if root is None:
+        known = ", ".join(config.all_mcp_servers) or "none"
+        raise BadInput(f"There is no MCP server {name!r} in config.yaml; there are: {known}.")
+    if roots[root][name].command is None:
+        raise BadInput(f"{name} is reached over HTTP: it runs elsewhere, so there is nothing to put into the sandbox.")
+    return f"{root}.{name}"
+
+
+def _section(needs: SandboxNeeds) -> dict[str, list[str]]:
+    """As config.yaml has it; `network` is always said."""
+    given = {"network": needs.hosts, "read": needs.read, "write": needs.write}
+    return {key: [*values] for key, values in given.items() if values or key == "network"}
+
+
+def _told_sandbox(needs: SandboxNeeds) -> str:
+    return f"in the sandbox ({_told_needs(needs)})"
+
+
+def _told_needs(needs: SandboxNeeds) -> str:
+    given = {"reaches": needs.hosts, "reads": needs.read, "changes": needs.write}
+    return "; ".join(
+        f"{what} {', '.join(values) or 'nothing'}" for what, values in given.items() if what != "reads" or values
+    )
+
+
+def _absolute(paths: Sequence[str]) -> tuple[str, ...]:
+    """What is relative here would be so to another folder later."""
+    return tuple(path if path.startswith("~") else str(Path.cwd() / path) for path in paths)
 
 
 def _kept(home: Path, server: str, item: str) -> tuple[str, str]:
@@ -174,8 +313,11 @@ def _named(settings: Settings, name: str) -> ServerEntry:
 
 def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[Row]:
     configured = settings.config.all_mcp_servers
+    found = listed(configured, settings.home, settings.environment)
+    sandboxes = found.sandboxes(settings.home, SystemClock(), settings.config)
     for name, entry in entries.items():
         listing = cache.read(cache.file_for(settings.home, name, entry))
         known = len(listing.offers) if listing is not None and listing.is_known else None
         source = "config.yaml" if name in configured else project.FILE
-        yield Row(name, entry.place, source, "enabled" if entry.enabled else "disabled", known)
+        is_sandboxed = None if entry.command is None else sandboxes.confine(name, entry) is not None
+        yield Row(name, entry.place, source, "enabled" if entry.enabled else "disabled", known, is_sandboxed)

@@ -96,7 +96,7 @@ async def _of_servers(settings: Settings, clock: Clock) -> tuple[tuple[Tool, ...
     """What they offered last; and of which toolsets nothing is known."""
     entries = project.choose(settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment).entries
     connections = [
-        Connection(name, entry, settings.home, clock, settings.environment)
+        Connection(name, entry, settings.home, clock, settings.environment, None)
         for name, entry in entries.items()
         if entry.enabled
     ]

@@ -48,10 +48,15 @@ def plugin_home(home: Path) -> Path:
 OWN_FOLDERS = frozenset(
     {
         *("cache", "checkpoints", "hermes", "logs", "memories", "platforms", "plugins", "profiles", "run", "skills"),
-        *("spill", "todos", "quarantine"),
+        *("spill", "todos", "quarantine", "mcp"),
     }
 )
-OWN_FILES = frozenset({"SOUL.md", "config.yaml", "history", "mcp-trust.json", "plugins.json", "search.db", "state.db"})
+OWN_FILES = frozenset(
+    {
+        *("SOUL.md", "config.yaml", "history", "mcp-earlier.json", "mcp-trust.json", "plugins.json", "search.db"),
+        "state.db",
+    }
+)
 """And .env."""
 
 

@@ -25,8 +25,10 @@ from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope, Tool
 from talaria.tools.executor import Executor
 from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.servers import Servers, open_servers
 from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
 
 EVERYTHING = "@modelcontextprotocol/server-everything"
 VERSION = "2026.8.31"
@@ -86,13 +88,22 @@ def odd(folder: Path) -> Odd:
 
 @pytest.fixture
 def opened(home: Path, clock: ManualClock) -> Open:
-    """`async with opened(name=entry) as servers`; nothing here takes longer than its limit."""
+    """`async with opened(name=entry) as servers`; nothing here takes longer than its limit.
+
+    Without a `backend` they run outside of the sandbox.
+    """
 
     @asynccontextmanager
     async def open_them(
-        environment: Mapping[str, str] = os.environ, clock: Clock = clock, **entries: ServerEntry
+        environment: Mapping[str, str] = os.environ,
+        clock: Clock = clock,
+        backend: Backend | None = None,
+        **entries: ServerEntry,
     ) -> AsyncGenerator[Servers]:
-        async with asyncio.timeout(LIMIT_S), open_servers(entries, home, clock, environment) as servers:
+        outside = () if backend else entries
+        settings = TerminalSettings(backend=backend or "auto")
+        sandboxes = ServerSandboxes(settings, home, clock, configured=entries, earlier=outside)
+        async with asyncio.timeout(LIMIT_S), open_servers(entries, home, clock, environment, sandboxes) as servers:
             yield servers
 
     return open_them

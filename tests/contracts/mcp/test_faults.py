@@ -12,8 +12,10 @@ from tests.contracts.mcp.conftest import Odd, Open, Use, names, received, until
 from talaria.model.secret import Secret
 from talaria.testing.clock import ManualClock
 from talaria.tools.mcp.entries import ServerEntry, ToolFilter
+from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.servers import open_servers
 from talaria.tools.person import Proposal
+from talaria.tools.sandbox.settings import TerminalSettings
 
 
 async def test_call_that_hangs_ends_in_its_time_and_the_server_is_told(
@@ -374,7 +376,9 @@ async def test_cache_of_another_entry_is_not_taken(opened: Open, odd: Odd) -> No
 
 async def test_home_that_cannot_be_written_costs_only_the_cache(odd: Odd, tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "file").touch()
-    async with open_servers({"odd": odd("fine")}, tmp_path / "file" / "home", clock, {}) as servers:
+    home = tmp_path / "file" / "home"
+    sandboxes = ServerSandboxes(TerminalSettings(), home, clock, earlier=["odd"])
+    async with open_servers({"odd": odd("fine")}, home, clock, {}, sandboxes) as servers:
         assert names(servers) == ["mcp_odd_work"]
 
 

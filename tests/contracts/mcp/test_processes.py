@@ -10,19 +10,28 @@ from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
 from tests.contracts.mcp.conftest import ODD, Odd, Open, is_alive, until
+
+from talaria.tools.sandbox.host.descendants import descendants
 
 PROGRAM = """
 import asyncio, os, sys
 from contextlib import suppress
 from pathlib import Path
 from talaria.model.clock import SystemClock
-from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
+from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.servers import open_servers
+from talaria.tools.sandbox.settings import TerminalSettings
 
 async def main():
-    entry = ServerEntry(command=sys.executable, args=("-I", "-S", sys.argv[1], sys.argv[2], sys.argv[3]))
-    async with open_servers({"odd": entry}, Path(sys.argv[3]) / "home", SystemClock(), os.environ):
+    folder, clock = Path(sys.argv[3]), SystemClock()
+    needs = SandboxNeeds(write=(str(folder),)) if sys.argv[4] != "outside" else False
+    entry = ServerEntry(command=sys.executable, args=("-I", "-S", *sys.argv[1:4]), sandbox=needs)
+    settings = TerminalSettings(backend="auto" if sys.argv[4] == "outside" else sys.argv[4])
+    sandboxes = ServerSandboxes(settings, Path(sys.argv[3]).parent / "home", clock, configured=["odd"])
+    async with open_servers({"odd": entry}, Path(sys.argv[3]).parent / "home", clock, os.environ, sandboxes):
         print("open", flush=True)
         await asyncio.sleep(60)
 
@@ -60,14 +69,15 @@ async def test_server_that_wants_to_stay_is_ended(opened: Open, odd: Odd, folder
     assert running(folder) == []
 
 
-async def test_everything_ends_when_we_are_killed(folder: Path) -> None:
+@pytest.mark.parametrize("sandbox", ["outside", "bubblewrap", "landlock"])
+async def test_everything_ends_when_we_are_killed(folder: Path, sandbox: str) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", dedent(PROGRAM), str(ODD), "brood", str(folder)], stdout=subprocess.PIPE
+        [sys.executable, "-c", dedent(PROGRAM), str(ODD), "brood", str(folder), sandbox], stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     assert await asyncio.to_thread(process.stdout.readline) == b"open\n"
-    children = brood(folder)
-    assert all(is_alive(pid) for pid in children)
+    children = descendants(process.pid)
+    assert len(children) >= 2 + len(brood(folder))  # they have other numbers in a sandbox
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()

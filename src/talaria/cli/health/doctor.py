@@ -118,10 +118,24 @@ def _plugins(settings: Settings) -> Iterator[Finding]:
 
 
 def _mcp(settings: Settings) -> Iterator[Finding]:
-    """Each server that is named, tried."""
-    for name, entry in settings.config.all_mcp_servers.items():
+    """Each server that is named, tried; and those that an earlier version has left outside the sandbox."""
+    servers = settings.config.all_mcp_servers
+    if not servers:
+        return
+    from talaria.tools.mcp.earlier import earlier  # noqa: PLC0415  (who has none does not wait for it)
+
+    outside = earlier(servers, settings.home)
+    for name, entry in servers.items():
         if entry.enabled:
             yield asyncio.run(_server(settings, name, entry))
+        if name in outside:
+            yield Finding(
+                f"mcp {name}",
+                "warn",
+                "runs outside the sandbox, with all your rights, because an earlier version started it so",
+                f"`talaria mcp sandbox {name}` puts it in (with --network HOST, --write FOLDER for what it needs), "
+                f"`talaria mcp sandbox {name} --off` keeps it outside",
+            )
 
 
 async def _server(settings: Settings, name: str, entry: ServerEntry) -> Finding:
@@ -129,9 +143,14 @@ async def _server(settings: Settings, name: str, entry: ServerEntry) -> Finding:
 
     subject, remedy = f"mcp {name}", f"see to it, then `talaria mcp test {name}`"
     try:
-        tools, notices = await tried(settings, name, entry)
+        trial = await tried(settings, name, entry)
     except TalariaError as error:
         return Finding(subject, "fail", str(error), remedy)
-    if notices:
-        return Finding(subject, "warn", " ".join(notices), remedy)
-    return Finding(subject, "ok", f"answers; {len(tools)} tools")
+    if trial.problem:
+        return Finding(subject, "fail", trial.problem, remedy)
+    if trial.refused:
+        allowing = f"`talaria mcp sandbox {name} {' '.join(f'--network {host}' for host in trial.refused)}` allows it"
+        return Finding(subject, "warn", f"the sandbox refused it {', '.join(trial.refused)}", allowing)
+    if trial.notices:
+        return Finding(subject, "warn", " ".join(trial.notices), remedy)
+    return Finding(subject, "ok", f"answers; {len(trial.tools)} tools")

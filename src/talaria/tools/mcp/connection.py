@@ -10,12 +10,15 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
 from talaria.tools.mcp import cache
 from talaria.tools.mcp.cache import NEVER_ANSWERED, Listing
 from talaria.tools.mcp.entries import ServerEntry, redacted
 from talaria.tools.mcp.peer import Answer, Away, Converse, NotMade, Peer
+from talaria.tools.mcp.sandboxing import ConfinedServer
 from talaria.waiting import in_thread
 
 STEADY_S = 60.0
@@ -46,9 +49,19 @@ async def load_wire() -> Converse:
 
 
 class Connection:
-    def __init__(self, name: str, entry: ServerEntry, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        entry: ServerEntry,
+        home: Path,
+        clock: Clock,
+        environment: Mapping[str, str],
+        confined: ConfinedServer | None,
+    ) -> None:
+        """`confined`: its place in the sandbox; None: it runs outside, or elsewhere."""
         self.name = name
         self.entry = entry
+        self.confined = confined
         self.listing: Listing | None = None
         """What it offers, as far as known: by the last connection, or by the cache."""
         self.problem = ""
@@ -136,7 +149,7 @@ class Connection:
     async def _attempt(self) -> None:
         """From the first word to the last. Raises `Away`."""
         converse = await load_wire()
-        talk = self._start(converse(self.entry, self._environment, self._visit))
+        talk = self._start(converse(self.entry, self._environment, self.confined, self._visit))
         self._limit = asyncio.ensure_future(self._clock.expire(self.entry.connect_timeout))
         try:
             await asyncio.wait([talk, self._limit], return_when=asyncio.FIRST_COMPLETED)
@@ -197,9 +210,16 @@ class Connection:
             self._tell()
 
     def _away(self, reason: str, *, is_final: bool = False) -> None:
-        self.problem = redacted(reason, self.entry)
+        hint = self._sandbox_hint() if not is_final and self._steady_from == math.inf else ""
+        self.problem = redacted(f"{reason}; {hint}" if hint else reason, self.entry)
         self._is_hopeless = is_final
         self._tell()
+
+    def _sandbox_hint(self) -> str:
+        """Why it may have failed to start."""
+        if self.confined is None:
+            return ""
+        return self.confined.hint(self.confined.refused) or f"it runs in the sandbox, as {self.confined.setting} says"
 
     def _tell(self) -> None:
         self._news.set()
@@ -241,7 +261,9 @@ class Connection:
                     f"The MCP server {self.name} {reason} during this call; whether it took effect is unknown."
                 ) from fault
             else:
-                return answer
+                hint = self.confined.take_hint() if self.confined else ""
+                told = f"{answer.text}\n[About {self.name}: {hint}.]" if hint else answer.text
+                return msgspec.structs.replace(answer, text=told)
         raise ToolFailed(f"The MCP server {self.name} {reason}; nothing was done.")
 
     async def _present(self) -> Peer:

@@ -35,6 +35,20 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+class SandboxNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a server that is started here needs of this machine. What is not listed is not there for it."""
+
+    network: tuple[str, ...] | str = ()
+    """Hosts, such as api.acme.com or *.acme.com; `*` is the public internet."""
+    read: tuple[str, ...] = ()
+    """Further files and folders. A relative path counts from the folder in which it starts."""
+    write: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return (self.network,) if isinstance(self.network, str) else self.network
+
+
 class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server that is started here (`command`) or reached over HTTP (`url`)."""
 
@@ -51,12 +65,21 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Of one call, waiting for a server that is away among it."""
     connect_timeout: Seconds = 60.0
     tools: ToolFilter = ToolFilter()
+    sandbox: SandboxNeeds | bool | None = None
+    """False: it runs outside, with all rights of the person. Not said: in the sandbox, unless an earlier version knew
+    this entry."""
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
             raise ValueError("an MCP server has either a `command` or a `url`")
         if self.url is not None and not re.match(r"https?://[^/\s]", self.url):
             raise ValueError("the `url` of an MCP server begins with http:// or https://")
+        if self.url is not None and self.sandbox is not None:
+            raise ValueError("an MCP server with a `url` runs elsewhere: `sandbox` is for those with a `command`")
+
+    @property
+    def needs(self) -> SandboxNeeds:
+        return self.sandbox if isinstance(self.sandbox, SandboxNeeds) else SandboxNeeds()
 
     def programs(self) -> Iterator[Path]:
         """The files that its command names."""
@@ -87,6 +110,7 @@ def digest(entry: ServerEntry) -> str:
     """Tells apart whatever may offer other tools; tells no secret."""
     kept = {
         **{name: getattr(entry, name) for name in ("command", "args", "cwd", "url")},
+        **({} if entry.sandbox is None else {"sandbox": entry.sandbox}),
         **{f"env {name}": value.fingerprint() for name, value in entry.env.items()},
         **{f"header {name}": value.fingerprint() for name, value in entry.headers.items()},
     }

@@ -8,6 +8,7 @@ import msgspec
 from talaria.model.messages import Image
 from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.sandboxing import ConfinedServer
 
 
 class Away(Exception):
@@ -50,5 +51,5 @@ class Peer(Protocol):
 
 
 Visit = Callable[[Peer], Awaitable[None]]
-Converse = Callable[[ServerEntry, Mapping[str, str], Visit], Coroutine[Any, Any, None]]
+Converse = Callable[[ServerEntry, Mapping[str, str], ConfinedServer | None, Visit], Coroutine[Any, Any, None]]
 """Reaches the server, lets `visit` speak with it, and leaves nothing behind when that returns. Raises `Away`."""

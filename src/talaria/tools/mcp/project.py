@@ -112,6 +112,10 @@ def _entry(project: Project, name: str, given: Any, environment: Mapping[str, st
     known = {key: value for key, value in fields.items() if key in _KNOWN and value is not None}
     if fields.get("disabled") is True:
         known["enabled"] = False
+    if known.get("sandbox") is False:
+        raise BadConfig(
+            f"{project.file}: only your config.yaml can take a server out of the sandbox; {name} says `sandbox: false`."
+        )
     if "command" in known:
         known["cwd"] = str(project.file.parent / str(known.get("cwd", ".")))
     try:

@@ -9,18 +9,27 @@ from talaria.model.clock import Clock
 from talaria.tools.base import Tool
 from talaria.tools.mcp.connection import Connection
 from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.tools import tools_of
 
 MAX_NAMED = 3
 
 
 def open_servers(
-    entries: Mapping[str, ServerEntry], home: Path, clock: Clock, environment: Mapping[str, str]
+    entries: Mapping[str, ServerEntry],
+    home: Path,
+    clock: Clock,
+    environment: Mapping[str, str],
+    sandboxes: ServerSandboxes,
 ) -> "Servers":
     """`async with open_servers(…) as servers`: returns at once for servers whose tools are known from last time; one
     that never answered is waited for, up to its `connect_timeout`, the first time only."""
     return Servers(
-        [Connection(name, entry, home, clock, environment) for name, entry in entries.items() if entry.enabled]
+        [
+            Connection(name, entry, home, clock, environment, sandboxes.confine(name, entry))
+            for name, entry in entries.items()
+            if entry.enabled
+        ]
     )
 
 
@@ -50,6 +59,11 @@ class Servers:
     def problem(self, name: str) -> str:
         """Why a server is away, or nothing; goes on behind its name."""
         return next(one.problem for one in self._connections if one.name == name)
+
+    def refused(self, name: str) -> tuple[str, ...]:
+        """Hosts that a server asked for in vain from the sandbox."""
+        confined = next(one.confined for one in self._connections if one.name == name)
+        return confined.refused if confined else ()
 
     def tools(self) -> Sequence[Tool]:
         """As they are known now, for a session that begins now; what changes later is for the next."""

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import cast
 
@@ -14,9 +14,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from talaria.model.errors import ToolFailed
 from talaria.tools.mcp import warden
 from talaria.tools.mcp.entries import ServerEntry, surroundings
 from talaria.tools.mcp.peer import Away
+from talaria.tools.mcp.sandboxing import ConfinedServer
+from talaria.tools.sandbox.base import ProgramLaunch
 from talaria.waiting import completed, in_thread
 
 MAX_LINE_BYTES = 8 << 20
@@ -36,8 +39,12 @@ _Outgoing = MemoryObjectReceiveStream[SessionMessage]
 class Process:
     """A transport as the `mcp` package wants it: entered, it is a stream to read and one to write."""
 
-    def __init__(self, entry: ServerEntry, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, entry: ServerEntry, environment: Mapping[str, str], confined: ConfinedServer | None = None
+    ) -> None:
         self._entry = entry
+        self._confined = confined
+        self._sandbox = AsyncExitStack()
         self._environment = surroundings(entry, environment)
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
@@ -68,7 +75,17 @@ class Process:
 
     async def _start(self) -> tuple[Reading, Writing]:
         command = await in_thread(self._located)
-        process = self._process = await self._spawned(command)
+        argv = (command, *map(str, self._entry.args))
+        if self._confined is None:
+            plain = ProgramLaunch(argv=argv, environment=self._environment, cwd=self._entry.cwd or "")
+            process = self._process = await self._spawned(plain)
+        else:
+            try:
+                launched = await self._sandbox.enter_async_context(self._confined.launch(argv, self._environment))
+            except ToolFailed as fault:
+                raise Away(f"cannot start in the sandbox ({self._confined.setting}): {fault}", is_final=True) from fault
+            process = self._process = await self._spawned(launched.launch)
+            await self._sandbox.enter_async_context(launched.begun(process.pid))
         incoming, reading = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         writing, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = [incoming, reading, writing, outgoing]
@@ -88,14 +105,15 @@ class Process:
             process.stdin.close()
         if self._lifeline is not None:
             os.close(self._lifeline)
-        if process is None:
-            return
         try:
-            async with asyncio.timeout(CLOSE_S):
-                await asyncio.gather(process.wait(), _drained(process.stdout), _drained(process.stderr))
+            if process is not None:
+                async with asyncio.timeout(CLOSE_S):
+                    await asyncio.gather(process.wait(), _drained(process.stdout), _drained(process.stderr))
         except TimeoutError:
             with suppress(ProcessLookupError):
-                process.kill()
+                cast("asyncio.subprocess.Process", process).kill()
+        finally:
+            await self._sandbox.aclose()
 
     def _located(self) -> str:
         entry = self._entry
@@ -107,17 +125,17 @@ class Process:
             raise Away(f"cannot start: there is no command {entry.command!r}", is_final=True)
         return str(Path(found).absolute())
 
-    async def _spawned(self, command: str) -> asyncio.subprocess.Process:
+    async def _spawned(self, launch: ProgramLaunch) -> asyncio.subprocess.Process:
         lifeline, self._lifeline = os.pipe()
         try:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _WARDEN, str(lifeline), command, *map(str, self._entry.args)),
-                env=self._environment,
-                cwd=self._entry.cwd,
+                *(sys.executable, "-I", "-S", "-c", _WARDEN, str(lifeline), *launch.argv),
+                env=launch.environment,
+                cwd=launch.cwd or None,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                pass_fds=(lifeline,),
+                pass_fds=(lifeline, *launch.pass_fds),
                 start_new_session=True,
             )
         except (OSError, ValueError) as fault:

@@ -18,6 +18,7 @@ from talaria.tools.sandbox.host.descendants import (
     UNHEEDED,
     adopt_orphans,
     descendants,
+    given_environment,
     let_go_of_pipes,
     reap,
     sweep,
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def run(lifeline: int, command: list[str]) -> int:
-    woken, environment = woken_by_children(), _environment()  # only the end of the lifeline ends us
+    woken, environment = woken_by_children(), given_environment()  # only the end of the lifeline ends us
     adopt_orphans()
     try:
         child = os.posix_spawnp(command[0], command, environment, setpgroup=0, setsigdef=UNHEEDED)
@@ -52,16 +53,6 @@ def run(lifeline: int, command: list[str]) -> int:
     _signal_all(child, signal.SIGKILL)  # what is left when the command itself is gone has no more to do
     sweep()
     return code
-
-
-def _environment() -> dict[bytes, bytes]:
-    """As it was given to us: Python may have added to its own."""
-    try:
-        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123  (pathlib takes as long to load as all the rest)
-            lines = file.read().split(b"\0")
-    except OSError:
-        return dict(os.environb)
-    return dict(line.split(b"=", 1) for line in lines if b"=" in line)
 
 
 def _watched(child: int, lifeline: int, woken: int) -> int:

@@ -19,6 +19,7 @@ from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.offers import MAX_TOOLS, Offer, distinct, offer
 from talaria.tools.mcp.peer import Answer, Away, NotMade, Visit
+from talaria.tools.mcp.sandboxing import ConfinedServer
 from talaria.tools.mcp.sifting import sifted
 from talaria.tools.mcp.stdio import Process
 from talaria.waiting import in_thread
@@ -45,20 +46,24 @@ class Unmet(Away):
     """It came to no conversation; another way of beginning one may do."""
 
 
-async def converse(entry: ServerEntry, environment: Mapping[str, str], visit: Visit) -> None:
+async def converse(
+    entry: ServerEntry, environment: Mapping[str, str], confined: ConfinedServer | None, visit: Visit
+) -> None:
     """See `peer.Converse`. Servers of another age are tried in the way that they know."""
     if entry.url is None:
-        await _over_stdio(entry, environment, visit)
+        await _over_stdio(entry, environment, confined, visit)
     else:
         await _over_http(entry, visit)
 
 
-async def _over_stdio(entry: ServerEntry, environment: Mapping[str, str], visit: Visit) -> None:
-    process = Process(entry, environment)
+async def _over_stdio(
+    entry: ServerEntry, environment: Mapping[str, str], confined: ConfinedServer | None, visit: Visit
+) -> None:
+    process = Process(entry, environment, confined)
     try:
         await _talk(process, process, "auto", visit)
     except Unmet:  # some leave at a first word that they do not know
-        again = Process(entry, environment)
+        again = Process(entry, environment, confined)
         await _talk(again, again, "legacy", visit)
 
 

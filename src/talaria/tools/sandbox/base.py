@@ -81,6 +81,30 @@ class Host(Protocol):
         ...
 
 
+class ProgramLaunch(msgspec.Struct, frozen=True, kw_only=True):
+    """How to start one program in a sandbox. Its standard input, output and error are those that it is started with."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    cwd: str = "/"
+    pass_fds: Sequence[int] = ()
+    channel: socket | None = None
+    """Brings the listening socket of the proxy, once the program is about to begin."""
+    listener: socket | None = None
+    """That socket, where it is known before."""
+
+
+class ProgramSandbox(Protocol):
+    """Runs one program that speaks over its own pipes, where `Sandbox` runs the commands of a session."""
+
+    @property
+    def level(self) -> Level: ...
+    def program(self, view: View, argv: Sequence[str], cwd: str) -> AbstractAsyncContextManager[ProgramLaunch]:
+        """Valid until the context ends; end the program before. The folder `view.project` is its own. Raises
+        `ToolFailed`."""
+        ...
+
+
 class Sandbox(Protocol):
     @property
     def level(self) -> Level: ...

@@ -1,6 +1,7 @@
 """The strict sandbox: bubblewrap around a session's tool host. What is not listed here is not there."""
 
 import os
+import socket
 import subprocess
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -8,12 +9,20 @@ from functools import cache
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import Host, Level, View
+from talaria.tools.sandbox.base import Host, Level, ProgramLaunch, View
 from talaria.tools.sandbox.channel import Channel
 from talaria.tools.sandbox.guarding import Guards
 from talaria.tools.sandbox.host import seccomp
 from talaria.tools.sandbox.inside import on_the_way
-from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, program_in, settings_for
+from talaria.tools.sandbox.launching import (
+    PACKAGE,
+    PROGRAM,
+    Launch,
+    launched,
+    program_in,
+    program_starter,
+    settings_for,
+)
 from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
 from talaria.trees import Root
 from talaria.waiting import in_thread
@@ -48,6 +57,21 @@ class Bubblewrap:
             )
             async with launched(launch) as channel:
                 yield _StrictHost(channel, Guards(channel.pid, (view.project, *view.writes)))
+
+    @asynccontextmanager
+    async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
+        async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
+            before = (BWRAP, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                starter = program_starter(ROOT, PYTHON, view, argv, cwd, channel=theirs.fileno())
+                yield ProgramLaunch(
+                    argv=(*before, *starter),
+                    environment=view.environment,
+                    pass_fds=(filter, theirs.fileno(), *(held or {}).values()),
+                    channel=ours,
+                )
+
 
 
 class _StrictHost:

@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable
 from functools import cached_property
 
+from talaria.model.errors import ToolFailed
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
-from talaria.tools.sandbox.base import Sandbox
+from talaria.tools.sandbox.base import ProgramSandbox, Sandbox
 from talaria.tools.sandbox.docker import Docker
 from talaria.tools.sandbox.local import Local
 from talaria.tools.sandbox.settings import TerminalSettings
@@ -48,6 +49,23 @@ class Choosing:
                 return Ssh(self._settings.ssh)
             case "auto":
                 return best() if sys.platform != "darwin" else best_of_macos()
+
+
+def for_programs(settings: TerminalSettings) -> ProgramSandbox:
+    """For a program that runs on this machine, whatever commands run in: the one that is set if it is a sandbox of this
+    machine, else the best that works. Raises `ToolFailed` where none does."""
+    match settings.backend:
+        case "bubblewrap":
+            return bubblewrap.Bubblewrap()
+        case "landlock":
+            return landlocked.Landlocked()
+        case "seatbelt":
+            return seatbelt.Seatbelt()
+        case _:
+            found = best() if sys.platform != "darwin" else best_of_macos()
+    if isinstance(found, bubblewrap.Bubblewrap | landlocked.Landlocked | seatbelt.Seatbelt):
+        return found
+    raise ToolFailed(found.about)
 
 
 def best() -> Sandbox:

@@ -11,7 +11,7 @@ ARRIVAL = "import sys; sent = sys.stdin.buffer; exec(sent.read(int(sent.readline
 FOLDER = "/tmp/.talaria-"  # noqa: S108  (over there)
 
 _OF_THIS_MACHINE = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "VIRTUAL_ENV"})
-_NOT_SENT = frozenset({"__init__", "arrival", "intruder"})
+_NOT_SENT = frozenset({"__init__", "arrival", "intruder", "program"})
 
 
 def program(view: View, folder: str, **more: Any) -> bytes:

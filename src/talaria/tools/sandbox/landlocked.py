@@ -1,7 +1,8 @@
 """Where bubblewrap does not work: Landlock and seccomp around the tool host. No network at all, no AF_UNIX."""
 
 import os
-from collections.abc import AsyncGenerator, Iterator
+import sys
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import msgspec
 
 from talaria.model.errors import ToolFailed
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import Host, Level, View
+from talaria.tools.sandbox.base import Host, Level, ProgramLaunch, View
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.launching import launched
-from talaria.tools.sandbox.local import unwrapped
+from talaria.tools.sandbox.launching import launched, program_starter
+from talaria.tools.sandbox.local import SOURCE, unwrapped
 from talaria.tools.sandbox.scratch import scratch, surroundings
 from talaria.tools.sandbox.system import etc, interpreter, system
 from talaria.waiting import in_thread
@@ -55,6 +56,26 @@ class Landlocked:
             launch = unwrapped(view, environment, f"{folder}/state", confinement=places)
             async with launched(msgspec.structs.replace(launch, max_processes=view.limits.processes)) as host:
                 yield host
+
+    @asynccontextmanager
+    async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
+        if view.has_egress:
+            raise ToolFailed(
+                "the sandbox that works here (Landlock) has no network; install bubblewrap for the hosts that it lists"
+            )
+        if view.hidden or view.own:
+            raise ToolFailed(
+                f"the sandbox that works here (Landlock) cannot keep it from {(*view.hidden, *view.own)[0]}, which is "
+                "in a folder that it may use; install bubblewrap, or give it other folders"
+            )
+        async with in_threads(scratch()) as folder:
+            readable = await in_thread(lambda: tuple(_readable(view)))
+            writable = (view.project, *view.writes, folder)
+            path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
+            own = {"TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1", "PATH": path}  # noqa: S108
+            places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}
+            starter = program_starter(SOURCE, sys.executable, view, argv, cwd, confinement=places)
+            yield ProgramLaunch(argv=starter, environment={**view.environment, **own})
 
 
 def reachable(path: str, roots: tuple[Path, ...]) -> str:

@@ -32,6 +32,7 @@ LOST_S = 0.5
 MAX_SAID_BYTES = 2_000
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.loop import main; main()"
+_PROGRAM = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.program import main; main()"
 _HELLO = frame(HELLO)[:9]
 """How the first frame of a tool host begins."""
 _MAX_NOISE_BYTES = 1 << 16
@@ -60,6 +61,25 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 def program_in(root: str, python: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The command for a tool host that can be imported from below a folder."""
     return (python, "-I", "-S", "-c", _BOOT.format(root=root), json.dumps(settings))
+
+
+def program_starter(root: str, python: str, view: View, argv: Sequence[str], cwd: str, **more: Any) -> tuple[str, ...]:
+    """The command for `host/program.py`, which can be imported from below a folder."""
+    limits = {"CORE": 0, "FSIZE": view.limits.file_bytes}
+    settings = {"argv": [*argv], "cwd": cwd, "limits": limits, **more}
+    return (python, "-I", "-S", "-c", _PROGRAM.format(root=root), json.dumps(settings))
+
+
+async def receive_listener(channel: socket.socket) -> socket.socket | None:
+    """What a program sends right before it begins; None: it did not get that far."""
+    channel.setblocking(False)
+    try:
+        async with asyncio.timeout(START_S):
+            await _readable(channel)
+            _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+    except (TimeoutError, OSError):
+        return None
+    return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
 def settings_for(view: View, folder: str, **more: Any) -> dict[str, Any]:

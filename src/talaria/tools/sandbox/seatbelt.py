@@ -6,12 +6,12 @@ can be moved away, and nothing gets a second name.
 
 import os
 import socket
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import Host, Level, View
+from talaria.tools.sandbox.base import Host, Level, ProgramLaunch, View
 from talaria.tools.sandbox.delivery import ARRIVAL, program
 from talaria.tools.sandbox.host.shell import proxied
 from talaria.tools.sandbox.launching import SHELL, Launch, launched
@@ -78,6 +78,20 @@ class Seatbelt:
                 async with launched(launch) as host:
                     host.listener = listener
                     yield host
+
+    @asynccontextmanager
+    async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
+        async with in_threads(scratch()) as folder:
+            with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
+                port = listener.getsockname()[1] if listener else None
+                rules = await in_thread(lambda: profile(view, folder, port))
+                own = {"TMPDIR": f"{folder}/tmp", **(proxied(port) if port else {})}  # noqa: S108
+                yield ProgramLaunch(
+                    argv=(SANDBOX_EXEC, "-p", rules, *argv),
+                    environment={**view.environment, **own},
+                    cwd=cwd,
+                    listener=listener,
+                )
 
 
 def _launch(view: View, folder: Path, listener: socket.socket | None) -> Launch:

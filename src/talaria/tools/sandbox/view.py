@@ -76,6 +76,48 @@ def view_of(
     )
 
 
+def program_view(
+    own: Path,
+    home: Path,
+    *,
+    reads: Sequence[Path],
+    writes: Sequence[Path],
+    environment: Mapping[str, str],
+    has_egress: bool,
+    limits: Limits,
+) -> View:
+    """For one program that is not a command of a session. `own` is its folder, which lasts; `home` is Talaria's. What
+    is to be read and written exists and is resolved.
+
+    Raises `ToolFailed` where one of these folders holds too much.
+    """
+    person = Path.home().resolve()
+    for place in (*reads, *writes):
+        for kept in (home, person):
+            if kept.is_relative_to(place) or place.is_relative_to(home):
+                raise ToolFailed(f"{place} cannot be given to it, because that includes {kept}; name folders in it")
+    protected = Protected(person, home)
+    found = tuple(look(place) for place in (*reads, *writes) if place.is_dir())
+    policy = chain.from_iterable(map(protected.policy_below, writes))
+    inner = (place for one in found for place in one.policy if any(place.is_relative_to(root) for root in writes))
+    readable = (*_toolchains(person), *reads)
+    shown = (*writes, *readable, *map(Path, system()), *interpreter())
+    hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
+    sockets = (place for one in found for place in one.sockets)
+    return View(
+        project=own,
+        writes=tuple(writes),
+        reads=readable,
+        guarded=fitted(writes, tuple(dict.fromkeys((*guarded(writes, policy), *inner)))),
+        own=tuple(place for place in own_code() if any(_overlap(place, root) for root in writes)),
+        hidden=outermost((*filter(None, hidden), *sockets)),
+        home=person,
+        environment=environment,
+        has_egress=has_egress,
+        limits=limits,
+    )
+
+
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
     """An allowlist: secrets never enter."""
     kept = {name: value for name, value in environment.items() if name in PASSED_ON or name.startswith("LC_")}

@@ -15,9 +15,12 @@ MAX_TOLD = 5
 
 
 class WayOut:
-    def __init__(self, hosts: tuple[str, ...], private: tuple[str, ...], clock: Clock) -> None:
-        """`private`: what may be reached although it is not on the public internet."""
+    def __init__(
+        self, hosts: tuple[str, ...], private: tuple[str, ...], clock: Clock, whose: str = "Commands do"
+    ) -> None:
+        """`private`: what may be reached although it is not on the public internet. `whose`: how a refusal begins."""
         self._hosts = hosts
+        self._whose = whose
         self._private = private
         self._clock = clock
         self._refused: deque[str] = deque(maxlen=MAX_TOLD)
@@ -34,9 +37,12 @@ class WayOut:
             max_bytes=MAX_BYTES,
         )
 
+    def is_listed(self, host: str) -> bool:
+        return any(is_covered(host, pattern) for pattern in self._hosts)
+
     async def _admit(self, host: str, port: int) -> None:  # noqa: ARG002
-        if not any(is_covered(host, pattern) for pattern in self._hosts):
-            raise Denied(f"Commands do not reach {host} from here.")
+        if not self.is_listed(host):
+            raise Denied(f"{self._whose} not reach {host} from here.")
 
     def _note(self, host: str, port: int) -> None:
         self._refused.append(f"{host}:{port}")

@@ -34,6 +34,16 @@ def _pass(*_: object) -> None:
     return None
 
 
+def given_environment() -> dict[bytes, bytes]:
+    """As it was given to this process: Python may have added to its own."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            lines = file.read().split(b"\0")
+    except OSError:
+        return dict(os.environb)
+    return dict(line.split(b"=", 1) for line in lines if b"=" in line)
+
+
 def let_go_of_pipes() -> None:
     """They are those of what was started: who waits for their end must not wait for us."""
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -88,4 +88,5 @@ def proxied(port: int) -> dict[str, str]:
     """What leads programs to a proxy on this machine."""
     proxy, none = f"http://127.0.0.1:{port}", "localhost,127.0.0.1,::1"
     lower = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": none}
-    return {**lower, **{name.upper(): value for name, value in lower.items()}}
+    node = {"NODE_USE_ENV_PROXY": "1"}  # without it Node (22.21, 24 and later) heeds none of the others
+    return {**lower, **{name.upper(): value for name, value in lower.items()}, **node}

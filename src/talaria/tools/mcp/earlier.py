@@ -1,0 +1,52 @@
+"""Entries of config.yaml that an earlier version ran outside of the sandbox: they stay there until the person decides.
+
+They are recorded once, when this version first sees them; an entry with another command is a new one.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from talaria.files import read_bytes, replace_file
+from talaria.tools.mcp import cache
+from talaria.tools.mcp.entries import ServerEntry
+
+FILE = "mcp-earlier.json"
+MAX_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+def earlier(configured: Mapping[str, ServerEntry], home: Path) -> frozenset[str]:
+    """The names of those that run outside because they did before. Looks at the file system: not on the loop."""
+    started = {name: entry for name, entry in configured.items() if entry.command is not None}
+    if not started:
+        return frozenset()
+    recorded = _recorded(home)
+    if recorded is None:
+        recorded = {name: _digest(one) for name, one in started.items() if cache.file_for(home, name, one).exists()}
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(home / FILE, msgspec.json.format(msgspec.json.encode(recorded)), mode=0o600)
+        except OSError as fault:
+            log.warning("cannot write %s: %s", home / FILE, fault.strerror)
+    return frozenset(
+        name for name, entry in started.items() if entry.sandbox is None and recorded.get(name) == _digest(entry)
+    )
+
+
+def _recorded(home: Path) -> dict[str, str] | None:
+    """None: this version has not looked yet. A file that cannot be used names nobody."""
+    try:
+        return msgspec.json.decode(read_bytes(home / FILE, MAX_BYTES), type=dict[str, str])
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        return {}
+
+
+def _digest(entry: ServerEntry) -> str:
+    return hashlib.sha256(msgspec.json.encode([entry.command, *entry.args])).hexdigest()[:32]

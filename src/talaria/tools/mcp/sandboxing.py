@@ -1,0 +1,199 @@
+"""Servers in the sandbox: which of them run there, what each of them sees, and which hosts it was refused.
+
+A server has a folder of its own in Talaria's home, which is its HOME and stays between two starts.
+"""
+
+import hashlib
+import threading
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
+from pathlib import Path
+
+import msgspec
+
+from talaria.files import harmless
+from talaria.model.clock import Clock
+from talaria.model.errors import ToolFailed
+from talaria.tools.blocking import in_threads
+from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.sandbox.base import ProgramLaunch, ProgramSandbox, View
+from talaria.tools.sandbox.choosing import for_programs
+from talaria.tools.sandbox.launching import receive_listener
+from talaria.tools.sandbox.pids import Join, process_limit
+from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.view import program_view
+from talaria.tools.sandbox.way_out import WayOut
+from talaria.waiting import in_thread
+
+FOLDER = "mcp"
+MAX_REFUSED = 20
+_NO_PLACE = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/etc", "/bin", "/tmp", "/home", "/root", "/run")))  # noqa: S108
+"""Folders in which a server may be started, and which are not shown to it for that."""
+
+
+class ServerSandboxes:
+    """Those of an application. The sandbox is chosen at the first use."""
+
+    def __init__(
+        self,
+        settings: TerminalSettings,
+        home: Path,
+        clock: Clock,
+        *,
+        private: tuple[str, ...] = (),
+        configured: Collection[str] = (),
+        earlier: Collection[str] = (),
+    ) -> None:
+        """`private`: what may be reached although it is not on the public internet. `configured`: the servers of
+        config.yaml; others are a project's. `earlier`: those that an earlier version ran outside of the sandbox."""
+        self.settings = settings
+        self.home = home
+        self.clock = clock
+        self.private = private
+        self._configured = configured
+        self._earlier = earlier
+        self._choosing = threading.Lock()
+
+    @property
+    def sandbox(self) -> ProgramSandbox:
+        """Not on the loop: it is tried. Raises `ToolFailed` where none works."""
+        with self._choosing:
+            return self._sandbox
+
+    @cached_property
+    def _sandbox(self) -> ProgramSandbox:
+        return for_programs(self.settings)
+
+    def confine(self, name: str, entry: ServerEntry) -> "ConfinedServer | None":
+        """None: it runs outside, or elsewhere."""
+        is_kept_outside = entry.sandbox is None and name in self._earlier
+        if entry.command is None or entry.sandbox is False or is_kept_outside:
+            return None
+        is_configured = name in self._configured
+        setting = f"mcp_servers.{name}.sandbox" if is_configured else f"`sandbox` of {name} in .mcp.json"
+        return ConfinedServer(name, entry, self, self._folder(name, entry, is_configured=is_configured), setting)
+
+    def _folder(self, name: str, entry: ServerEntry, *, is_configured: bool) -> Path:
+        """Projects may use one name for different servers: these share no folder, nor with one of the person's."""
+        is_plain = is_configured and harmless(name) == name
+        mark = "" if is_plain else hashlib.sha256(f"{name}\0{'' if is_configured else entry.cwd}".encode()).hexdigest()
+        return self.home / FOLDER / (f"{harmless(name)}.{mark[:12]}" if mark else name)
+
+
+class ConfinedServer:
+    """One server in the sandbox."""
+
+    def __init__(self, name: str, entry: ServerEntry, sandboxes: ServerSandboxes, folder: Path, setting: str) -> None:
+        self._entry = entry
+        self._sandboxes = sandboxes
+        self._folder = folder
+        self.setting = setting
+        """Where the person says what it needs."""
+        hosts = entry.needs.hosts
+        self._way_out = WayOut(hosts, sandboxes.private, sandboxes.clock, f"The MCP server {name} does")
+        self._refused: dict[str, None] = {}
+        self._told: set[str] = set()
+
+    @asynccontextmanager
+    async def launch(self, argv: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator["Launched"]:
+        """What to start in place of `argv`. Raises `ToolFailed`."""
+        try:
+            sandbox = await in_thread(lambda: self._sandboxes.sandbox)
+        except ToolFailed as fault:
+            raise ToolFailed(
+                f"none works here ({fault}); install bubblewrap, or set {self.setting} to false to run it with all "
+                "your rights"
+            ) from fault
+        view, cwd = await in_thread(lambda: self._view(sandbox, argv[0], environment))
+        async with in_threads(process_limit(view.limits.processes)) as join, sandbox.program(view, argv, cwd) as launch:
+            yield Launched(launch, self._way_out, join)
+
+    def _view(self, sandbox: ProgramSandbox, command: str, environment: Mapping[str, str]) -> tuple[View, str]:
+        """And the folder in which it starts."""
+        home, person, needs = self._sandboxes.home.resolve(), Path.home().resolve(), self._entry.needs
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as fault:
+            raise ToolFailed(f"its folder {self._folder} cannot be made: {fault.strerror}") from fault
+        folder = self._folder.resolve()
+        cwd = Path(self._entry.cwd or ".").expanduser().resolve()
+        is_shown = (
+            cwd.is_dir() and cwd not in _NO_PLACE and not person.is_relative_to(cwd) and not cwd.is_relative_to(home)
+        )
+        programs = (*self._entry.programs(), *_around(Path(command)))
+        given = {kind: tuple(_existing(getattr(needs, kind), cwd)) for kind in ("read", "write")}
+        view = program_view(
+            folder,
+            home,
+            reads=tuple(dict.fromkeys((*((cwd,) if is_shown else ()), *programs, *given["read"]))),
+            writes=given["write"],
+            environment={**environment, **({} if "HOME" in self._entry.env else {"HOME": str(folder)})},
+            has_egress=bool(needs.hosts) or sandbox.level != "landlock",
+            limits=self._sandboxes.settings.limits,
+        )
+        return view, str(cwd if is_shown or cwd == person else folder)
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Hosts that it asked for in vain, since it was made."""
+        for place in self._way_out.take_refused():
+            if len(self._refused) < MAX_REFUSED:
+                self._refused.setdefault(place.rpartition(":")[0])
+        return tuple(self._refused)
+
+    def take_hint(self) -> str:
+        """What to tell people about refused hosts, each once; or nothing."""
+        news = [host for host in self.refused if host not in self._told]
+        self._told.update(news)
+        return self.hint(news)
+
+    def hint(self, hosts: Sequence[str]) -> str:
+        listed = [host for host in hosts if self._way_out.is_listed(host)]
+        unlisted = [host for host in hosts if host not in listed]
+        sentences = (
+            f"it tried to reach {_joined(unlisted)} from the sandbox, which was refused: add to {self.setting}.network "
+            f"what it may reach, or set {self.setting} to false"
+            if unlisted
+            else "",
+            f"{_joined(listed)} is not on the public internet: add it to web.allow_private" if listed else "",
+        )
+        return "; ".join(filter(None, sentences))
+
+
+class Launched(msgspec.Struct, frozen=True):
+    launch: ProgramLaunch
+    way_out: WayOut
+    join: Join | None
+
+    @asynccontextmanager
+    async def begun(self, pid: int) -> AsyncGenerator[None]:
+        """Around the life of the process, once it was started: its proxy, and how many processes it may have."""
+        listener = self.launch.listener
+        if listener is None and self.launch.channel is not None:
+            listener = await receive_listener(self.launch.channel)
+        if self.join is not None:
+            await in_thread(partial(self.join, pid))
+        if listener is None:
+            yield
+            return
+        async with self.way_out.served(listener):
+            yield
+
+
+def _around(command: Path) -> Iterator[Path]:
+    """A program is read where it is and where it leads; one of a virtual environment with all of that."""
+    venv = command.parent.parent
+    yield venv.resolve() if (venv / "pyvenv.cfg").is_file() else command.resolve()
+
+
+def _existing(paths: Sequence[str], cwd: Path) -> Iterator[Path]:
+    for given in paths:
+        path = (cwd / Path(given).expanduser()).resolve()
+        if not path.exists():
+            raise ToolFailed(f"{given} is not there")
+        yield path
+
+
+def _joined(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
