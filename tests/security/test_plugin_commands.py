@@ -1,0 +1,94 @@
+"""Commands that a plugin runs with tools of the conversation: in the same sandbox, past the same gate as the model's.
+
+What a plugin's own code does is another matter: enabling it is trusting it.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.scenarios.conftest import commands, environment, home, server, talaria
+
+from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Reply, call
+
+__all__ = ["commands", "environment", "home", "server", "talaria"]
+
+Talaria = Callable[..., "subprocess.CompletedProcess[str]"]
+PLUGIN = """
+from tools.registry import registry
+
+def register(ctx):
+    ways = {"ctx": ctx.dispatch_tool, "registry": registry.dispatch}
+    def helper(args):
+        return ways[args["way"]](args["tool"], args["args"])
+    ctx.register_tool("helper", "set", {"parameters": {"type": "object"}}, helper)
+"""
+
+
+class Victim:
+    """A private file, and one that a command outside of the sandbox could make."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key = folder / ".ssh/id"
+        self.key.parent.mkdir()
+        self.key.write_text("private-key-1")
+        self.copy = folder / "copied"
+
+    @property
+    def command(self) -> str:
+        return f"cat {self.key}; cp {self.key} {self.copy}; echo ended"
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Victim:
+    return Victim(tmp_path)
+
+
+@pytest.fixture
+def ask(talaria: Talaria, server: ModelServer, home: Path, victim: Victim) -> Callable[..., str]:
+    """Lets a plugin run the command; what the model is told then."""
+    folder = home / "plugins" / "caller"
+    folder.mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("name: caller\nversion: '1'\n")
+    (folder / "__init__.py").write_text(PLUGIN)
+
+    def run(way: str, tool: str, arguments: dict[str, object], *options: str, **settings: object) -> str:
+        config = home / "config.yaml"
+        lines = (f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
+        config.write_text(config.read_text() + 'plugins: {"enabled": ["caller"]}\n' + "".join(lines))
+        server.say(Reply(calls=(call("helper", way=way, tool=tool, args=arguments),)), "Done.")
+        ended = talaria("-q", "Go.", *options)
+        assert ended.returncode == 0, ended.stderr
+        return str(server.requests[-1].json["messages"][-1]["content"])
+
+    return run
+
+
+@pytest.mark.parametrize("way", ["ctx", "registry"])
+def test_a_command_of_a_plugin_runs_in_the_sandbox(ask: Callable[..., str], victim: Victim, way: str) -> None:
+    told = ask(way, "terminal", {"command": victim.command}, "--yolo")
+    assert "ended" in told
+    assert "private-key-1" not in told
+    assert not victim.copy.exists()
+
+
+def test_a_script_of_a_plugin_runs_in_the_sandbox(ask: Callable[..., str], victim: Victim) -> None:
+    code = f"import subprocess; print(subprocess.run({victim.command!r}, shell=True, capture_output=True, text=True))"
+    told = ask("ctx", "execute_code", {"code": code}, "--yolo")
+    assert "ended" in told
+    assert "private-key-1" not in told
+    assert not victim.copy.exists()
+
+
+def test_the_same_command_does_harm_without_a_sandbox(ask: Callable[..., str], victim: Victim) -> None:
+    command = victim.command.replace("/.ssh/", "/.ss?/")  # the floor knows it by its words there
+    ask("ctx", "terminal", {"command": command}, "--yolo", terminal={"backend": "local"})
+    assert victim.copy.read_text() == "private-key-1"
+
+
+def test_a_plugin_is_asked_about_as_the_model_is(ask: Callable[..., str], victim: Victim) -> None:
+    told = ask("ctx", "terminal", {"command": "cp /etc/hostname copied"}, terminal={"backend": "local"})
+    assert "needs a person's consent, and nobody is here to give it" in told
