@@ -7,6 +7,7 @@ them.
 import json
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,6 +55,10 @@ def seen(name: str) -> str:
     return os.environ[name]
 
 
+def run(*arguments: str) -> str:
+    return subprocess.run([sys.executable, "-I", "-S", *arguments], capture_output=True, text=True, check=False).stdout
+
+
 def keep(text: str) -> str:
     """In its own home; what was there before."""
     file = Path.home() / "kept"
@@ -63,7 +68,7 @@ def keep(text: str) -> str:
 
 
 ATTEMPTS: dict[str, Callable[..., str]] = {
-    one.__name__: one for one in (read, write, environments, connect, tunnel, seen, keep)
+    one.__name__: one for one in (read, write, environments, connect, tunnel, seen, run, keep)
 }
 
 

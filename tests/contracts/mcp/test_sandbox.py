@@ -1,6 +1,7 @@
 """A server in the sandbox: it works there, keeps what is its own, and people are told what it was refused."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from blockbuster import blockbuster_ctx
 from msgspec import structs
 from tests.contracts.mcp.conftest import Odd, Open, Use, names
+from tests.contracts.mcp.escapes import LEVELS, findings
+from tests.contracts.sandboxes.test_levels import findings_of_a_user
 
 from talaria.model.secret import Secret
 from talaria.testing.clock import ManualClock
@@ -168,3 +171,24 @@ async def test_nothing_of_this_blocks_the_event_loop(
     with blockbuster_ctx("talaria.tools"):
         async with opened(backend=backend, evil=entry) as servers:
             assert (await attack(use, servers, name=("seen", "PATH")))["name"]
+
+
+IN_ITS_PROJECT = {"write .git/commondir"}
+"""What is missing when a server begins is not guarded in a folder that it may change."""
+
+
+@SANDBOXED
+async def test_no_escape_of_a_server_succeeds_at_the_claimed_level(tmp_path: Path, backend: Backend) -> None:
+    found = await findings(backend, tmp_path)
+    assert {one.name: one.detail for one in found if one.verdict(LEVELS[backend]) == "fail"}.keys() == IN_ITS_PROJECT
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "outside"])
+def test_no_escape_of_a_server_of_a_user_succeeds_either(backend: str) -> None:
+    found = findings_of_a_user(backend, "from tests.contracts.mcp.escapes import main; main()")
+    if backend == "outside":
+        assert len([name for name, (verdict, *_) in found.items() if verdict == "warn"]) > 25
+    else:
+        assert {name for name, (verdict, *_) in found.items() if verdict == "fail"} == IN_ITS_PROJECT

@@ -53,9 +53,9 @@ ONLY_ROOT_COULD = {
 DEPENDS_ON_THE_KERNEL = {"trace the agent", "make a user namespace", "type into the terminal"}
 
 
-def findings_of_a_user(backend: Backend) -> dict[str, tuple[str, bool | None, str]]:
+def findings_of_a_user(backend: str, program: str = MATRIX) -> dict[str, tuple[str, bool | None, str]]:
     with a_user() as user:
-        return json.loads(user.run("-c", MATRIX, backend, str(user.folder)))
+        return json.loads(user.run("-c", program, backend, str(user.folder)))
 
 
 @only_as_root

@@ -17,6 +17,7 @@ from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import ProgramLaunch, ProgramSandbox, View
 from talaria.tools.sandbox.choosing import for_programs
 from talaria.tools.sandbox.launching import receive_listener
@@ -91,7 +92,8 @@ class ConfinedServer:
         self.setting = setting
         """Where the person says what it needs."""
         hosts = entry.needs.hosts
-        self._way_out = WayOut(hosts, sandboxes.private, sandboxes.clock, f"The MCP server {name} does")
+        whose = f"The MCP server {name} does"
+        self._way_out = WayOut(hosts, sandboxes.private, sandboxes.clock, whose, max_bytes=None)
         self._refused: dict[str, None] = {}
         self._told: set[str] = set()
 
@@ -119,14 +121,18 @@ class ConfinedServer:
         folder = self._folder.resolve()
         cwd = Path(self._entry.cwd or ".").expanduser().resolve()
         is_shown = (
-            cwd.is_dir() and cwd not in _NO_PLACE and not person.is_relative_to(cwd) and not cwd.is_relative_to(home)
+            cwd.is_dir()
+            and cwd not in _NO_PLACE
+            and not person.is_relative_to(cwd)
+            and not Protected(person, home).is_secret(cwd)
         )
-        programs = (*self._entry.programs(), *_around(Path(command)))
+        programs = tuple(dict.fromkeys((*self._entry.programs(), *_around(Path(command)))))
         given = {kind: tuple(_existing(getattr(needs, kind), cwd)) for kind in ("read", "write")}
         view = program_view(
             folder,
             home,
-            reads=tuple(dict.fromkeys((*((cwd,) if is_shown else ()), *programs, *given["read"]))),
+            programs=tuple(path for path in programs if not (is_shown and path.is_relative_to(cwd))),
+            reads=tuple(dict.fromkeys((*((cwd,) if is_shown else ()), *given["read"]))),
             writes=given["write"],
             environment={**environment, **({} if "HOME" in self._entry.env else {"HOME": str(folder)})},
             has_egress=bool(needs.hosts) or sandbox.level != "landlock",
@@ -184,7 +190,9 @@ class Launched(msgspec.Struct, frozen=True):
 def _around(command: Path) -> Iterator[Path]:
     """A program is read where it is and where it leads; one of a virtual environment with all of that."""
     venv = command.parent.parent
-    yield venv.resolve() if (venv / "pyvenv.cfg").is_file() else command.resolve()
+    place = venv if (venv / "pyvenv.cfg").is_file() else command
+    yield place
+    yield place.resolve()
 
 
 def _existing(paths: Sequence[str], cwd: Path) -> Iterator[Path]:

@@ -80,6 +80,7 @@ def program_view(
     own: Path,
     home: Path,
     *,
+    programs: Sequence[Path],
     reads: Sequence[Path],
     writes: Sequence[Path],
     environment: Mapping[str, str],
@@ -87,20 +88,22 @@ def program_view(
     limits: Limits,
 ) -> View:
     """For one program that is not a command of a session. `own` is its folder, which lasts; `home` is Talaria's. What
-    is to be read and written exists and is resolved.
+    is to be read and written exists and is resolved. `programs` are read, too, and not looked through for sockets.
 
     Raises `ToolFailed` where one of these folders holds too much.
     """
     person = Path.home().resolve()
-    for place in (*reads, *writes):
+    for place in (*programs, *reads, *writes):
+        if place.is_relative_to(home):
+            raise ToolFailed(f"{place} cannot be given to it, because it belongs to Talaria")
         for kept in (home, person):
-            if kept.is_relative_to(place) or place.is_relative_to(home):
-                raise ToolFailed(f"{place} cannot be given to it, because that includes {kept}; name folders in it")
+            if kept.is_relative_to(place):
+                raise ToolFailed(f"{place} cannot be given to it, because {kept} is in it; name smaller folders")
     protected = Protected(person, home)
     found = tuple(look(place) for place in (*reads, *writes) if place.is_dir())
     policy = chain.from_iterable(map(protected.policy_below, writes))
     inner = (place for one in found for place in one.policy if any(place.is_relative_to(root) for root in writes))
-    readable = (*_toolchains(person), *reads)
+    readable = (*_toolchains(person), *programs, *reads)
     shown = (*writes, *readable, *map(Path, system()), *interpreter())
     hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
     sockets = (place for one in found for place in one.sockets)

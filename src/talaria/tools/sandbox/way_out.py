@@ -16,11 +16,17 @@ MAX_TOLD = 5
 
 class WayOut:
     def __init__(
-        self, hosts: tuple[str, ...], private: tuple[str, ...], clock: Clock, whose: str = "Commands do"
+        self,
+        hosts: tuple[str, ...],
+        private: tuple[str, ...],
+        clock: Clock,
+        whose: str = "Commands do",
+        max_bytes: int | None = MAX_BYTES,
     ) -> None:
         """`private`: what may be reached although it is not on the public internet. `whose`: how a refusal begins."""
         self._hosts = hosts
         self._whose = whose
+        self._max_bytes = max_bytes
         self._private = private
         self._clock = clock
         self._refused: deque[str] = deque(maxlen=MAX_TOLD)
@@ -34,7 +40,7 @@ class WayOut:
             allowance=allowance(self._private),
             clock=self._clock,
             refused=self._note,
-            max_bytes=MAX_BYTES,
+            max_bytes=self._max_bytes,
         )
 
     def is_listed(self, host: str) -> bool:
