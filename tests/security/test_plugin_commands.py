@@ -4,19 +4,19 @@ What a plugin's own code does is another matter: enabling it is trusting it.
 """
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.scenarios.conftest import commands, environment, home, server, talaria
+from tests.scenarios.conftest import environment, home, server
 
+from talaria import Agent
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
 
-__all__ = ["commands", "environment", "home", "server", "talaria"]
+__all__ = ["environment", "home", "server"]
 
-Talaria = Callable[..., "subprocess.CompletedProcess[str]"]
+UNASKED = {"mode": "off"}
 PLUGIN = """
 from tools.registry import registry
 
@@ -48,20 +48,20 @@ def victim(tmp_path: Path) -> Victim:
 
 
 @pytest.fixture
-def ask(talaria: Talaria, server: ModelServer, home: Path, victim: Victim) -> Callable[..., str]:
+def ask(server: ModelServer, home: Path, environment: dict[str, str]) -> Callable[..., str]:
     """Lets a plugin run the command; what the model is told then."""
     folder = home / "plugins" / "caller"
     folder.mkdir(parents=True)
     (folder / "plugin.yaml").write_text("name: caller\nversion: '1'\n")
     (folder / "__init__.py").write_text(PLUGIN)
 
-    def run(way: str, tool: str, arguments: dict[str, object], *options: str, **settings: object) -> str:
+    def run(way: str, tool: str, arguments: dict[str, object], **settings: object) -> str:
         config = home / "config.yaml"
         lines = (f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
         config.write_text(config.read_text() + 'plugins: {"enabled": ["caller"]}\n' + "".join(lines))
         server.say(Reply(calls=(call("helper", way=way, tool=tool, args=arguments),)), "Done.")
-        ended = talaria("-q", "Go.", *options)
-        assert ended.returncode == 0, ended.stderr
+        with Agent(home=home, cwd=environment["PWD"]) as agent:
+            agent.ask_sync("Go.")
         return str(server.requests[-1].json["messages"][-1]["content"])
 
     return run
@@ -69,7 +69,7 @@ def ask(talaria: Talaria, server: ModelServer, home: Path, victim: Victim) -> Ca
 
 @pytest.mark.parametrize("way", ["ctx", "registry"])
 def test_a_command_of_a_plugin_runs_in_the_sandbox(ask: Callable[..., str], victim: Victim, way: str) -> None:
-    told = ask(way, "terminal", {"command": victim.command}, "--yolo")
+    told = ask(way, "terminal", {"command": victim.command}, approvals=UNASKED)
     assert "ended" in told
     assert "private-key-1" not in told
     assert not victim.copy.exists()
@@ -77,7 +77,7 @@ def test_a_command_of_a_plugin_runs_in_the_sandbox(ask: Callable[..., str], vict
 
 def test_a_script_of_a_plugin_runs_in_the_sandbox(ask: Callable[..., str], victim: Victim) -> None:
     code = f"import subprocess; print(subprocess.run({victim.command!r}, shell=True, capture_output=True, text=True))"
-    told = ask("ctx", "execute_code", {"code": code}, "--yolo")
+    told = ask("ctx", "execute_code", {"code": code}, approvals=UNASKED)
     assert "ended" in told
     assert "private-key-1" not in told
     assert not victim.copy.exists()
@@ -85,7 +85,7 @@ def test_a_script_of_a_plugin_runs_in_the_sandbox(ask: Callable[..., str], victi
 
 def test_the_same_command_does_harm_without_a_sandbox(ask: Callable[..., str], victim: Victim) -> None:
     command = victim.command.replace("/.ssh/", "/.ss?/")  # the floor knows it by its words there
-    ask("ctx", "terminal", {"command": command}, "--yolo", terminal={"backend": "local"})
+    ask("ctx", "terminal", {"command": command}, approvals=UNASKED, terminal={"backend": "local"})
     assert victim.copy.read_text() == "private-key-1"
 
 

@@ -97,3 +97,11 @@ def test_mistakes_in_a_trusted_file_are_told_and_hurt_nobody(
     assert sentence in notice
     with pytest.raises(BadConfig):
         project.entries(found(folder), {})
+
+
+def test_only_the_person_can_take_a_server_out_of_the_sandbox(folder: Path) -> None:
+    (folder / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "x", "sandbox": {"network": ["a.example"]}}}}')
+    assert project.entries(found(folder), {})["a"].needs.hosts == ("a.example",)
+    (folder / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "x", "sandbox": false}}}')
+    with pytest.raises(BadConfig, match=r"only your config\.yaml can take a server out of the sandbox"):
+        project.entries(found(folder), {})
