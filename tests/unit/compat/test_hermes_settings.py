@@ -192,7 +192,7 @@ def test_what_both_have_anyway_is_not_mentioned() -> None:
         ({"compression": {"threshold": 3}}, "compression.threshold is wrong"),
         ({"auxiliary": {"compression": {"provider": "openruter", "model": "m"}}}, "There is no provider 'openruter'"),
         ({"display": {"skin": "ares"}}, "Talaria has no such setting"),
-        ({"mcp_servers": {"git": {"command": "x"}}}, "adding a server is trusting it: talaria mcp add"),
+        ({"mcp_servers": {"git": {"command": "x"}}}, "say what it may reach and change: talaria mcp add"),
     ],
 )
 def test_what_we_would_not_take_is_told_with_our_reason(theirs: dict[str, Any], reason: str) -> None:

@@ -80,7 +80,7 @@ def _same(document: Document) -> Iterator[Wish]:
 def _rest(document: Document) -> Iterator[Step]:
     """All that is said and not told elsewhere, as deep as we look into it."""
     for server in section(document, "mcp_servers"):
-        yield left("setting", f"mcp_servers.{server}", "adding a server is trusting it: talaria mcp add")
+        yield left("setting", f"mcp_servers.{server}", "say what it may reach and change: talaria mcp add")
     for key, value in _spread(document):
         if value not in (None, "", [], {}) and key not in _TOLD_ELSEWHERE and key not in _SAME:
             yield left("setting", key, _PERMISSIONS.get(key, NO_COUNTERPART))

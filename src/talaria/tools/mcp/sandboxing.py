@@ -33,6 +33,18 @@ _NO_PLACE = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/etc", "/bin", "/
 """Folders in which a server may be started, and which are not shown to it for that."""
 
 
+TOOL_HOMES = {
+    "ASDF_DATA_DIR": ".asdf",
+    "MISE_DATA_DIR": ".local/share/mise",
+    "NVM_DIR": ".nvm",
+    "PYENV_ROOT": ".pyenv",
+    "RBENV_ROOT": ".rbenv",
+    "RUSTUP_HOME": ".rustup",
+    "VOLTA_HOME": ".volta",
+}
+"""In the person's home: toolchains that would look for themselves in HOME, which is another folder for a server."""
+
+
 class ServerSandboxes:
     """Those of an application. The sandbox is chosen at the first use."""
 
@@ -134,7 +146,12 @@ class ConfinedServer:
             programs=tuple(path for path in programs if not (is_shown and path.is_relative_to(cwd))),
             reads=tuple(dict.fromkeys((*((cwd,) if is_shown else ()), *given["read"]))),
             writes=given["write"],
-            environment={**environment, **({} if "HOME" in self._entry.env else {"HOME": str(folder)})},
+            environment={
+                **environment,
+                **{name: f"{person}/{place}" for name, place in TOOL_HOMES.items() if (person / place).is_dir()},
+                "HOME": str(folder),
+                **{name: value.reveal() for name, value in self._entry.env.items()},
+            },
             has_egress=bool(needs.hosts) or sandbox.level != "landlock",
             limits=self._sandboxes.settings.limits,
         )

@@ -61,7 +61,8 @@ class Landlocked:
     async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
         if view.has_egress:
             raise ToolFailed(
-                "the sandbox that works here (Landlock) has no network; install bubblewrap for the hosts that it lists"
+                "it lists hosts, and the sandbox that works here (Landlock) has no network; install bubblewrap, or "
+                "take it out of the sandbox"
             )
         if view.hidden or view.own:
             raise ToolFailed(
