@@ -607,10 +607,11 @@ def test_settings_come_along_and_comments_stay(talaria: Talaria, hermes: Hermes,
 
     report = document(talaria("import", "hermes", "--json"))
 
-    assert names(report, "taken", "setting") == ["model", "agent.api_max_retries"]
+    assert names(report, "taken", "setting") == ["model", "agent.api_max_retries", "mcp_servers.git"]
+    assert report["taken"][-1]["reason"].startswith("it runs in the sandbox and reaches no host")
     assert reason(report, "setting", "agent.max_turns") == "Talaria's agent.max_turns is set, and stays"
     assert reason(report, "setting", "display") == "Talaria has no such setting"
-    assert names(report, "left", "setting") == ["agent.max_turns", "mcp_servers.git", "display"]
+    assert names(report, "left", "setting") == ["agent.max_turns", "display"]
     text = (home / "config.yaml").read_text()
     assert text.startswith("# mine\nagent:\n  max_turns: 5  # enough\n")
     assert talaria("config", "get", "model.default").stdout == "anthropic/claude-opus-4.6\n"
@@ -619,7 +620,10 @@ def test_settings_come_along_and_comments_stay(talaria: Talaria, hermes: Hermes,
     assert names(document(talaria("import", "hermes", "--json")), "there", "setting") == [
         "model",
         "agent.api_max_retries",
+        "mcp_servers.git",
     ]
+    servers = json.loads(talaria("mcp", "list", "--json").stdout)["servers"]
+    assert [(one["name"], one["is_sandboxed"]) for one in servers] == [("git", True)]
 
 
 def test_key_and_the_provider_that_names_it_come_in_one_import(talaria: Talaria, hermes: Hermes, home: Path) -> None:

@@ -192,7 +192,10 @@ def test_what_both_have_anyway_is_not_mentioned() -> None:
         ({"compression": {"threshold": 3}}, "compression.threshold is wrong"),
         ({"auxiliary": {"compression": {"provider": "openruter", "model": "m"}}}, "There is no provider 'openruter'"),
         ({"display": {"skin": "ares"}}, "Talaria has no such setting"),
-        ({"mcp_servers": {"git": {"command": "x"}}}, "say what it may reach and change: talaria mcp add"),
+        ({"mcp_servers": {"git": {"url": "https://x.example"}}}, "adding a server is trusting it: talaria mcp add"),
+        ({"mcp_servers": {"git": {"command": "x", "env": {"A": "s3cret"}}}}, "its env holds what may be secret"),
+        ({"mcp_servers": {"git": {"command": "x", "env": {"A": "${A}"}}}}, "uses ${A}, which is not set"),
+        ({"mcp_servers": {"a.b": {"command": "x"}}}, "adding a server is trusting it: talaria mcp add"),
     ],
 )
 def test_what_we_would_not_take_is_told_with_our_reason(theirs: dict[str, Any], reason: str) -> None:
@@ -200,6 +203,16 @@ def test_what_we_would_not_take_is_told_with_our_reason(theirs: dict[str, Any], 
     assert item.verdict == "left"
     assert reason in item.reason
     assert "config.yaml" not in item.reason
+
+
+def test_servers_that_are_started_here_come_along_for_the_sandbox(tmp_path: Path) -> None:
+    entry = {"command": "npx", "args": ["-y", "x"], "env": {"A": "${A}"}, "timeout": 9, "sampling": {"enabled": True}}
+    theirs = {"mcp_servers": {"git": entry}}
+    assert written(tmp_path, theirs, keys={"A": "1"})["mcp_servers"] == {
+        "git": {"command": "npx", "args": ["-y", "x"], "env": {"A": "${A}"}, "timeout": 9}
+    }
+    (item,) = items(theirs, keys={"A": "1"}).values()
+    assert item.reason == "it runs in the sandbox and reaches no host; to change that: talaria mcp sandbox git"
 
 
 def test_one_bad_setting_does_not_keep_the_next_from_being_taken() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -47,6 +48,7 @@ _PERMISSIONS = {
     "approvals": "it says what is asked about, which is yours to say anew",
     "terminal.backend": "commands run in a sandbox here; see terminal.backend in the settings",
 }
+_OF_SERVERS = ("command", "args", "env", "cwd", "enabled", "timeout", "connect_timeout", "tools")
 _TOLD_ELSEWHERE = frozenset(
     {
         *("model", "provider", "base_url", "api_base", "context_length", "providers", "custom_providers"),
@@ -64,6 +66,7 @@ def wishes(document: Document, may: Permissions) -> Wishes:
         *models.fallback_wishes(document, own, may),
         *models.auxiliary_wishes(document, own),
         *_same(document),
+        *_servers(document),
         *_rest(document),
     ]
 
@@ -77,10 +80,23 @@ def _same(document: Document) -> Iterator[Wish]:
             yield wish(theirs, ours, value, note=note)
 
 
+def _servers(document: Document) -> Iterator[Wish | Step]:
+    """Those that are started here: they run in the sandbox. What may be secret in one is not copied."""
+    servers = section(document, "mcp_servers")
+    for name in map(str, servers):
+        given, origin = section(servers, name), f"mcp_servers.{name}"
+        entry = {key: given[key] for key in _OF_SERVERS if given.get(key) not in (None, [], {})}
+        if "command" not in entry or not re.fullmatch(r"[\w-]+", name):
+            yield left("setting", origin, "adding a server is trusting it: talaria mcp add")
+        elif any(not re.fullmatch(r"\$\{\w+\}", str(value)) for value in section(given, "env").values()):
+            yield left("setting", origin, "its env holds what may be secret: talaria mcp add")
+        else:
+            note = f"it runs in the sandbox and reaches no host; to change that: talaria mcp sandbox {name}"
+            yield Wish(origin, ((("mcp_servers", name), entry),), note=note)
+
+
 def _rest(document: Document) -> Iterator[Step]:
     """All that is said and not told elsewhere, as deep as we look into it."""
-    for server in section(document, "mcp_servers"):
-        yield left("setting", f"mcp_servers.{server}", "say what it may reach and change: talaria mcp add")
     for key, value in _spread(document):
         if value not in (None, "", [], {}) and key not in _TOLD_ELSEWHERE and key not in _SAME:
             yield left("setting", key, _PERMISSIONS.get(key, NO_COUNTERPART))
