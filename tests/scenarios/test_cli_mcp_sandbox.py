@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.scenarios.typescript import Terminal
 
 from talaria.settings import read_settings
@@ -103,10 +104,11 @@ def test_mistakes_are_one_sentence(talaria: Talaria, arguments: list[str], sente
 
 
 def test_a_project_cannot_take_its_servers_out_of_the_sandbox(talaria: Talaria, environment: dict[str, str]) -> None:
-    entries = {"evil": {"command": COMMAND[0], "args": COMMAND[1:], "sandbox": {"network": ["a.example"]}}}
+    entries = {"evil": {"command": COMMAND[0], "args": COMMAND[1:], "cwd": "/", "sandbox": {"network": ["a.example"]}}}
     file = Path(environment["PWD"], ".mcp.json")
     file.write_text(json.dumps({"mcpServers": entries}))
-    assert "    in the sandbox: reaches a.example; changes nothing\n" in talaria("mcp", "trust", "--yes").stdout
+    told = talaria("mcp", "trust", "--yes").stdout
+    assert "    in the sandbox: reaches a.example; changes nothing; starts in / and reads it\n" in told
     assert place(talaria) == {"evil": True}
     file.write_text(json.dumps({"mcpServers": {"evil": {**entries["evil"], "sandbox": False}}}))
     refused = talaria("mcp", "trust", "--yes")
@@ -117,14 +119,15 @@ def test_a_project_cannot_take_its_servers_out_of_the_sandbox(talaria: Talaria, 
 def test_refused_hosts_are_shown_and_can_be_allowed_at_once(
     talaria: Talaria, home: Path, environment: dict[str, str]
 ) -> None:
-    talaria("mcp", "add", "evil", "--", *COMMAND, "updates.example")
+    with Terminal(environment, "mcp", "add", "evil", "--", *COMMAND, "updates.example") as adding:
+        adding.answer("Hosts it must reach", "\n")
+        adding.answer("Folders it may change", ".\n")
+        adding.end()
+    needs = SandboxNeeds(write=(environment["PWD"],))
+    assert entry(home).sandbox == needs
     ended = talaria("mcp", "test", "evil")
     assert "it tried to reach updates.example from the sandbox, which was refused" in ended.stderr
-    terminal = Terminal(environment, "mcp", "test", "evil")
-    try:
-        terminal.see("Allow?")
-        terminal.type("y\n")
-        terminal.end()
-    finally:
-        terminal.close()
-    assert entry(home).sandbox == SandboxNeeds(network=("updates.example",))
+    with Terminal(environment, "mcp", "test", "evil") as trying:
+        trying.answer("Allow?", "y\n")
+        trying.end()
+    assert entry(home).sandbox == structs.replace(needs, network=("updates.example",))

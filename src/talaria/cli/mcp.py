@@ -150,7 +150,9 @@ def trust(ctx: click.Context, yes: bool) -> None:
         if handed := [*entry.env, *entry.headers]:
             show(visible(f"    and is handed: {', '.join(handed)}"))
         if entry.command is not None:
-            show(visible(f"    in the sandbox: {_told_needs(entry.needs)}"))
+            folder = Path(entry.cwd or ".").resolve()
+            elsewhere = "" if folder == found.file.parent else f"; starts in {folder} and reads it"
+            show(visible(f"    in the sandbox: {_told_needs(entry.needs)}{elsewhere}"))
     if not yes:
         if not sys.stdin.isatty():
             raise BadInput("Nobody is here to agree; look at the file, then: talaria mcp trust --yes")

@@ -85,7 +85,8 @@ class ServerSandboxes:
             return None
         is_configured = name in self._configured
         setting = f"mcp_servers.{name}.sandbox" if is_configured else f"`sandbox` of {name} in .mcp.json"
-        return ConfinedServer(name, entry, self, self._folder(name, entry, is_configured=is_configured), setting)
+        folder = self._folder(name, entry, is_configured=is_configured)
+        return ConfinedServer(name, entry, self, folder, setting, is_configured=is_configured)
 
     def _folder(self, name: str, entry: ServerEntry, *, is_configured: bool) -> Path:
         """Projects may use one name for different servers: these share no folder, nor with one of the person's."""
@@ -97,8 +98,18 @@ class ServerSandboxes:
 class ConfinedServer:
     """One server in the sandbox."""
 
-    def __init__(self, name: str, entry: ServerEntry, sandboxes: ServerSandboxes, folder: Path, setting: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        entry: ServerEntry,
+        sandboxes: ServerSandboxes,
+        folder: Path,
+        setting: str,
+        *,
+        is_configured: bool,
+    ) -> None:
         self._entry = entry
+        self._is_configured = is_configured
         self._sandboxes = sandboxes
         self._folder = folder
         self.setting = setting
@@ -132,14 +143,16 @@ class ConfinedServer:
             raise ToolFailed(f"its folder {self._folder} cannot be made: {fault.strerror}") from fault
         folder = self._folder.resolve()
         cwd = Path(self._entry.cwd or ".").expanduser().resolve()
-        is_shown = (
-            cwd.is_dir()
-            and cwd not in _NO_PLACE
-            and not person.is_relative_to(cwd)
-            and not Protected(person, home).is_secret(cwd)
-        )
+        if not cwd.is_dir():
+            raise ToolFailed(f"there is no folder {cwd} to start it in")
+        is_private = Protected(person, home).is_secret
+        holds_too_much = cwd in _NO_PLACE or person.is_relative_to(cwd) or home.is_relative_to(cwd)
+        is_shown = not holds_too_much and not is_private(cwd)
         programs = tuple(dict.fromkeys((*self._entry.programs(), *_around(Path(command)))))
         given = {kind: tuple(_existing(getattr(needs, kind), cwd)) for kind in ("read", "write")}
+        asked_for = next(filter(is_private, (*programs, *given["read"], *given["write"])), None)
+        if asked_for is not None and not self._is_configured:
+            raise ToolFailed(f"{asked_for} is private; only an entry in your config.yaml can name it")
         view = program_view(
             folder,
             home,

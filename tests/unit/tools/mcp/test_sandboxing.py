@@ -67,6 +67,21 @@ def test_servers_of_one_name_in_different_projects_share_no_home(tmp_path: Path)
     assert {Path(home).parent for home in homes} == {tmp_path / "mcp"}
 
 
+def test_a_project_does_not_name_what_is_private(tmp_path: Path) -> None:
+    listed = ServerEntry(command="/bin/true", cwd=str(tmp_path), sandbox=SandboxNeeds(read=("/etc/shadow",)))
+    named = ServerEntry(command="/bin/true", args=("/etc/shadow",), cwd=str(tmp_path))
+    for entry in (listed, named):
+        assert environment(sandboxes(tmp_path, configured=("a",)).confine("a", entry))["HOME"]
+        with pytest.raises(ToolFailed, match=r"/etc/shadow is private; only an entry in your config\.yaml can name it"):
+            environment(sandboxes(tmp_path).confine("a", entry))
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    entry = ServerEntry(command="/bin/true", cwd=str(tmp_path / "gone"))
+    with pytest.raises(ToolFailed, match=r"there is no folder .*/gone to start it in"):
+        environment(sandboxes(tmp_path).confine("a", entry))
+
+
 class Unworkable(ServerSandboxes):
     @property
     def sandbox(self) -> ProgramSandbox:
