@@ -219,7 +219,7 @@ class Connection:
         """Why it may have failed to start."""
         if self.confined is None:
             return ""
-        return self.confined.hint(self.confined.refused) or f"it runs in the sandbox, as {self.confined.setting} says"
+        return self.confined.hint() or f"it runs in the sandbox, as {self.confined.setting} says"
 
     def _tell(self) -> None:
         self._news.set()

@@ -145,17 +145,18 @@ class ConfinedServer:
         cwd = Path(self._entry.cwd or ".").expanduser().resolve()
         if not cwd.is_dir():
             raise ToolFailed(f"there is no folder {cwd} to start it in")
-        is_private = Protected(person, home).is_secret
+        protected = Protected(person, home)
         holds_too_much = cwd in _NO_PLACE or person.is_relative_to(cwd) or home.is_relative_to(cwd)
-        is_shown = not holds_too_much and not is_private(cwd)
+        is_shown = not holds_too_much and not protected.is_secret(cwd)
         programs = tuple(dict.fromkeys((*self._entry.programs(), *_around(Path(command)))))
         given = {kind: tuple(_existing(getattr(needs, kind), cwd)) for kind in ("read", "write")}
-        asked_for = next(filter(is_private, (*programs, *given["read"], *given["write"])), None)
+        asked_for = next(filter(protected.is_secret, (*programs, *given["read"], *given["write"])), None)
         if asked_for is not None and not self._is_configured:
             raise ToolFailed(f"{asked_for} is private; only an entry in your config.yaml can name it")
         view = program_view(
             folder,
             home,
+            protected,
             programs=tuple(path for path in programs if not (is_shown and path.is_relative_to(cwd))),
             reads=tuple(dict.fromkeys((*((cwd,) if is_shown else ()), *given["read"]))),
             writes=given["write"],
@@ -172,29 +173,34 @@ class ConfinedServer:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Hosts that it asked for in vain, since it was made."""
+        """Hosts that it asked for in vain, and that its entry does not list."""
+        return tuple(host for host in self._all_refused() if not self._way_out.is_listed(host))
+
+    def _all_refused(self) -> tuple[str, ...]:
         for place in self._way_out.take_refused():
             if len(self._refused) < MAX_REFUSED:
                 self._refused.setdefault(place.rpartition(":")[0])
         return tuple(self._refused)
 
-    def take_hint(self) -> str:
-        """What to tell people about refused hosts, each once; or nothing."""
-        news = [host for host in self.refused if host not in self._told]
-        self._told.update(news)
-        return self.hint(news)
+    def hint(self) -> str:
+        """What to tell people about hosts that were refused; or nothing."""
+        return self._hint(self._all_refused())
 
-    def hint(self, hosts: Sequence[str]) -> str:
-        listed = [host for host in hosts if self._way_out.is_listed(host)]
-        unlisted = [host for host in hosts if host not in listed]
-        sentences = (
+    def take_hint(self) -> str:
+        """The same, of each host once."""
+        news = [host for host in self._all_refused() if host not in self._told]
+        self._told.update(news)
+        return self._hint(news)
+
+    def _hint(self, hosts: Sequence[str]) -> str:
+        unlisted = [host for host in hosts if not self._way_out.is_listed(host)]
+        private = [host for host in hosts if host not in unlisted]
+        refused = (
             f"it tried to reach {_joined(unlisted)} from the sandbox, which was refused: add to {self.setting}.network "
             f"what it may reach, or set {self.setting} to false"
-            if unlisted
-            else "",
-            f"{_joined(listed)} is not on the public internet: add it to web.allow_private" if listed else "",
         )
-        return "; ".join(filter(None, sentences))
+        unreachable = f"{_joined(private)} is not on the public internet: add it to web.allow_private"
+        return "; ".join((*((refused,) if unlisted else ()), *((unreachable,) if private else ())))
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -234,4 +240,5 @@ def _existing(paths: Sequence[str], cwd: Path) -> Iterator[Path]:
 
 
 def _joined(words: Sequence[str]) -> str:
-    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
+    *others, last = words or ("",)
+    return f"{', '.join(others)} and {last}" if others else last

@@ -79,6 +79,7 @@ def view_of(
 def program_view(
     own: Path,
     home: Path,
+    protected: Protected,
     *,
     programs: Sequence[Path],
     reads: Sequence[Path],
@@ -99,7 +100,6 @@ def program_view(
         for kept in (home, person):
             if kept.is_relative_to(place):
                 raise ToolFailed(f"{place} cannot be given to it, because {kept} is in it; name smaller folders")
-    protected = Protected(person, home)
     found = tuple(look(place) for place in (*reads, *writes) if place.is_dir())
     policy = chain.from_iterable(map(protected.policy_below, writes))
     inner = (place for one in found for place in one.policy if any(place.is_relative_to(root) for root in writes))
