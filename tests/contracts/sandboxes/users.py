@@ -41,8 +41,8 @@ class User(NamedTuple):
 
     def run(self, *words: str) -> str:
         """A program for Python; returns what it prints."""
-        source = str(Path(str(talaria.__file__)).parents[1])
-        libraries = (source, *(path for path in sys.path if "site-packages" in path))
+        source, tests = Path(str(talaria.__file__)).parents[1], Path(__file__).parents[3]
+        libraries = (str(source), str(tests), *(path for path in sys.path if "site-packages" in path))
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": os.pathsep.join(libraries)}
         python = os.path.realpath(sys.executable)
         done = subprocess.run(

@@ -46,13 +46,12 @@ class Bubblewrap:
 
     @asynccontextmanager
     async def opened(self, view: View) -> AsyncGenerator[Host]:
-        async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
-            before = (BWRAP, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
+        async with _wrapper(view) as (wrapper, descriptors):
             settings = settings_for(view, FOLDER, has_egress=view.has_egress)
             launch = Launch(
-                argv=(*before, *program_in(ROOT, PYTHON, settings)),
+                argv=(*wrapper, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
-                pass_fds=(filter, *(held or {}).values()),
+                pass_fds=descriptors,
                 max_processes=view.limits.processes,
             )
             async with launched(launch) as channel:
@@ -60,18 +59,16 @@ class Bubblewrap:
 
     @asynccontextmanager
     async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
-        async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
-            before = (BWRAP, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
-            ours, theirs = socket.socketpair()
-            with ours, theirs:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            async with _wrapper(view) as (wrapper, descriptors):
                 starter = program_starter(ROOT, PYTHON, view, argv, cwd, channel=theirs.fileno())
                 yield ProgramLaunch(
-                    argv=(*before, *starter),
+                    argv=(*wrapper, *starter),
                     environment=view.environment,
-                    pass_fds=(filter, theirs.fileno(), *(held or {}).values()),
+                    pass_fds=(theirs.fileno(), *descriptors),
                     channel=ours,
                 )
-
 
 
 class _StrictHost:
@@ -88,6 +85,14 @@ class _StrictHost:
 
     def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
         return self._guards.missing(places) if self.is_alive else ()
+
+
+@asynccontextmanager
+async def _wrapper(view: View) -> AsyncGenerator[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """What stands before a command, and the descriptors that it needs."""
+    async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
+        before = (BWRAP, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
+        yield before, (filter, *(held or {}).values())
 
 
 def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, ...]:

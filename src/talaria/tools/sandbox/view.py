@@ -60,14 +60,13 @@ def view_of(
     leading = (place for place in inside.missing if place.name == "commondir" and place.is_relative_to(project))
     missing = (*leading, *protected.missing_below(project))
     shown = (project, *writable, *readable, *map(Path, system()), *interpreter())
-    hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
     return View(
         project=project,
         writes=writable,
         reads=readable,
         guarded=fitted(roots, (*guarded(roots, policy), *inside.policy)),
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in roots)),
-        hidden=outermost((*filter(None, hidden), *inside.sockets)),
+        hidden=outermost((*_secrets_in(shown, protected), *inside.sockets)),
         home=person,
         environment=passed_on(environment),
         has_egress=bool(settings.network),
@@ -105,7 +104,6 @@ def program_view(
     inner = (place for one in found for place in one.policy if any(place.is_relative_to(root) for root in writes))
     readable = (*_toolchains(person), *programs, *reads)
     shown = (*writes, *readable, *map(Path, system()), *interpreter())
-    hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
     sockets = (place for one in found for place in one.sockets)
     return View(
         project=own,
@@ -113,12 +111,18 @@ def program_view(
         reads=readable,
         guarded=fitted(writes, tuple(dict.fromkeys((*guarded(writes, policy), *inner)))),
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in writes)),
-        hidden=outermost((*filter(None, hidden), *sockets)),
+        hidden=outermost((*_secrets_in(shown, protected), *sockets)),
         home=person,
         environment=environment,
         has_egress=has_egress,
         limits=limits,
     )
+
+
+def _secrets_in(shown: Sequence[Path], protected: Protected) -> Iterator[Path]:
+    """By their true names."""
+    hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
+    yield from filter(None, hidden)
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
