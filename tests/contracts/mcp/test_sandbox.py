@@ -1,5 +1,6 @@
 """A server in the sandbox: it works there, keeps what is its own, and people are told what it was refused."""
 
+import asyncio
 import json
 import os
 import sys
@@ -15,8 +16,13 @@ from tests.contracts.sandboxes.test_levels import findings_of_a_user
 from talaria.model.secret import Secret
 from talaria.testing.clock import ManualClock
 from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
+from talaria.tools.mcp.sandboxing import Launched
 from talaria.tools.mcp.servers import Servers
+from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.bubblewrap import Bubblewrap
+from talaria.tools.sandbox.launching import START_S
 from talaria.tools.sandbox.settings import Backend
+from talaria.tools.sandbox.way_out import WayOut
 
 HOSTILE = Path(__file__).parents[2] / "security" / "hostile_mcp_server.py"
 SANDBOXED = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
@@ -192,3 +198,14 @@ def test_no_escape_of_a_server_of_a_user_succeeds_either(backend: str) -> None:
         assert len([name for name, (verdict, *_) in found.items() if verdict == "warn"]) > 25
     else:
         assert {name for name, (verdict, *_) in found.items() if verdict == "fail"} == IN_ITS_PROJECT
+
+
+async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path) -> None:
+    view = View(project=tmp_path / "gone", home=tmp_path)
+    async with Bubblewrap().program(view, ("/bin/true",), "/") as launch:
+        process = await asyncio.create_subprocess_exec(
+            *launch.argv, pass_fds=launch.pass_fds, stderr=asyncio.subprocess.DEVNULL
+        )
+        way_out = WayOut((), (), ManualClock())
+        async with asyncio.timeout(START_S / 2), Launched(launch, way_out, None).begun(process.pid):
+            assert await process.wait() != 0

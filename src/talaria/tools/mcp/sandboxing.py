@@ -211,6 +211,8 @@ class Launched(msgspec.Struct, frozen=True):
     @asynccontextmanager
     async def begun(self, pid: int) -> AsyncGenerator[None]:
         """Around the life of the process, once it was started: its proxy, and how many processes it may have."""
+        if self.launch.other_end is not None:
+            self.launch.other_end.close()
         listener = self.launch.listener
         if listener is None and self.launch.channel is not None:
             listener = await receive_listener(self.launch.channel)

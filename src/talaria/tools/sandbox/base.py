@@ -90,6 +90,8 @@ class ProgramLaunch(msgspec.Struct, frozen=True, kw_only=True):
     pass_fds: Sequence[int] = ()
     channel: socket | None = None
     """Brings the listening socket of the proxy, once the program is about to begin."""
+    other_end: socket | None = None
+    """Of the channel; to be closed once the program was started, so that its end is noticed."""
     listener: socket | None = None
     """That socket, where it is known before."""
 

@@ -68,6 +68,7 @@ class Bubblewrap:
                     environment=view.environment,
                     pass_fds=(theirs.fileno(), *descriptors),
                     channel=ours,
+                    other_end=theirs,
                 )
 
 
