@@ -10,7 +10,7 @@ from pathlib import Path
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.host import seccomp
-from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, program_in, settings_for
+from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, measures, program_in, settings_for
 from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
 from talaria.trees import Root
 from talaria.waiting import in_thread
@@ -36,12 +36,12 @@ class Bubblewrap:
     async def opened(self, view: View) -> AsyncGenerator[Host]:
         async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
             before = (BWRAP, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
-            settings = settings_for(view, FOLDER, has_egress=view.has_egress)
+            settings = settings_for(view, FOLDER, has_egress=view.has_egress, **measures(view.limits))
             launch = Launch(
                 argv=(*before, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
                 pass_fds=(filter, *(held or {}).values()),
-                max_processes=view.limits.processes,
+                limits=view.limits,
             )
             async with launched(launch) as host:
                 yield host

@@ -8,8 +8,10 @@ from socket import socket
 
 import msgspec
 
+from talaria.tools.sandbox.base import Limits
 from talaria.tools.sandbox.commands import LOST, Command, End, Sink, Started
 from talaria.tools.sandbox.host.frames import ENDED, OUTPUT, SKIPPED, START, BrokenStream, Frames, frame
+from talaria.tools.sandbox.resource_limits import Enforced
 
 _encode = msgspec.json.Encoder().encode
 _decode_end = msgspec.json.Decoder(End).decode
@@ -18,7 +20,7 @@ _decode_end = msgspec.json.Decoder(End).decode
 class Channel(asyncio.Protocol):
     """Also the `Host` at its other end."""
 
-    def __init__(self, received: bytes, listener: socket | None) -> None:
+    def __init__(self, received: bytes, listener: socket | None, enforced: Enforced, limits: Limits | None) -> None:
         """`received` came before the channel was opened."""
         self.listener = listener
         self.is_alive = True
@@ -26,6 +28,10 @@ class Channel(asyncio.Protocol):
         self._frames = Frames()
         self._numbers = count(1)
         self._commands: dict[int, Started] = {}
+        self._enforced = enforced
+        self._memory_bytes = limits.memory_bytes if limits else 0
+        self._killed_before: dict[int, int] = {}
+        """How many processes had been ended for want of memory when a command began."""
         self._transport: asyncio.Transport
 
     def start(self, command: Command, sink: Sink) -> Started:
@@ -33,6 +39,7 @@ class Channel(asyncio.Protocol):
         started = Started(sink, partial(self._tell, number), self._give_up)
         if self.is_alive:
             self._commands[number] = started
+            self._killed_before[number] = self._enforced.out_of_memory()
             self._tell(number, START, _encode(command))
         else:
             started.finish(LOST)
@@ -70,7 +77,12 @@ class Channel(asyncio.Protocol):
                 started.sink.skip(max(0, int(content[:20])))
         elif kind == ENDED:
             del self._commands[number]
-            started.finish(_end(content))
+            end, before = _end(content), self._killed_before.pop(number)
+            if not end.why and end.code and self._enforced.out_of_memory() > before:
+                end = msgspec.structs.replace(end, why="memory")
+            if end.why == "memory":
+                end = msgspec.structs.replace(end, limit_bytes=self._memory_bytes)
+            started.finish(end)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_alive = False
