@@ -62,3 +62,23 @@ async def test_nothing_is_written_elsewhere(use: Use, place: str) -> None:
 async def test_a_file_has_a_largest_size(use: Use) -> None:
     result = await use("terminal", command="truncate -s 5G large; ls -l large")
     assert "File too large" in result.text
+
+
+WATCH = """\
+import ctypes, os
+count = 0
+while ctypes.CDLL(None).inotify_init() >= 0:
+    count += 1
+print(count)
+"""
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_commands_cannot_use_up_the_inotify_instances_of_the_person(use: Use, cwd: Path) -> None:
+    (cwd / "watch.py").write_text(WATCH)
+    persons = int(Path("/proc/sys/user/max_inotify_instances").read_text())
+    result = await use("terminal", command="ulimit -n 4000; python3 watch.py; cat /proc/sys/user/max_inotify_watches")
+    instances, watches = map(int, result.text.split()[:2])
+    assert 0 < instances <= min(64, persons // 2)
+    assert 0 < watches <= int(Path("/proc/sys/user/max_inotify_watches").read_text()) // 2
+    assert int(Path("/proc/sys/user/max_inotify_instances").read_text()) == persons

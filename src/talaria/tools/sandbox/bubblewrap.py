@@ -12,11 +12,14 @@ from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.host import seccomp
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, measures, program_in, settings_for
 from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
+from talaria.tools.sandbox.watch_limits import limit_watches
 from talaria.trees import Root
 from talaria.waiting import in_thread
 
 ROOT = "/run/talaria"
 FOLDER = "/tmp/.talaria"  # noqa: S108  (its own /tmp)
+_UNSHARE = ("/usr/bin/unshare", "--mount", "--propagation", "private")
+_READ_ONLY_DEVICES = f'PATH={os.defpath}:/usr/sbin:/sbin mount -o remount,bind,ro /dev && exec "$@"'
 
 
 def fault() -> str | None:
@@ -38,10 +41,11 @@ class Bubblewrap:
             before = (BWRAP, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
             settings = settings_for(view, FOLDER, has_egress=view.has_egress, **measures(view.limits))
             launch = Launch(
-                argv=(*before, *program_in(ROOT, PYTHON, settings)),
+                argv=(*await in_thread(_before_bwrap), *before, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
                 pass_fds=(filter, *(held or {}).values()),
                 limits=view.limits,
+                prepare=limit_watches,
             )
             async with launched(launch) as host:
                 yield host
@@ -96,6 +100,14 @@ def _mounts_descriptors() -> bool:
     """0.10 does; distributions have given it to older ones."""
     told = subprocess.run((BWRAP, "--help"), capture_output=True, check=False, timeout=TRIAL_S)  # noqa: S603
     return b"--ro-bind-fd" in told.stdout
+
+
+@cache
+def _before_bwrap() -> tuple[str, ...]:
+    """As root, who owns the devices that bubblewrap mounts: a mount namespace in which they can be used, not changed.
+    Nothing where we may not make one. (A device that bubblewrap itself mounts read-only cannot be used at all.)"""
+    words = (*_UNSHARE, "/bin/sh", "-ec", _READ_ONLY_DEVICES, "sh")
+    return words if os.geteuid() == 0 and tried((*words, "/bin/true")) is None else ()
 
 
 @contextmanager

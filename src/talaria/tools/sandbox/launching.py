@@ -60,6 +60,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Why it did not start, from what was said meanwhile and the exit code."""
     limits: Limits | None = None
     """Together with all that it starts; None: somebody else sees to that."""
+    prepare: Callable[[int], None] | None = None
+    """Called with its process once it has begun, before its first command; not on the loop."""
 
 
 def program_in(root: str, python: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -113,6 +115,8 @@ async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[Channel
             with listener or nullcontext():
                 if enforcing.join is not None:
                     await in_thread(partial(enforcing.join, process.pid))
+                if launch.prepare is not None:
+                    await in_thread(partial(launch.prepare, process.pid))
                 made = Channel(received, listener, enforcing, launch.limits)
                 _, channel = await asyncio.get_running_loop().create_connection(lambda: made, sock=ours)
                 let_go = channel.close

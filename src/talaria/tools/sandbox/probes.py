@@ -62,7 +62,7 @@ METADATA = (
     Attempt("change the mode of a file outside", SHUT_IN, "changed"),
     Attempt("change the times of a file outside", SHUT_IN, "changed"),
     Attempt("change the attributes of a file outside", SHUT_IN, "changed"),
-    Attempt("change the mode of a device", frozenset({"landlock"})),
+    Attempt("change the mode of a device", SHUT_IN),
 )
 NEIGHBOURS = (
     Attempt("read shared memory of another process", SHUT_IN, "secret"),
