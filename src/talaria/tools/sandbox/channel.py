@@ -30,8 +30,8 @@ class Channel(asyncio.Protocol):
         self._commands: dict[int, Started] = {}
         self._enforced = enforced
         self._memory_bytes = limits.memory_bytes if limits else 0
-        self._killed_before: dict[int, int] = {}
-        """How many processes had been ended for want of memory when a command began."""
+        self._out_of_memory = 0
+        """How many processes the kernel had ended for that when it was last looked."""
         self._transport: asyncio.Transport
 
     def start(self, command: Command, sink: Sink) -> Started:
@@ -39,7 +39,6 @@ class Channel(asyncio.Protocol):
         started = Started(sink, partial(self._tell, number), self._give_up)
         if self.is_alive:
             self._commands[number] = started
-            self._killed_before[number] = self._enforced.out_of_memory()
             self._tell(number, START, _encode(command))
         else:
             started.finish(LOST)
@@ -77,12 +76,24 @@ class Channel(asyncio.Protocol):
                 started.sink.skip(max(0, int(content[:20])))
         elif kind == ENDED:
             del self._commands[number]
-            end, before = _end(content), self._killed_before.pop(number)
-            if not end.why and end.code and self._enforced.out_of_memory() > before:
-                end = msgspec.structs.replace(end, why="memory")
-            if end.why == "memory":
-                end = msgspec.structs.replace(end, limit_bytes=self._memory_bytes)
+            self._finish(started, msgspec.structs.replace(_end(content), limit_bytes=self._memory_bytes))
+
+    def _finish(self, started: Started, end: End) -> None:
+        """One that failed waits until it is known whether the kernel has ended a process of it."""
+        if self._enforced.memory_group is None:
             started.finish(end)
+            return
+        if end.code == 0 or end.why:
+            started.finish(end)
+
+        def compare(looked: asyncio.Future[int]) -> None:
+            count = self._out_of_memory if looked.cancelled() else looked.result()
+            is_killed = count > self._out_of_memory
+            self._out_of_memory = count
+            started.finish(msgspec.structs.replace(end, why="memory") if is_killed else end)
+
+        looking = asyncio.get_running_loop().run_in_executor(None, self._enforced.out_of_memory)
+        looking.add_done_callback(compare)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_alive = False

@@ -40,7 +40,7 @@ class End(msgspec.Struct, frozen=True):
     cwd: str = ""
     """Where the next command would begin."""
     limit_bytes: int = 0
-    """Of memory, where that was too much."""
+    """Of memory, for all commands of the session."""
 
 
 LOST = End(code=137, why="lost")

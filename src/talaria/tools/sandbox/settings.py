@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from talaria.tools.output import SpillLimits
 from talaria.tools.sandbox.base import Limits
 from talaria.tools.sandbox.resource_limits import memory_of_machine
 from talaria.tools.sizes import parse_size
@@ -39,8 +40,19 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     cpu_weight: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
     """Against 100 of everything else: it counts only while the processors are busy."""
 
+    kept_output: str | int = "1G"
+    """Of output that was too long for the model and is in files."""
+    kept_output_total: str | int = "10G"
+    """The same of all sessions."""
+
     def __post_init__(self) -> None:
         parse_size(self.memory, 1)
+        for size in (self.kept_output, self.kept_output_total):
+            parse_size(size)
+
+    @property
+    def spill_limits(self) -> SpillLimits:
+        return SpillLimits(session_bytes=parse_size(self.kept_output), home_bytes=parse_size(self.kept_output_total))
 
     @property
     def memory_bytes(self) -> int:

@@ -27,7 +27,7 @@ LIMITS = Limits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 20)
 async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) -> list[Finding]:
     """All attempts, one after the other. `home` is Talaria's own: something to go for is put there meanwhile."""
     async with in_threads(_planted(home, settings)) as (canaries, view), sandbox.opened(view) as host:
-        output = Output(view.project.with_name("output"), Redactor())
+        output = Output(view.project.with_name("spill") / "trial" / "output", Redactor())
         command = Command(program=(PYTHON, "-I", "-S", *canaries.arguments))
         await host.start(command, output).ended()
         output.close()
