@@ -40,6 +40,19 @@ async def test_one_file_cannot_fill_the_disk_however_fast_it_is_made(use: Use, c
     assert free.f_bavail * free.f_frsize > 200_000_000
 
 
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
+async def test_no_disk_is_filled_at_once_without_writing(use: Use, cwd: Path) -> None:
+    """On ext4 and the like the call takes no time, whatever the size; the tool host could not see it in time."""
+    reserve = "fallocate -l 1M one; fallocate -nl 1M two; fallocate -zl 1M two"
+    allocate = "import os, sys; os.posix_fallocate(os.open(sys.argv[1], os.O_CREAT | os.O_RDWR), 0, 1 << 20)"
+    result = await use("terminal", command=f"touch two; {reserve}; python3 -c '{allocate}' three")
+    assert result.text.count("fallocate failed") == 3
+    assert {name: (cwd / name).stat().st_blocks for name in ("one", "two")} == {"one": 0, "two": 0}
+    assert (cwd / "three").stat().st_size == 1 << 20  # libraries write instead
+    freed = await use("terminal", command="head -c 1M /dev/zero > full; fallocate -p -l 1M full; echo $?")
+    assert freed.text.startswith("0\n")
+
+
 def test_the_less_room_there_is_the_more_often_the_disk_is_looked_at() -> None:
     assert tick_s(100 << 30) == TICK_S
     assert QUICKEST_TICK_S < tick_s(1 << 30) < TICK_S

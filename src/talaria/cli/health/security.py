@@ -94,9 +94,7 @@ def _limits(terminal: TerminalSettings) -> Iterator[Finding]:
         text = "commands have a lower priority, which does not count in every case: no control group here"
         yield Finding("processor time", "warn", text, remedy)
     reserve = show_size(limits.reserve_bytes)
-    yield Finding(
-        "disk", "warn", f"commands end when less than {reserve} are free; many at once may use up some of that"
-    )
+    yield Finding("disk", "warn", f"commands end when less than {reserve} are free; quick ones may use some of that")
 
 
 def _settings(settings: Settings, level: Level) -> Iterator[Finding]:

@@ -26,8 +26,8 @@ FULL_BYTES = 1 << 20
 """While so much waits to be sent, commands have to wait with more output."""
 TICK_S = 0.5
 QUICKEST_TICK_S = 0.02
-FILLING_BYTES_PER_S = 4 << 30
-"""As fast as a command may fill a disk: the less room there is, the more often we look."""
+FILLING_BYTES_PER_S = 16 << 30
+"""As fast as commands may fill a disk or memory: the less room there is, the more often we look."""
 SMALLEST_LIMIT_BYTES = 16 << 20
 LEFTOVER_S = 0.5
 """Output that somebody still holds open when its command has ended is waited for so long."""
