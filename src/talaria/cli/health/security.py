@@ -13,6 +13,7 @@ from talaria.settings import Settings
 from talaria.tools.sandbox import probes
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.launching import USUAL_WEIGHT
 from talaria.tools.sandbox.resource_limits import enforced
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.trial import attempted
@@ -87,12 +88,13 @@ def _limits(terminal: TerminalSettings) -> Iterator[Finding]:
     else:
         text = f"Talaria ends commands that use more than {memory}, but looks only now and then: no control group here"
         yield Finding("memory", "warn", text, remedy)
+    weight = limits.cpu_weight
     if "cpu" in by_kernel:
-        text = f"a control group gives commands a weight of {limits.cpu_weight} against 100 of everything else"
+        text = f"a control group gives all commands of a session a weight of {weight} against 100 of each other program"
         yield Finding("processor time", "ok", text)
     else:
-        text = "commands have a lower priority, which does not count in every case: no control group here"
-        yield Finding("processor time", "warn", text, remedy)
+        text = "not limited" if weight == USUAL_WEIGHT else "commands only have a lower priority"
+        yield Finding("processor time", "warn", f"{text}: no control group here", remedy)
     reserve = show_size(limits.reserve_bytes)
     yield Finding("disk", "warn", f"commands end when less than {reserve} are free; quick ones may use some of that")
 

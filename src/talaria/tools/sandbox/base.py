@@ -24,7 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     """Of all commands together; 0: not limited."""
     cpu_weight: int = 100
-    """Against 100 of everything else on the machine, while its processors are busy."""
+    """Of all commands together, against 100 of each other program, while the processors are busy."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):

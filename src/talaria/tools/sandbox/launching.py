@@ -90,9 +90,8 @@ def measures(limits: Limits) -> dict[str, Any]:
 @asynccontextmanager
 async def launched(launch: Launch) -> AsyncGenerator[Channel]:
     """From the loop's own thread: what dies with its parent dies with the thread that made it. Raises `ToolFailed`."""
-    limits = launch.limits or Limits(processes=0)
-    weight = limits.cpu_weight if limits.cpu_weight < USUAL_WEIGHT else 0
-    limiting = enforced(limits.processes, limits.memory_bytes, weight)
+    limits = launch.limits or Limits(processes=0, cpu_weight=0)
+    limiting = enforced(limits.processes, limits.memory_bytes, limits.cpu_weight)
     async with in_threads(limiting) as enforcing, _opened(launch, enforcing) as host:
         yield host
 

@@ -47,7 +47,7 @@ class Enforced(NamedTuple):
 
 @contextmanager
 def enforced(processes: int, memory_bytes: int = 0, cpu_weight: int = 0) -> Generator[Enforced]:
-    """0: not limited. A weight counts against 100 of everything else, and only while the processors are busy. At the
+    """0: not limited. A weight counts against 100 of each other program, and only while the processors are busy. At the
     end whatever is left in a control group is killed."""
     wanted = {"cpu": cpu_weight, "memory": memory_bytes, "pids": processes}  # pids first to go: nobody forks away then
     with ExitStack() as stack:

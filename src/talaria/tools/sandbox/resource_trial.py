@@ -1,7 +1,6 @@
-"""Trying the limits of a sandbox, with limits so small that nothing is harmed: memory, disk, inotify, priority."""
+"""Trying the limits of a sandbox, with limits so small that nothing is harmed: memory, disk, inotify."""
 
 import json
-import os
 from pathlib import Path
 
 import msgspec
@@ -15,11 +14,10 @@ from talaria.tools.sandbox.system import PYTHON
 from talaria.waiting import in_thread
 
 MEMORY = Attempt("use more memory than allowed", SHUT_IN)
-PRIORITY = Attempt("run at the priority of everything else", SHUT_IN)
 INOTIFY = Attempt("use up the inotify instances of the user", STRICT)
 DISK = Attempt("go on when the disk is nearly full", EVERYWHERE)
-RESOURCES = (MEMORY, PRIORITY, INOTIFY, DISK)
-LIMITS = Limits(processes=256, memory_bytes=96 << 20, cpu_weight=50)
+RESOURCES = (MEMORY, INOTIFY, DISK)
+LIMITS = Limits(processes=256, memory_bytes=96 << 20)
 TOO_MUCH_BYTES = 256 << 20
 _LARGER_THAN_ANY_DISK = 1 << 60
 _INSTANCES = Path("/proc/sys/user/max_inotify_instances")
@@ -32,7 +30,6 @@ async def try_limits(sandbox: Sandbox, view: View, intruder: str) -> list[Findin
     async with sandbox.opened(msgspec.structs.replace(view, limits=LIMITS)) as host:
         findings = [
             await _try(host, view, intruder, MEMORY, "use_memory", TOO_MUCH_BYTES),
-            await _try(host, view, intruder, PRIORITY, "run_at_priority", os.getpriority(os.PRIO_PROCESS, 0)),
             await _try(host, view, intruder, INOTIFY, "use_instances", persons_own),
         ]
     pretended = msgspec.structs.replace(LIMITS, reserve_bytes=_LARGER_THAN_ANY_DISK)

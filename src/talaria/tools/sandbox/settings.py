@@ -37,8 +37,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     memory: str | int = "75%"
     """Of all its commands together; also as a share of the machine's memory, which is then at least 1 GiB."""
-    cpu_weight: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
-    """Against 100 of everything else: it counts only while the processors are busy."""
+    cpu_weight: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
+    """While the processors are busy: 100 is as much for all commands together as for one other program."""
 
     kept_output: str | int = "1G"
     """Of output that was too long for the model and is in files."""

@@ -382,13 +382,6 @@ def use_memory(size_bytes: int) -> str:
     return f"{len(held)} bytes"
 
 
-def run_at_priority(others: int) -> str:
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    if own > others:
-        raise Failed(f"niceness {own}")
-    return f"niceness {own}"
-
-
 def use_instances(persons_own: int) -> str:
     """Only those of a sandbox that has a limit of its own; else it is told that there is none."""
     if not persons_own:
