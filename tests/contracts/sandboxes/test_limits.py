@@ -95,3 +95,11 @@ async def test_commands_cannot_use_up_the_inotify_instances_of_the_person(use: U
     assert 0 < instances <= min(64, persons // 2)
     assert 0 < watches <= int(Path("/proc/sys/user/max_inotify_watches").read_text()) // 2
     assert int(Path("/proc/sys/user/max_inotify_instances").read_text()) == persons
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
+async def test_the_mode_of_a_device_cannot_be_changed(use: Use) -> None:
+    """To what it is: nothing is harmed where it can be. The devices themselves can be used."""
+    result = await use("terminal", command="chmod $(stat -c %a /dev/null) /dev/null; echo x > /dev/null && echo used")
+    assert "chmod: changing permissions of '/dev/null'" in result.text
+    assert "\nused\n" in result.text
