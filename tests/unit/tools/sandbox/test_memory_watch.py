@@ -1,4 +1,4 @@
-"""The tool host looks at the memory of its commands itself: without a control group, which level none never has."""
+"""Who notices that commands use too much memory: the tool host where there is no control group, else the kernel."""
 
 import subprocess
 import sys
@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
+from tests.unit.tools.sandbox.test_resource_limits import has_memory_groups
 
 from talaria.model.redaction import Redactor
 from talaria.tools.output import Output
-from talaria.tools.sandbox.base import Host, View
+from talaria.tools.sandbox.base import Host, Limits, View
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.host.memory import memory_used
 from talaria.tools.sandbox.launching import launched
@@ -18,13 +20,19 @@ from talaria.tools.sandbox.local import unwrapped
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
 MIB = 1 << 20
-TAKE = "held = bytearray(b'x') * ({} << 20); print('on', flush=True)"
+TAKE = "held = bytearray(b'x') * ({} << 20)"
 
 
 @contextmanager
 def holding(code: str) -> Generator[int]:
-    """A process that waits, once it has said so, for its input to end."""
-    words = [sys.executable, "-I", "-S", "-c", f"{code}; import sys; sys.stdin.read()"]
+    """A process that waits, once the first of it has said so, for its input to end."""
+    words = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"{code}; is_first and print('on', flush=True); import sys; sys.stdin.read()",
+    ]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "on\n"
@@ -32,7 +40,7 @@ def holding(code: str) -> Generator[int]:
 
 
 def test_memory_that_processes_share_counts_once() -> None:
-    with holding(f"import os; {TAKE.format(60)}; os.fork(); os.fork()") as pid:
+    with holding(f"import os; {TAKE.format(60)}; is_first = os.fork() and os.fork()") as pid:
         assert sum(memory_used([pid], 1 << 40).values()) > 60 * MIB  # nobody is near the limit: it need not be exact
         assert 50 * MIB < memory_used([pid], 90 * MIB)[pid] < 90 * MIB
 
@@ -55,3 +63,14 @@ async def test_the_command_that_uses_most_is_ended_without_a_control_group(host:
     assert (await large.ended()).why == "memory"
     assert small.end is None
     assert (await small.killed()).why == ""
+
+
+@pytest.mark.skipif(not has_memory_groups(), reason="no control group can limit memory here")
+async def test_what_the_kernel_kills_for_its_memory_is_told(tmp_path: Path) -> None:
+    """The tool host is not told to look here."""
+    view = View(project=tmp_path, home=tmp_path, environment={"PATH": "/usr/bin:/bin"})
+    launch = unwrapped(view, view.environment, str(tmp_path / "state"))
+    async with launched(structs.replace(launch, limits=Limits(memory_bytes=64 * MIB))) as host:
+        for command, why in ((f'{sys.executable} -ISc "{TAKE.format(200)}" || exit 7', "memory"), ("exit 7", "")):
+            end = await host.start(Command(command=command), Output(tmp_path / "spill/s/x", Redactor())).ended()
+            assert (end.code, end.why, end.limit_bytes) == (7, why, 64 * MIB)
