@@ -153,6 +153,7 @@ class Application:
             person=person,
             instructions=instructions,
             tools=tuple(self._tools().names),
+            spill_limits=self.settings.config.terminal.limits.spill_limits,
             settings=self.settings.shape,
         )
 

@@ -328,7 +328,20 @@ def test_security_passes_only_what_it_has_tried(talaria: Talaria, tmp_path: Path
     assert lines["use gcc: not tried: gcc is not installed"] == "SKIP"
     assert lines["open settings of the kernel for writing: fails"] == "PASS"
     assert lines["change the limits of another process: fails"] == "PASS"
-    assert "WARN" in {word for text, word in lines.items() if text.startswith("memory and processor time: not limited")}
+    assert lines["use more memory than allowed: fails"] == "PASS"
+    assert lines["go on when the disk is nearly full: fails"] == "PASS"
+    assert lines["lead a search out of the project: fails"] == "PASS"
+    assert lines["disk: commands end when less than 256 MiB are free; quick ones may use some of that"] == "WARN"
+
+
+def test_security_says_which_limits_the_level_does_not_have(talaria: Talaria, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("model: {provider: demo}\nterminal: {backend: landlock, limits: {memory: 2G}}\n")
+    lines = talaria("doctor", "--security").stdout.splitlines()
+    weak = {name for word, _, name in (line.partition("  ") for line in lines) if word == "WARN"}
+    assert any(one.startswith("use up the inotify instances of the user: SUCCEEDS (not limited") for one in weak)
+    assert any(one.startswith("fill the temporary folder: SUCCEEDS") for one in weak)
+    assert any(" memory: " in line and " 2 GiB" in line for line in lines)
 
 
 def test_settings_that_others_can_change_are_told_and_put_right(talaria: Talaria, home: Path) -> None:

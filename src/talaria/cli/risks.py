@@ -8,8 +8,7 @@ from talaria.tools.sandbox.settings import TerminalSettings
 
 ROOT = (
     "Warning: Talaria is running as root. Plugins, MCP servers and commands that you allow outside the sandbox can do "
-    "anything on this machine, and commands inside it can change the mode of devices such as /dev/null. "
-    "Run it as a normal user."
+    "anything on this machine. Run it as a normal user."
 )
 
 

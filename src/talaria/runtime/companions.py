@@ -80,7 +80,9 @@ class Companions:
     def executor(self, turn: str = "", asker: Asker | None = None) -> Executor:
         """Of the tools as they are now. Without an `asker`, for whom the session was made."""
         asker = asker or Asker(self._setup.person, self._person)
-        scope = Scope(self._session, self._setup.cwd, self._spill, turn, asker.person, self._redactor, asker.id)
+        setup = self._setup
+        told = (turn, asker.person, self._redactor, asker.id, setup.spill_limits)
+        scope = Scope(self._session, setup.cwd, self._spill, *told)
         return Executor(self.toolbox, self._gate, scope)
 
     def take_news(self, history: History) -> Sequence[str]:

@@ -9,6 +9,7 @@ from talaria.files import harmless
 from talaria.model.entries import Effort, TurnOrigin
 from talaria.model.ids import SessionId
 from talaria.providers.route import Route
+from talaria.tools.output import SpillLimits
 
 
 def spill_folder(home: Path, session: SessionId) -> Path:
@@ -33,6 +34,7 @@ class Setup(msgspec.Struct, frozen=True):
     """Of the embedding program, in place of the person's SOUL.md."""
     tools: tuple[str, ...] = ()
     """The names of those that the model may use."""
+    spill_limits: SpillLimits = SpillLimits()
     settings: str = ""
     """A digest of all other settings that shape a conversation."""
 

@@ -11,6 +11,7 @@ from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import Image, ToolCall, ToolResult
 from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
+from talaria.tools.output import SpillLimits
 from talaria.tools.person import Person, Proposal
 
 T = TypeVar("T")
@@ -82,6 +83,7 @@ class Scope(msgspec.Struct, frozen=True):
     """Takes secrets out of what is kept of output."""
     asker: str = "local"
     """Who asks, which may be another one in each turn; `local`: the person at the machine."""
+    spill_limits: SpillLimits = SpillLimits()
 
     @property
     def checkpoints(self) -> Path:

@@ -96,7 +96,10 @@ class Executor:
             result = await self._run(prepared, run)
             shown = result if isinstance(result, Shown) else Shown(result)
             return ToolResult(
-                call.id, call.name, cap(shown.text, run.spill("result"), self._scope.redactor), images=shown.images
+                call.id,
+                call.name,
+                cap(shown.text, run.spill("result"), self._scope.redactor, self._scope.spill_limits),
+                images=shown.images,
             )
         except ModelCorrectable as failure:
             return failed(call, str(failure))

@@ -4,7 +4,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from talaria.model.redaction import Redactor
+from talaria.tools.sizes import show_size
 from talaria.trees import Root
 
 HEAD_BYTES = 16_000
@@ -12,6 +15,15 @@ TAIL_BYTES = 16_000
 MAX_SPILL_BYTES = 64 << 20
 NOTICE_BYTES = 8_000
 """Room for what is said around the output, so that what was cut once is not cut again."""
+PIECE_BYTES = 16 << 20
+"""After so much it is looked again whether there is room: several outputs may grow at once."""
+
+
+class SpillLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much output is kept in files. What comes after that is not kept, and the result says so."""
+
+    session_bytes: int = 1 << 30
+    home_bytes: int = 10 << 30
 
 
 class Output:
@@ -20,15 +32,21 @@ class Output:
     Also a command's `Sink`.
     """
 
-    def __init__(self, spill: Path, redactor: Redactor) -> None:
+    def __init__(self, spill: Path, redactor: Redactor, limits: SpillLimits | None = None) -> None:
         """Known secrets are taken out as it comes: neither the model nor the file gets to see one."""
         self._spill = spill
+        self._limits = limits or SpillLimits()
+        self._room_bytes = 0
+        """So much may be written before it is looked again."""
+        self._home_room_bytes = 0
         self._clean = redactor.byte_stream()
         self._is_closed = False
         self._head = bytearray()
         self._tail = bytearray()
         self._file: IO[bytes] | None = None
         self._fault = ""
+        self._kept_bytes = 0
+        """Once it is closed."""
         self.size_bytes = 0
 
     def add(self, chunk: bytes) -> None:
@@ -46,12 +64,39 @@ class Output:
     def _keep(self, rest: bytes) -> None:
         try:
             if self._file is None:
+                self._check_room()
                 self._file = _created(self._spill)
-                self._file.write(self._head + self._tail)
-            room = max(0, MAX_SPILL_BYTES - self._file.tell())
-            self._file.write(rest[:room])
+                rest = bytes(self._head + self._tail) + rest
+            rest = rest[: max(0, MAX_SPILL_BYTES - self._file.tell())]
+            while rest:
+                if self._room_bytes <= 0:
+                    self._file.flush()
+                    self._check_room()
+                piece, rest = rest[: self._room_bytes], rest[self._room_bytes :]
+                self._file.write(piece)
+                self._room_bytes -= len(piece)
+                self._home_room_bytes -= len(piece)
         except OSError as fault:
             self._fault = fault.strerror
+        except _TooMuchKept as fault:
+            self._fault = str(fault)
+
+    def _check_room(self) -> None:
+        """Raises `_TooMuchKept`, `OSError`."""
+        limits = self._limits
+        with Root.make(self._spill.parent.parent) as sessions:
+            if self._file is None:  # once: there may be many sessions
+                folders = (entry.name for entry in sessions.entries() if entry.is_folder)
+                self._home_room_bytes = limits.home_bytes - sum(_size_of_files(sessions, name) for name in folders)
+            room_bytes = limits.session_bytes - _size_of_files(sessions, self._spill.parent.name)
+        for room, most, whose, setting in (
+            (room_bytes, limits.session_bytes, "this session", "kept_output"),
+            (self._home_room_bytes, limits.home_bytes, "all sessions", "kept_output_total"),
+        ):
+            if room <= 0:
+                reason = f"the kept output of {whose} has reached {show_size(most)} (terminal.limits.{setting})"
+                raise _TooMuchKept(reason)
+        self._room_bytes = min(PIECE_BYTES, room_bytes, self._home_room_bytes)
 
     def skip(self, size_bytes: int) -> None:
         """So much was left out before it came here."""
@@ -78,6 +123,7 @@ class Output:
         self._is_closed = True
         self._take(self._clean.end())
         if self._file is not None:
+            self._kept_bytes = self._file.tell()
             self._file.close()
 
     def text(self) -> str:
@@ -88,11 +134,27 @@ class Output:
         return f"{head}\n\n[… {left_out:,} bytes left out; {self._whereabouts()} …]\n\n{tail}"
 
     def _whereabouts(self) -> str:
+        if self._fault and self._file is not None:
+            kept = self._kept_bytes if self._is_closed else self._file.tell()
+            return (
+                f"the first {kept:,} of {self.size_bytes:,} are in {self._spill}, the rest is not kept: {self._fault}"
+            )
         if self._fault:
             return f"they could not be kept: {self._fault}"
         if self.size_bytes > MAX_SPILL_BYTES:
             return f"the first {MAX_SPILL_BYTES:,} of {self.size_bytes:,} are in {self._spill}"
         return f"all {self.size_bytes:,} are in {self._spill}"
+
+
+class _TooMuchKept(Exception):
+    """No more output is kept; why."""
+
+
+def _size_of_files(sessions: Root, name: str) -> int:
+    with suppress(OSError), sessions.folder(name) as folder:
+        found = (folder.find(entry.name) for entry in folder.entries() if entry.is_plain_file)
+        return sum(info.st_size for info in found if info is not None)
+    return 0
 
 
 def _created(file: Path) -> IO[bytes]:
@@ -104,12 +166,12 @@ def _created(file: Path) -> IO[bytes]:
         return folder.create(file.name, 0o600)
 
 
-def cap(text: str, spill: Path, redactor: Redactor) -> str:
+def cap(text: str, spill: Path, redactor: Redactor, limits: SpillLimits | None = None) -> str:
     """`text` as UTF-8 can hold it (no lone surrogates), without secrets, short enough for the model."""
     encoded = redactor.data(text.encode("utf-8", "replace"))
     if len(encoded) <= HEAD_BYTES + TAIL_BYTES + NOTICE_BYTES:
         return encoded.decode("utf-8", "replace")
-    output = Output(spill, Redactor())
+    output = Output(spill, Redactor(), limits)
     output.add(encoded)
     output.close()
     return output.text()

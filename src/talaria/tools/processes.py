@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools.output import Output
 from talaria.tools.sandbox.commands import Command, End, Started
+from talaria.tools.sizes import show_size
 
 MAX_RUNNING = 16
 MAX_KEPT = 64
 SHOWN_END_CHARS = 500
+KILLED = 137
+"""The exit code of what a signal has ended for good."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +59,11 @@ def ended(end: End | None, limit_s: int = 0) -> str:
     match end.why:
         case "disk":
             return "stopped, because the disk is nearly full"
+        case "memory":
+            limit = show_size(end.limit_bytes)
+            code = f"exit code {end.code}; " if end.code != KILLED else ""
+            reason = f"the commands of this session used more than {limit} of memory (terminal.limits.memory)"
+            return f"{code}killed: {reason}"
         case "lost":
             return "lost: the shell and all processes of this session are gone; the next command begins anew"
         case "":

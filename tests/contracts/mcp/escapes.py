@@ -36,7 +36,7 @@ async def findings(backend: str, home: Path) -> list[Finding]:
         project = Path(folder).resolve() / "project"
         project.mkdir()
         person = Path.home().resolve()
-        with Canaries(project=project, home=person, agent_home=home, limits=settings.limits) as canaries:
+        with Canaries(project=project, home=person, agent_home=home, limits=settings.sandbox_limits) as canaries:
             entry = ServerEntry(
                 command=sys.executable,
                 args=("-I", "-S", str(SERVER)),

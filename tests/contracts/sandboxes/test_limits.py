@@ -40,6 +40,19 @@ async def test_one_file_cannot_fill_the_disk_however_fast_it_is_made(use: Use, c
     assert free.f_bavail * free.f_frsize > 200_000_000
 
 
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
+async def test_no_disk_is_filled_at_once_without_writing(use: Use, cwd: Path) -> None:
+    """On ext4 and the like the call takes no time, whatever the size; the tool host could not see it in time."""
+    reserve = "fallocate -l 1M one; fallocate -nl 1M two; fallocate -zl 1M two"
+    allocate = "import os, sys; os.posix_fallocate(os.open(sys.argv[1], os.O_CREAT | os.O_RDWR), 0, 1 << 20)"
+    result = await use("terminal", command=f"touch two; {reserve}; python3 -c '{allocate}' three")
+    assert result.text.count("fallocate failed") == 3
+    assert {name: (cwd / name).stat().st_blocks for name in ("one", "two")} == {"one": 0, "two": 0}
+    assert (cwd / "three").stat().st_size == 1 << 20  # libraries write instead
+    freed = await use("terminal", command="head -c 1M /dev/zero > full; fallocate -p -l 1M full; echo $?")
+    assert freed.text.startswith("0\n")
+
+
 def test_the_less_room_there_is_the_more_often_the_disk_is_looked_at() -> None:
     assert tick_s(100 << 30) == TICK_S
     assert QUICKEST_TICK_S < tick_s(1 << 30) < TICK_S
@@ -62,3 +75,31 @@ async def test_nothing_is_written_elsewhere(use: Use, place: str) -> None:
 async def test_a_file_has_a_largest_size(use: Use) -> None:
     result = await use("terminal", command="truncate -s 5G large; ls -l large")
     assert "File too large" in result.text
+
+
+WATCH = """\
+import ctypes, os
+count = 0
+while ctypes.CDLL(None).inotify_init() >= 0:
+    count += 1
+print(count)
+"""
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_commands_cannot_use_up_the_inotify_instances_of_the_person(use: Use, cwd: Path) -> None:
+    (cwd / "watch.py").write_text(WATCH)
+    persons = int(Path("/proc/sys/user/max_inotify_instances").read_text())
+    result = await use("terminal", command="ulimit -n 4000; python3 watch.py; cat /proc/sys/user/max_inotify_watches")
+    instances, watches = map(int, result.text.split()[:2])
+    assert 0 < instances <= min(64, persons // 2)
+    assert 0 < watches <= int(Path("/proc/sys/user/max_inotify_watches").read_text()) // 2
+    assert int(Path("/proc/sys/user/max_inotify_instances").read_text()) == persons
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
+async def test_the_mode_of_a_device_cannot_be_changed(use: Use) -> None:
+    """To what it is: nothing is harmed where it can be. The devices themselves can be used."""
+    result = await use("terminal", command="chmod $(stat -c %a /dev/null) /dev/null; echo x > /dev/null && echo used")
+    assert "chmod: changing permissions of '/dev/null'" in result.text
+    assert "\nused\n" in result.text

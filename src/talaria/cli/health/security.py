@@ -13,7 +13,11 @@ from talaria.settings import Settings
 from talaria.tools.sandbox import probes
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.launching import USUAL_WEIGHT
+from talaria.tools.sandbox.resource_limits import enforced
+from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.trial import attempted
+from talaria.tools.sizes import show_size
 
 _VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail", "skip": "skip"}
 _PROMISES: dict[Level, str] = {
@@ -30,7 +34,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     sandbox = Choosing(settings.config.terminal).sandbox
     yield _level(sandbox)
     yield from _attempts(sandbox, settings)
-    yield from _limits(sandbox.level)
+    if sandbox.level in ("strict", "landlock"):
+        yield from _limits(settings.config.terminal)
     yield from _files(settings.home)
     yield from _settings(settings, sandbox.level)
 
@@ -72,12 +77,26 @@ def _files(home: Path) -> Iterator[Finding]:
             )
 
 
-def _limits(level: Level) -> Iterator[Finding]:
-    """What nothing limits: said, because it cannot be tried without harm."""
-    if level in ("strict", "landlock", "seatbelt", "none"):
-        yield Finding("memory and processor time", "warn", "not limited: a command can use all of both")
-        yield Finding("disk", "warn", "commands end when it is nearly full; a quick one can fill it before that")
-        yield Finding("inotify", "warn", "not limited: a command can use up the watches of your user")
+def _limits(terminal: TerminalSettings) -> Iterator[Finding]:
+    """How firmly: whether the kernel holds them, or only Talaria. That they hold was tried before."""
+    limits = terminal.sandbox_limits
+    memory, remedy = show_size(limits.memory_bytes), "run it as a systemd user service: that has control groups"
+    with enforced(limits.processes, limits.memory_bytes, limits.cpu_weight) as enforcing:
+        by_kernel = enforcing.limited
+    if "memory" in by_kernel:
+        yield Finding("memory", "ok", f"a control group holds the commands of a session to {memory}")
+    else:
+        text = f"Talaria ends commands that use more than {memory}, but looks only now and then: no control group here"
+        yield Finding("memory", "warn", text, remedy)
+    weight = limits.cpu_weight
+    if "cpu" in by_kernel:
+        text = f"a control group gives all commands of a session a weight of {weight} against 100 of each other program"
+        yield Finding("processor time", "ok", text)
+    else:
+        text = "not limited" if weight == USUAL_WEIGHT else "commands only have a lower priority"
+        yield Finding("processor time", "warn", f"{text}: no control group here", remedy)
+    reserve = show_size(limits.reserve_bytes)
+    yield Finding("disk", "warn", f"commands end when less than {reserve} are free; quick ones may use some of that")
 
 
 def _settings(settings: Settings, level: Level) -> Iterator[Finding]:

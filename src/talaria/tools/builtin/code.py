@@ -64,7 +64,9 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         if len(code.encode("utf-8", "replace")) > MAX_CODE_BYTES:
             raise BadArguments(f"A script has at most {MAX_CODE_BYTES:,} bytes.")
         workspace = await workspaces.open(run.scope)
-        reading = _Reading(Output(run.spill("output"), run.scope.redactor), os.urandom(16).hex())
+        reading = _Reading(
+            Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits), os.urandom(16).hex()
+        )
         command = Command(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
         started = await workspace.start(command, reading)
         answering = asyncio.create_task(_answers(started, reading, run), name="calls of a script")

@@ -62,7 +62,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             has_input=background,
             size=SIZE if pty else None,
         )
-        output = Output(run.spill("output"), run.scope.redactor)
+        output = Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits)
         if background:
             return await _begun(workspace, wanted, output)
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))

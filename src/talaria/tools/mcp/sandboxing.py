@@ -21,7 +21,7 @@ from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import ProgramLaunch, ProgramSandbox, View
 from talaria.tools.sandbox.choosing import for_programs
 from talaria.tools.sandbox.launching import receive_listener
-from talaria.tools.sandbox.pids import Join, process_limit
+from talaria.tools.sandbox.resource_limits import Join, enforced
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import program_view
 from talaria.tools.sandbox.way_out import WayOut
@@ -131,8 +131,9 @@ class ConfinedServer:
                 "your rights"
             ) from fault
         view, cwd = await in_thread(lambda: self._view(sandbox, argv[0], environment))
-        async with in_threads(process_limit(view.limits.processes)) as join, sandbox.program(view, argv, cwd) as launch:
-            yield Launched(launch, self._way_out, join)
+        limits = enforced(view.limits.processes, view.limits.memory_bytes, view.limits.cpu_weight)
+        async with in_threads(limits) as held, sandbox.program(view, argv, cwd) as launch:
+            yield Launched(launch, self._way_out, held.join)
 
     def _view(self, sandbox: ProgramSandbox, command: str, environment: Mapping[str, str]) -> tuple[View, str]:
         """And the folder in which it starts."""
@@ -167,7 +168,7 @@ class ConfinedServer:
                 **{name: value.reveal() for name, value in self._entry.env.items()},
             },
             has_egress=bool(needs.hosts) or sandbox.level != "landlock",
-            limits=self._sandboxes.settings.limits,
+            limits=self._sandboxes.settings.sandbox_limits,
         )
         return view, str(cwd if is_shown or cwd == person else folder)
 
@@ -210,7 +211,7 @@ class Launched(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def begun(self, pid: int) -> AsyncGenerator[None]:
-        """Around the life of the process, once it was started: its proxy, and how many processes it may have."""
+        """Around the life of the process, once it was started: its proxy, and the limits of what it may use."""
         if self.launch.other_end is not None:
             self.launch.other_end.close()
         listener = self.launch.listener

@@ -21,6 +21,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of each of the folders that are thrown away with the session: /tmp, the private home."""
     reserve_bytes: int = 256 << 20
     """When the disk of the project has less room than this, commands are ended."""
+    memory_bytes: int = 0
+    """Of all commands together; 0: not limited."""
+    cpu_weight: int = 100
+    """Of all commands together, against 100 of each other program, while the processors are busy."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):

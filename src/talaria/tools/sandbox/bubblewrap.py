@@ -19,16 +19,20 @@ from talaria.tools.sandbox.launching import (
     PROGRAM,
     Launch,
     launched,
+    measures,
     program_in,
     program_starter,
     settings_for,
 )
 from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
+from talaria.tools.sandbox.watch_limits import limit_watches
 from talaria.trees import Root
 from talaria.waiting import in_thread
 
 ROOT = "/run/talaria"
 FOLDER = "/tmp/.talaria"  # noqa: S108  (its own /tmp)
+_UNSHARE = ("/usr/bin/unshare", "--mount", "--propagation", "private")
+_READ_ONLY_DEVICES = f'PATH={os.defpath}:/usr/sbin:/sbin mount -o remount,bind,ro /dev && exec "$@"'
 
 
 def fault() -> str | None:
@@ -47,12 +51,13 @@ class Bubblewrap:
     @asynccontextmanager
     async def opened(self, view: View) -> AsyncGenerator[Host]:
         async with _wrapper(view) as (wrapper, descriptors):
-            settings = settings_for(view, FOLDER, has_egress=view.has_egress)
+            settings = settings_for(view, FOLDER, has_egress=view.has_egress, **measures(view.limits))
             launch = Launch(
                 argv=(*wrapper, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
                 pass_fds=descriptors,
-                max_processes=view.limits.processes,
+                limits=view.limits,
+                prepare=limit_watches,
             )
             async with launched(launch) as channel:
                 yield _StrictHost(channel, Guards(channel.pid, (view.project, *view.writes)))
@@ -92,7 +97,8 @@ class _StrictHost:
 async def _wrapper(view: View) -> AsyncGenerator[tuple[tuple[str, ...], tuple[int, ...]]]:
     """What stands before a command, and the descriptors that it needs."""
     async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
-        before = (BWRAP, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
+        around = (*await in_thread(_before_bwrap), BWRAP)
+        before = (*around, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
         yield before, (filter, *(held or {}).values())
 
 
@@ -136,6 +142,14 @@ def _mounts_descriptors() -> bool:
     """0.10 does; distributions have given it to older ones."""
     told = subprocess.run((BWRAP, "--help"), capture_output=True, check=False, timeout=TRIAL_S)  # noqa: S603
     return b"--ro-bind-fd" in told.stdout
+
+
+@cache
+def _before_bwrap() -> tuple[str, ...]:
+    """As root, who owns the devices that bubblewrap mounts: a mount namespace in which they can be used, not changed.
+    Nothing where we may not make one. (A device that bubblewrap itself mounts read-only cannot be used at all.)"""
+    words = (*_UNSHARE, "/bin/sh", "-ec", _READ_ONLY_DEVICES, "sh")
+    return words if os.geteuid() == 0 and tried((*words, "/bin/true")) is None else ()
 
 
 @contextmanager

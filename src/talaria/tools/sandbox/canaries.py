@@ -140,9 +140,13 @@ class Canaries:
         for file in (".git/config", ".mcp.json"):
             (self._project / file).touch()
         (self._project / "exit").symlink_to(self._file(apart / "target", ""))
+        (apart / "repository" / "hooks").mkdir(parents=True)
+        (self._project / "inner").mkdir()
+        (self._project / "inner" / ".git").symlink_to(apart / "repository")
         os.mkfifo(self._project / "line")
         self._writes |= {
             "write through a link out of the project": self._project / "exit",
+            "write through a link in place of a repository": self._file(apart / "repository" / "config", ""),
             "write .git/hooks": self._project / ".git/hooks/pre-commit",
             "write .git/config": self._project / ".git/config",
             "write .talaria": self._project / ".talaria/config.yaml",

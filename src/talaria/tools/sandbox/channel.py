@@ -10,9 +10,10 @@ from socket import socket
 
 import msgspec
 
-from talaria.tools.sandbox.base import Guarded
+from talaria.tools.sandbox.base import Guarded, Limits
 from talaria.tools.sandbox.commands import LOST, Command, End, Sink, Started
 from talaria.tools.sandbox.host.frames import ENDED, OUTPUT, SKIPPED, START, BrokenStream, Frames, frame
+from talaria.tools.sandbox.resource_limits import Enforced
 
 _encode = msgspec.json.Encoder().encode
 _decode_end = msgspec.json.Decoder(End).decode
@@ -21,7 +22,9 @@ _decode_end = msgspec.json.Decoder(End).decode
 class Channel(asyncio.Protocol):
     """Also the `Host` at its other end."""
 
-    def __init__(self, received: bytes, listener: socket | None, pid: int) -> None:
+    def __init__(
+        self, received: bytes, listener: socket | None, pid: int, enforced: Enforced, limits: Limits | None
+    ) -> None:
         """`received` came before the channel was opened. `pid`: of the process that was started on this side."""
         self.listener = listener
         self.pid = pid
@@ -30,6 +33,10 @@ class Channel(asyncio.Protocol):
         self._frames = Frames()
         self._numbers = count(1)
         self._commands: dict[int, Started] = {}
+        self._enforced = enforced
+        self._memory_bytes = limits.memory_bytes if limits else 0
+        self._out_of_memory = 0
+        """How many processes the kernel had ended for that when it was last looked."""
         self._transport: asyncio.Transport
 
     def start(self, command: Command, sink: Sink) -> Started:
@@ -80,7 +87,24 @@ class Channel(asyncio.Protocol):
                 started.sink.skip(max(0, int(content[:20])))
         elif kind == ENDED:
             del self._commands[number]
-            started.finish(_end(content))
+            self._finish(started, msgspec.structs.replace(_end(content), limit_bytes=self._memory_bytes))
+
+    def _finish(self, started: Started, end: End) -> None:
+        """One that failed waits until it is known whether the kernel has ended a process of it."""
+        if self._enforced.memory_group is None:
+            started.finish(end)
+            return
+        if end.code == 0 or end.why:
+            started.finish(end)
+
+        def compare(looked: asyncio.Future[int]) -> None:
+            count = self._out_of_memory if looked.cancelled() else looked.result()
+            is_killed = count > self._out_of_memory
+            self._out_of_memory = count
+            started.finish(msgspec.structs.replace(end, why="memory") if is_killed else end)
+
+        looking = asyncio.get_running_loop().run_in_executor(None, self._enforced.out_of_memory)
+        looking.add_done_callback(compare)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_alive = False

@@ -14,7 +14,7 @@ MAX_OUTPUT_BYTES = 64 << 20
 
 KILL_S = 8.0
 
-Reason = Literal["", "disk", "lost"]
+Reason = Literal["", "disk", "memory", "lost"]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +35,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class End(msgspec.Struct, frozen=True):
     code: int
     why: Reason = ""
-    """`disk`: we ended it, because the disk is nearly full. `lost`: its tool host is gone, and it with that."""
+    """`disk`: we ended it, because the disk is nearly full. `memory`: it or one of its processes was killed, because
+    the session used too much. `lost`: its tool host is gone, and it with that."""
     cwd: str = ""
     """Where the next command would begin."""
+    limit_bytes: int = 0
+    """Of memory, for all commands of the session."""
 
 
 LOST = End(code=137, why="lost")

@@ -12,7 +12,7 @@ from talaria.model.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Host, Level, ProgramLaunch, View
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.launching import launched, program_starter
+from talaria.tools.sandbox.launching import launched, measures, program_starter
 from talaria.tools.sandbox.local import SOURCE, unwrapped
 from talaria.tools.sandbox.scratch import scratch, surroundings
 from talaria.tools.sandbox.system import etc, interpreter, system
@@ -53,8 +53,8 @@ class Landlocked:
             path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
             environment = {**view.environment, **surroundings(folder), "PATH": path}
             places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}
-            launch = unwrapped(view, environment, f"{folder}/state", confinement=places)
-            async with launched(msgspec.structs.replace(launch, max_processes=view.limits.processes)) as host:
+            launch = unwrapped(view, environment, f"{folder}/state", confinement=places, **measures(view.limits))
+            async with launched(msgspec.structs.replace(launch, limits=view.limits)) as host:
                 yield host
 
     @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 import socket
@@ -15,10 +16,10 @@ import msgspec
 
 from talaria.model.errors import ToolFailed
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import Limits, View
 from talaria.tools.sandbox.channel import Channel
 from talaria.tools.sandbox.host.frames import HELLO, frame
-from talaria.tools.sandbox.pids import Join, process_limit
+from talaria.tools.sandbox.resource_limits import Enforced, enforced
 from talaria.waiting import completed, in_thread
 
 PROGRAM = Path(__file__).parent / "host"
@@ -30,6 +31,10 @@ END_S = 8.0
 LOST_S = 0.5
 """For one that was lost or given up: it does not end by itself any more."""
 MAX_SAID_BYTES = 2_000
+USUAL_WEIGHT = 100
+"""Of processor time, where nobody has set another."""
+_NICE_STEP = 1.25
+"""By so much one step of niceness lessens a weight."""
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.loop import main; main()"
 _PROGRAM = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.program import main; main()"
@@ -54,8 +59,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float = START_S
     explain: Callable[[str, int | None], str] = _explained
     """Why it did not start, from what was said meanwhile and the exit code."""
-    max_processes: int | None = None
+    limits: Limits | None = None
     """Together with all that it starts; None: somebody else sees to that."""
+    prepare: Callable[[int], None] | None = None
+    """Called with its process once it has begun, before its first command; not on the loop."""
 
 
 def program_in(root: str, python: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -94,16 +101,23 @@ def settings_for(view: View, folder: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def measures(limits: Limits) -> dict[str, Any]:
+    """What a tool host on this machine is told of limits that no control group may hold."""
+    steps = round(math.log(USUAL_WEIGHT / limits.cpu_weight, _NICE_STEP))
+    return {"memory_bytes": limits.memory_bytes, "niceness": min(19, steps)}
+
+
 @asynccontextmanager
 async def launched(launch: Launch) -> AsyncGenerator[Channel]:
     """From the loop's own thread: what dies with its parent dies with the thread that made it. Raises `ToolFailed`."""
-    limiting = nullcontext() if launch.max_processes is None else process_limit(launch.max_processes)
-    async with in_threads(limiting) as join, _opened(launch, join) as host:
+    limits = launch.limits or Limits(processes=0, cpu_weight=0)
+    limiting = enforced(limits.processes, limits.memory_bytes, limits.cpu_weight)
+    async with in_threads(limiting) as enforcing, _opened(launch, enforcing) as host:
         yield host
 
 
 @asynccontextmanager
-async def _opened(launch: Launch, join: Join | None) -> AsyncGenerator[Channel]:
+async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[Channel]:
     with ExitStack() as held:
         errors, erring = os.pipe()  # what is said on standard error: it takes only so much, whoever writes to it
         for descriptor in (errors, erring):
@@ -118,9 +132,11 @@ async def _opened(launch: Launch, join: Join | None) -> AsyncGenerator[Channel]:
                 process = await _spawned(launch, theirs.fileno(), erring)
             received, listener = await _greeted(launch, ours, process, errors)
             with listener or nullcontext():
-                if join is not None:
-                    await in_thread(partial(join, process.pid))
-                made = Channel(received, listener, process.pid)
+                if enforcing.join is not None:
+                    await in_thread(partial(enforcing.join, process.pid))
+                if launch.prepare is not None:
+                    await in_thread(partial(launch.prepare, process.pid))
+                made = Channel(received, listener, process.pid, enforcing, launch.limits)
                 _, channel = await asyncio.get_running_loop().create_connection(lambda: made, sock=ours)
                 let_go = channel.close
                 yield channel

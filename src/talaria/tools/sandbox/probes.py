@@ -20,6 +20,7 @@ Verdict = Literal["pass", "warn", "fail", "skip"]
 SHUT_IN: frozenset[Level] = frozenset({"strict", "landlock"})
 STRICT: frozenset[Level] = frozenset({"strict"})
 NOWHERE: frozenset[Level] = frozenset()
+EVERYWHERE: frozenset[Level] = frozenset({"strict", "landlock", "none"})
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -44,6 +45,7 @@ WRITES = (
     Attempt("write authorized keys", SHUT_IN, "mark"),
     Attempt("write a file in /tmp of the host", SHUT_IN, "mark"),
     Attempt("write through a link out of the project", SHUT_IN, "mark"),
+    Attempt("write through a link in place of a repository", SHUT_IN, "mark"),
     Attempt("write .git/hooks", STRICT, "mark"),
     Attempt("write .git/config", STRICT, "mark"),
     Attempt("write .talaria", STRICT, "mark"),
@@ -62,7 +64,7 @@ METADATA = (
     Attempt("change the mode of a file outside", SHUT_IN, "changed"),
     Attempt("change the times of a file outside", SHUT_IN, "changed"),
     Attempt("change the attributes of a file outside", SHUT_IN, "changed"),
-    Attempt("change the mode of a device", frozenset({"landlock"})),
+    Attempt("change the mode of a device", SHUT_IN),
 )
 NEIGHBOURS = (
     Attempt("read shared memory of another process", SHUT_IN, "secret"),
@@ -90,10 +92,9 @@ TRICKS = (
     Attempt("fill the temporary folder", STRICT),
     Attempt("write too large a file", SHUT_IN),
 )
-_EVERYWHERE: frozenset[Level] = frozenset({"strict", "landlock", "none"})
 NEEDS = (
     *(
-        Attempt(name, works_at=_EVERYWHERE)
+        Attempt(name, works_at=EVERYWHERE)
         for name in (
             "write in the project",
             "chmod in the project",
@@ -146,11 +147,12 @@ class Told(msgspec.Struct, frozen=True):
 
 def judge(lines: Iterable[str], canaries: Canaries) -> list[Finding]:
     """What the intruder wrote, line by line, beside what the canaries show. They have to be there still."""
-    told = {one.name: one for one in map(_decoded, lines) if one is not None}
+    told = {one.name: one for one in map(decode_line, lines) if one is not None}
     return [_judged(attempt, told.get(attempt.name), canaries) for attempt in ATTEMPTS]
 
 
-def _decoded(line: str) -> Told | None:
+def decode_line(line: str) -> Told | None:
+    """None: it is no line of the intruder."""
     try:
         return msgspec.json.decode(line, type=Told)
     except msgspec.MsgspecError:

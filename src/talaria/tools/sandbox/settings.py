@@ -4,10 +4,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from talaria.tools.output import SpillLimits
 from talaria.tools.sandbox.base import Limits
+from talaria.tools.sandbox.resource_limits import memory_of_machine
+from talaria.tools.sizes import parse_size
 
 Backend = Literal["auto", "bubblewrap", "landlock", "seatbelt", "local", "docker", "ssh"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+LEAST_SHARE_BYTES = 1 << 30
 
 
 class DockerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +32,36 @@ class SshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """More for the `ssh` command, such as -p 2222."""
 
 
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of one session. A size is written like 512M or 4G."""
+
+    memory: str | int = "75%"
+    """Of all its commands together; also as a share of the machine's memory, which is then at least 1 GiB."""
+    cpu_weight: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
+    """While the processors are busy: 100 is as much for all commands together as for one other program."""
+
+    kept_output: str | int = "1G"
+    """Of output that was too long for the model and is in files."""
+    kept_output_total: str | int = "10G"
+    """The same of all sessions."""
+
+    def __post_init__(self) -> None:
+        parse_size(self.memory, 1)
+        for size in (self.kept_output, self.kept_output_total):
+            parse_size(size)
+
+    @property
+    def spill_limits(self) -> SpillLimits:
+        return SpillLimits(session_bytes=parse_size(self.kept_output), home_bytes=parse_size(self.kept_output_total))
+
+    @property
+    def memory_bytes(self) -> int:
+        machine = memory_of_machine()
+        if str(self.memory).strip().endswith("%"):
+            return max(LEAST_SHARE_BYTES, parse_size(self.memory, machine)) if machine else 0
+        return parse_size(self.memory)
+
+
 class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     backend: Backend = "auto"
     """`auto` is the best sandbox that works here; `local` runs on the machine itself, so commands are asked about."""
@@ -42,9 +76,15 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     max_processes: Count = 512
     scratch_mb: Count = 1024
     """Of /tmp and of the home that commands see, each."""
+    limits: LimitSettings = LimitSettings()
     docker: DockerSettings = DockerSettings()
     ssh: SshSettings = SshSettings()
 
     @property
-    def limits(self) -> Limits:
-        return Limits(processes=self.max_processes, scratch_bytes=self.scratch_mb << 20)
+    def sandbox_limits(self) -> Limits:
+        return Limits(
+            processes=self.max_processes,
+            scratch_bytes=self.scratch_mb << 20,
+            memory_bytes=self.limits.memory_bytes,
+            cpu_weight=self.limits.cpu_weight,
+        )

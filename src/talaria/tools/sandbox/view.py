@@ -70,7 +70,7 @@ def view_of(
         home=person,
         environment=passed_on(environment),
         has_egress=bool(settings.network),
-        limits=limits or settings.limits,
+        limits=limits or settings.sandbox_limits,
         unwanted=tuple(real for place in missing if (real := leads_to(place, (project,)))),
     )
 

@@ -17,7 +17,19 @@ from talaria.tools.sandbox.host.seccomp import NUMBERS
 X86, ARM, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 ARCHITECTURES = {"x86_64": X86, "aarch64": ARM}
 ALLOWED, KILLED, NOTIFIED = "allowed", "killed", "notified"
-WEIGHED = {"clone", "clone3", "ioctl", "open", "openat", "openat2", "personality", "socket", "truncate", "unshare"}
+WEIGHED = {
+    "clone",
+    "clone3",
+    "fallocate",
+    "ioctl",
+    "open",
+    "openat",
+    "openat2",
+    "personality",
+    "socket",
+    "truncate",
+    "unshare",
+}
 SHARED = {
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
@@ -112,6 +124,10 @@ def test_ways_out_are_refused_by_every_filter(machine: str) -> None:
         ("clone", (17 | CLONE_NEWUSER,), errno.EPERM),
         ("clone", (17 | CLONE_NEWNS,), errno.EPERM),
         ("clone3", (), errno.ENOSYS),
+        ("fallocate", (3, 0), errno.EOPNOTSUPP),
+        ("fallocate", (3, 1), errno.EOPNOTSUPP),
+        ("fallocate", (3, 3), ALLOWED),
+        ("fallocate", (3, 0x10), errno.EOPNOTSUPP),
         ("unshare", (CLONE_FS,), ALLOWED),
         ("unshare", (CLONE_NEWUSER,), errno.EPERM),
         ("unshare", (CLONE_FS | CLONE_NEWUSER,), errno.EPERM),

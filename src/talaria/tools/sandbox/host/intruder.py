@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -33,6 +34,8 @@ PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 SHM_RDONLY, IPC_NOWAIT = 0o10000, 0o4000
 KERNEL = ("/proc", "/sys/kernel/mm", "/sys/module", "/sys/power")
 NICENESS = 7
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+WATCHED_S = 3.0
 
 
 class Failed(Exception):
@@ -371,6 +374,40 @@ def write_large(project: str, file_bytes: int) -> str:
     with open(f"{project}/large", "wb") as file:
         os.pwrite(file.fileno(), b"x", file_bytes)
     return f"more than {file_bytes} bytes"
+
+
+def use_memory(size_bytes: int) -> str:
+    held = bytearray(b"x") * size_bytes
+    time.sleep(WATCHED_S)  # who looks only now and then has looked by then
+    return f"{len(held)} bytes"
+
+
+def use_instances(persons_own: int) -> str:
+    """Only those of a sandbox that has a limit of its own; else it is told that there is none."""
+    if not persons_own:
+        raise Missing("this kernel does not tell how many there are")
+    with open("/proc/sys/user/max_inotify_instances") as file:
+        ours = int(file.read())
+    if ours > persons_own // 2:
+        return f"not limited: all {persons_own} of the user"
+    libc = ctypes.CDLL(None, use_errno=True)
+    for _ in range(ours + 1):
+        if libc.inotify_init() < 0:
+            raise Failed(f"no more than {ours}")
+    return f"more than {ours}"
+
+
+def go_on() -> str:
+    time.sleep(WATCHED_S)
+    return "it was not stopped"
+
+
+def swap(folder: str, elsewhere: str) -> str:
+    """By turns the folder is itself and a link, until somebody ends us."""
+    link = f"{os.path.dirname(folder)}/link"
+    os.symlink(elsewhere, link)
+    while True:
+        _libc("renameat2", AT_FDCWD, link.encode(), AT_FDCWD, folder.encode(), RENAME_EXCHANGE)
 
 
 def write_in_project(project: str) -> str:

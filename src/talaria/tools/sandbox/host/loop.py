@@ -17,6 +17,7 @@ from typing import Any
 
 from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep, woken_by_children
 from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, START, Frames, frame
+from talaria.tools.sandbox.host.memory import memory_used
 from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, mind, set_size
 from talaria.tools.sandbox.host.running import CHUNK_BYTES, Running
 from talaria.tools.sandbox.host.shell import State, proxied
@@ -25,12 +26,13 @@ FULL_BYTES = 1 << 20
 """While so much waits to be sent, commands have to wait with more output."""
 TICK_S = 0.5
 QUICKEST_TICK_S = 0.02
-FILLING_BYTES_PER_S = 4 << 30
-"""As fast as a command may fill a disk: the less room there is, the more often we look."""
+FILLING_BYTES_PER_S = 16 << 30
+"""As fast as commands may fill a disk or memory: the less room there is, the more often we look."""
 SMALLEST_LIMIT_BYTES = 16 << 20
 LEFTOVER_S = 0.5
 """Output that somebody still holds open when its command has ended is waited for so long."""
 DISK_FULL = "disk"
+OUT_OF_MEMORY = "memory"
 
 
 class Host:
@@ -172,6 +174,7 @@ class Host:
             descriptors,
             bool(wanted["size"]),
             {**self._settings["limits"], "FSIZE": self._file_limit_bytes()},
+            self._settings.get("niceness", 0),
             self._confine,
         )
 
@@ -213,12 +216,24 @@ class Host:
             return
         self._ticked_at = now
         room_bytes = self._room_bytes()
-        self._tick_s = tick_s(room_bytes)
+        self._tick_s = min(tick_s(room_bytes), tick_s(self._watch_memory()))
         is_full = room_bytes < 0
         for running in self._commands.values():
             self._send(running.flush())
             if is_full and running.code is None:
                 _end(running, DISK_FULL)
+
+    def _watch_memory(self) -> int:
+        """How much more commands may use. When that is less than nothing, the one that uses most is ended."""
+        limit_bytes = self._settings.get("memory_bytes")
+        if not limit_bytes:
+            return FILLING_BYTES_PER_S
+        running = {one.minder: one for one in self._commands.values() if one.code is None}
+        used = memory_used(running, limit_bytes)
+        room_bytes = limit_bytes - sum(used.values())
+        if room_bytes < 0:
+            _end(running[max(used, key=used.__getitem__)], OUT_OF_MEMORY)
+        return room_bytes
 
     def _room_bytes(self) -> int:
         """On the disk of the project, without what is to stay free; less than nothing: it is too full."""

@@ -29,6 +29,8 @@ class Program(NamedTuple):
     has_terminal: bool
     limits: Mapping[str, int]
     """By the name of the resource: `FSIZE`, `NPROC`."""
+    niceness: int
+    """More than ours."""
     confine: Callable[[], None]
     """Called last before the program begins: from then on only what is allowed can be done."""
 
@@ -91,6 +93,8 @@ def _become(program: Program) -> NoReturn:
         os.chdir(program.cwd)
         for name, value in program.limits.items():
             _limit(getattr(resource, f"RLIMIT_{name}"), value)
+        if program.niceness:
+            os.nice(program.niceness)
         program.confine()
         os.execve(program.argv[0], list(program.argv), dict(program.environment))  # noqa: S606
     except BaseException as fault:  # noqa: BLE001  (whatever it is: nothing of ours may go on in the command's place)

@@ -59,6 +59,7 @@ _REFUSED = {
 _WEIGHED = {
     "clone": (56, 220),
     "clone3": (435, 435),
+    "fallocate": (285, 47),
     "ioctl": (16, 29),
     "open": (2, None),
     "openat": (257, 56),
@@ -131,6 +132,7 @@ _NAMESPACES = 0x7E020000
 _TIME_NAMESPACE = 0x80  # of `unshare`; for `clone` it is part of a signal's number
 _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0x40000, _ALL)  # 32 bits, an old version, no random addresses; only asking
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # to type into a terminal
+_FREEING = (3, 8)  # of `fallocate`: a hole, or a part taken out
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _TRUNCATING = (0o1003, 0o1000)  # O_TRUNC without being opened for writing
 
@@ -160,6 +162,8 @@ _ALWAYS: tuple[Rule, ...] = (
     *(("personality", ALLOW, [(0, _ALL, value)]) for value in _PERSONALITIES),
     ("personality", errno.EPERM, ()),
     *(("ioctl", errno.EPERM, [(1, _ALL, request)]) for request in (_TIOCSTI, _TIOCLINUX)),
+    *(("fallocate", ALLOW, [(1, _ALL, mode)]) for mode in _FREEING),
+    ("fallocate", errno.EOPNOTSUPP, ()),  # it fills a disk at once; programs write instead
 )
 _ADDRESSES: Rule = ("socket", ALLOW, [(0, _ALL, _NETLINK), (2, _ALL, 0)])
 """Where libraries learn what this machine's are."""

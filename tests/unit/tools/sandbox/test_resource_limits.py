@@ -1,4 +1,4 @@
-"""The limit of processes: real ones, in a real control group or under the limit of a user."""
+"""Limits of processes and memory: real ones, in real control groups or under the limit of a user."""
 
 import os
 import re
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.tools.sandbox import pids
-from talaria.tools.sandbox.pids import PREFIX, places, process_limit
+from talaria.tools.sandbox import resource_limits
+from talaria.tools.sandbox.resource_limits import PREFIX, enforced, places
 
 MOST = 20
 NOBODY = 65534
@@ -39,17 +39,17 @@ for child in children:
     os.waitpid(child, 0)
 """
 OWNER = """
-with process_limit(20) as limit:
-    limit(int(sys.argv[1]))
+with enforced(20) as limit:
+    limit.join(int(sys.argv[1]))
     print("joined", flush=True)
     signal.pause()
 """
 OF_USER = """
 import subprocess
-with process_limit(20) as limit:
+with enforced(20) as limit:
     process = subprocess.Popen(sys.argv[1:], stdin=-1, stdout=-1, text=True, cwd="/")
     process.stdout.readline()
-    limit(process.pid)
+    limit.join(process.pid)
     process.stdin.write("go\\n")
     process.stdin.flush()
     print(process.stdout.readline(), process.communicate("end\\n")[0])
@@ -94,9 +94,9 @@ def bomb(*before: str) -> Generator[Bomb]:
 
 
 def _has_groups() -> bool:
-    with process_limit(MOST) as limit, bomb() as going:
-        if limit is not None:
-            limit(going.process.pid)
+    with enforced(MOST) as limit, bomb() as going:
+        if limit.join is not None:
+            limit.join(going.process.pid)
         return going.group() is not None
 
 
@@ -109,9 +109,9 @@ def groups() -> None:
 @pytest.mark.usefixtures("groups")
 def test_fork_bomb_is_stopped_at_the_limit_and_its_group_removed() -> None:
     with bomb() as going:
-        with process_limit(MOST) as limit:
-            assert limit is not None
-            limit(going.process.pid)
+        with enforced(MOST) as limit:
+            assert limit.join is not None
+            limit.join(going.process.pid)
             group = going.group()
             assert group is not None
             assert going.go() == MOST - 1
@@ -122,33 +122,33 @@ def test_fork_bomb_is_stopped_at_the_limit_and_its_group_removed() -> None:
 
 @pytest.mark.usefixtures("groups")
 def test_descendants_that_are_there_already_join_too() -> None:
-    with process_limit(MOST) as limit, bomb("/bin/sh", "-c", '"$@"; true', "sh") as going:
-        assert limit is not None
-        limit(going.process.pid)
+    with enforced(MOST) as limit, bomb("/bin/sh", "-c", '"$@"; true', "sh") as going:
+        assert limit.join is not None
+        limit.join(going.process.pid)
         assert going.go() == MOST - 2
 
 
 @pytest.mark.usefixtures("groups")
 def test_process_joins_by_itself_before_it_begins() -> None:
-    with process_limit(MOST) as limit:
-        assert limit is not None
+    with enforced(MOST) as limit:
+        assert limit.join is not None
         done = subprocess.run(
             [sys.executable, *BOMBING],
             input="go\nend\n",
             stdout=subprocess.PIPE,
             text=True,
             check=True,
-            preexec_fn=partial(limit, 0),
+            preexec_fn=partial(limit.join, 0),
         )
         assert done.stdout.split() == ["ready", str(MOST - 1)]
 
 
 @pytest.mark.usefixtures("groups")
 def test_what_a_dead_owner_left_is_ended_by_the_next_and_what_a_living_one_has_is_not() -> None:
-    source = Path(pids.__file__).read_text() + OWNER
-    with process_limit(MOST) as living, bomb() as spared, bomb() as left:
-        assert living is not None
-        living(spared.process.pid)
+    source = Path(resource_limits.__file__).read_text() + OWNER
+    with enforced(MOST) as living, bomb() as spared, bomb() as left:
+        assert living.join is not None
+        living.join(spared.process.pid)
         command = [sys.executable, "-I", "-S", "-c", source, str(left.process.pid)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
             assert owner.stdout is not None
@@ -156,11 +156,38 @@ def test_what_a_dead_owner_left_is_ended_by_the_next_and_what_a_living_one_has_i
             group = left.group()
             owner.kill()
         assert group is not None
-        with process_limit(MOST):
+        with enforced(MOST):
             assert not group.exists()
             assert left.process.wait(timeout=10) == -signal.SIGKILL
         assert spared.group() is not None
         assert spared.go() == MOST - 1
+
+
+def has_memory_groups() -> bool:
+    memberships = Path("/proc/self/cgroup")
+    if not memberships.exists():
+        return False
+    found = places(Path("/proc/self/mountinfo").read_text(), memberships.read_text(), "memory")
+    return any(
+        os.access(place / "cgroup.procs", os.W_OK)
+        and ((place / "memory.limit_in_bytes").exists() or "memory" in (place / "cgroup.subtree_control").read_text())
+        for place in found
+    )
+
+
+@pytest.mark.skipif(not has_memory_groups(), reason="no control group can limit memory here")
+def test_memory_is_limited_by_a_group() -> None:
+    with enforced(MOST, memory_bytes=64 << 20, cpu_weight=50) as limit:
+        assert limit.join is not None
+        assert limit.out_of_memory() == 0
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", "held = bytearray(b'x') * (200 << 20)"],
+            check=False,
+            preexec_fn=partial(limit.join, 0),
+        )
+        assert done.returncode == -signal.SIGKILL
+        assert limit.out_of_memory() == 1
+    assert limit.out_of_memory() == 0  # nothing of it is left
 
 
 @pytest.fixture
@@ -170,7 +197,7 @@ def as_nobody() -> None:
 
 
 def of_user(*command: str) -> list[str]:
-    source = Path(pids.__file__).read_text() + OF_USER
+    source = Path(resource_limits.__file__).read_text() + OF_USER
     done = subprocess.run(
         ["/usr/bin/python3", "-I", "-S", "-c", source, *command],
         stdout=subprocess.PIPE,
@@ -208,8 +235,8 @@ def test_root_without_groups_is_told_that_nothing_holds(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "access", refused)
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    with process_limit(MOST) as limit:
-        assert limit is None
+    with enforced(MOST) as limit:
+        assert limit.join is None
 
 
 V1 = """\
@@ -244,3 +271,9 @@ def test_groups_are_made_below_the_own_one_or_its_parents(
 ) -> None:
     found = [*places(mounts.format(root=root), memberships)]
     assert found == [Path("/sys/fs/cgroup", below) for below in expected]
+
+
+def test_a_controller_that_shares_its_folder_with_another_is_found_too() -> None:
+    memberships = "2:cpu,cpuacct:/a\n8:pids:/one\n"
+    assert [*places(V1.format(root="/"), memberships, "cpu")] == [Path("/sys/fs/cgroup/cpu,cpuacct/a")]
+    assert [*places(V1.format(root="/"), memberships, "memory")] == []

@@ -1,0 +1,62 @@
+"""Trying the limits of a sandbox, with limits so small that nothing is harmed: memory, disk, inotify."""
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from talaria.model.redaction import Redactor
+from talaria.tools.output import Output
+from talaria.tools.sandbox.base import Host, Limits, Sandbox, View
+from talaria.tools.sandbox.commands import Command, End
+from talaria.tools.sandbox.probes import EVERYWHERE, SHUT_IN, STRICT, Attempt, Finding, Told, decode_line
+from talaria.tools.sandbox.system import PYTHON
+from talaria.waiting import in_thread
+
+MEMORY = Attempt("use more memory than allowed", SHUT_IN)
+INOTIFY = Attempt("use up the inotify instances of the user", STRICT)
+DISK = Attempt("go on when the disk is nearly full", EVERYWHERE)
+RESOURCES = (MEMORY, INOTIFY, DISK)
+LIMITS = Limits(processes=256, memory_bytes=96 << 20)
+TOO_MUCH_BYTES = 256 << 20
+_LARGER_THAN_ANY_DISK = 1 << 60
+_INSTANCES = Path("/proc/sys/user/max_inotify_instances")
+_REASONS = {"memory": "it was killed for its memory", "disk": "it was stopped because of the disk"}
+
+
+async def try_limits(sandbox: Sandbox, view: View, intruder: str) -> list[Finding]:
+    """`intruder` is the program in the project that makes the attempts."""
+    persons_own = await in_thread(_read_instances)
+    async with sandbox.opened(msgspec.structs.replace(view, limits=LIMITS)) as host:
+        findings = [
+            await _try(host, view, intruder, MEMORY, "use_memory", TOO_MUCH_BYTES),
+            await _try(host, view, intruder, INOTIFY, "use_instances", persons_own),
+        ]
+    pretended = msgspec.structs.replace(LIMITS, reserve_bytes=_LARGER_THAN_ANY_DISK)
+    async with sandbox.opened(msgspec.structs.replace(view, limits=pretended)) as host:
+        return [*findings, await _try(host, view, intruder, DISK, "go_on")]
+
+
+async def _try(host: Host, view: View, intruder: str, attempt: Attempt, function: str, *facts: int) -> Finding:
+    description = view.project / f"{function}.json"
+    await in_thread(lambda: description.write_text(json.dumps([[attempt.name, function, *facts]])))
+    output = Output(view.project.with_name("spill") / "trial" / function, Redactor())
+    end = await host.start(Command(program=(PYTHON, "-I", "-S", intruder, str(description))), output).ended()
+    output.close()
+    return _judge(attempt, end, next(filter(None, map(decode_line, output.text().splitlines())), None))
+
+
+def _judge(attempt: Attempt, end: End, told: Told | None) -> Finding:
+    if end.why in _REASONS:
+        return Finding(attempt, False, _REASONS[end.why])
+    if told is None:
+        return Finding(attempt, None, f"no answer, exit code {end.code}")
+    return Finding(attempt, told.succeeded, told.detail, is_tried=told.succeeded is not None)
+
+
+def _read_instances() -> int:
+    """0: this kernel does not say."""
+    try:
+        return int(_INSTANCES.read_text())
+    except (OSError, ValueError):
+        return 0
