@@ -8,16 +8,19 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from talaria.tools import gitconfig
-from talaria.trees import Entry, Root
+from talaria.trees import Entry, Root, read_file
 
 MAX_FOLDERS = 2_000
 """That are looked into below `.git` folders."""
 MAX_SETTINGS = 1_000
-"""Files with settings that are read, with those that are included."""
-MAX_INCLUDES = 10
-"""From file to file, as git does it."""
+"""Files with settings that are read."""
+MAX_INCLUDES = 20
+"""Files that are included by the settings of one repository."""
+MAX_WORK_TREES = 4
+"""Of one repository: that in which it is, that which its settings name, that of a submodule."""
 _MAX_POINTER_BYTES = 1 << 13
 _MAX_FOLDERS_OF_ONE = 50
 """Where only one file is asked about."""
@@ -27,6 +30,8 @@ OBEYED = ("hooks", "config", "commondir")
 OF_WORKTREES = ("commondir", "gitdir")
 """In every folder below `worktrees`."""
 WORKTREE_SETTINGS = "config.worktree"
+OF_ALL = ("/etc/gitconfig", "~/.config/git/config", "~/.gitconfig")
+"""Settings that count in every repository: they may name hooks in its work tree."""
 _NOT_FOR_MODULES = frozenset({"objects", "refs", "logs", "hooks", "info", "lfs", "rr-cache", "modules", "worktrees"})
 """In a repository: no place for that of a submodule, or looked into by themselves."""
 _OF_REPOSITORIES = ("HEAD", "commondir", "objects", "refs")
@@ -69,6 +74,29 @@ def is_obeyed(path: Path, project: Path) -> bool:
     return any(path.is_relative_to(place) for place in (*found.policy, *found.missing))
 
 
+class _Settings(NamedTuple):
+    """What counts here, in one file. Of a setting that is there several times, git takes the last."""
+
+    hooks: str | None
+    work_tree: str | None
+    has_worktree_settings: bool
+    includes: tuple[str, ...]
+
+
+def _summary(content: bytes) -> _Settings:
+    found: dict[str, str] = {}
+    includes: dict[str, None] = {}
+    for key, value in gitconfig.entries(content):
+        section, _, rest = key.partition(".")
+        if section in ("include", "includeif") and rest.rpartition(".")[2] == "path":
+            includes[value] = None
+        found[key] = value
+    has_worktree_settings = found.get("extensions.worktreeconfig", "").lower() not in ("false", "no", "off", "0", "")
+    return _Settings(
+        found.get("core.hookspath"), found.get("core.worktree"), has_worktree_settings, tuple(includes)[:MAX_INCLUDES]
+    )
+
+
 class Repositories:
     """Collects; `add` takes one repository after the other. Places are absolute paths, without links on the way to the
     opened folders."""
@@ -80,10 +108,17 @@ class Repositories:
         self.missing: dict[str, None] = {}
         """What is not there, and git would obey it if it were."""
         self._opened = opened
-        self._seen: set[tuple[str, str]] = set()
+        self._seen: dict[str, set[str]] = {}
+        """Repositories, with their work trees."""
+        self._guarded: dict[str, str | None] = {}
+        self._found: dict[str, dict[str, Entry]] = {}
+        """What is in each repository."""
         self._waiting: list[tuple[str, str]] = []
         self._folders_left = max_folders
-        self._settings_left = MAX_SETTINGS
+        self._settings: dict[str, _Settings] = {}
+        """By their files."""
+        home = str(Path.home())
+        self._of_all = tuple(file.replace("~", home, 1) for file in OF_ALL)
 
     def add(self, place: str) -> None:
         """A `.git`: a folder, or a file that says where the repository is. One that is a link is not followed."""
@@ -101,23 +136,41 @@ class Repositories:
         """The repository itself, with those of its submodules and worktrees. `work_tree` of a bare one: itself."""
         self._waiting.append((git, work_tree))
         while self._waiting:
-            known = self._waiting.pop()
-            if known not in self._seen:
-                self._seen.add(known)
-                self._look_at(*known)
+            git, work_tree = self._waiting.pop()
+            known = self._seen.setdefault(git, set())
+            if work_tree not in known and len(known) < MAX_WORK_TREES:
+                known.add(work_tree)
+                self._look_at(git, work_tree)
 
     def _look_at(self, git: str, work_tree: str) -> None:
-        found = {entry.name: entry for entry in self._entries(git)}
-        for name in OBEYED:
-            self._guard(f"{git}/{name}", found.get(name))
-        if "hooks" in found:
-            self._add_hooks_that_are_links(f"{git}/hooks")
+        is_new = git not in self._found
+        if is_new:
+            found = self._found[git] = {entry.name: entry for entry in self._entries(git)}
+            for name in OBEYED:
+                self._guard(f"{git}/{name}", found.get(name))
+            if "hooks" in found:
+                self._add_hooks_that_are_links(f"{git}/hooks")
+        has_worktree_settings = self._read_all_settings(git, work_tree)
+        if "commondir" in self._found[git] or self._are_outside(git):
+            common = self._pointer(f"{git}/commondir")
+            if common is not None:  # only its settings count: git does not follow a second one
+                self._read_all_settings(common, work_tree)
+                self._waiting.append((common, common))
+        if is_new:
+            self._look_into(git, has_worktree_settings=has_worktree_settings)
+
+    def _read_all_settings(self, git: str, work_tree: str) -> bool:
+        for file in self._of_all:
+            self._read_settings(file, git, work_tree)
         has_worktree_settings = self._read_settings(f"{git}/config", git, work_tree)
-        if has_worktree_settings or WORKTREE_SETTINGS in found:
-            self._guard(f"{git}/{WORKTREE_SETTINGS}")
-            self._read_settings(f"{git}/{WORKTREE_SETTINGS}", git, work_tree)
-        if (common := self._pointer(f"{git}/commondir") if "commondir" in found else None) is not None:
-            self._waiting.append((common, work_tree))
+        own = f"{git}/{WORKTREE_SETTINGS}"
+        if has_worktree_settings or WORKTREE_SETTINGS in self._found.get(git, ()):
+            self._guard(own)
+            self._read_settings(own, git, work_tree)
+        return has_worktree_settings
+
+    def _look_into(self, git: str, *, has_worktree_settings: bool) -> None:
+        found = self._found[git]
         if any(name in found and not found[name].is_folder for name in ("modules", "worktrees")):
             self.policy[git] = None  # a link
             return
@@ -147,29 +200,33 @@ class Repositories:
             passed_over = _NOT_FOR_MODULES if is_module else frozenset[str]()
             waiting += (f"{here}/{one.name}" for one in found if one.is_folder and one.name not in passed_over)
 
-    def _read_settings(self, file: str, git: str, work_tree: str, depth: int = 0) -> bool:
+    def _read_settings(self, file: str, git: str, work_tree: str) -> bool:
         """Guards what they name. Returns whether worktrees have settings of their own."""
         has_worktree_settings = False
-        for key, value in self._settings(file):
-            section, _, rest = key.partition(".")
-            if key == "core.hookspath":
-                self._add_hooks(value, git, work_tree)
-            elif key == "core.worktree":
-                self._waiting += ((git, other) for other in (_named(git, value),) if other)
-            elif key == "extensions.worktreeconfig":
-                has_worktree_settings |= value.lower() not in ("false", "no", "off", "0", "")
-            elif section in ("include", "includeif") and rest.rpartition(".")[2] == "path" and depth < MAX_INCLUDES:
-                included = _named(_parent(file), value)
-                if included is not None and (real := self._guard(included)) is not None:
-                    has_worktree_settings |= self._read_settings(real, git, work_tree, depth + 1)
+        files = {file: None}
+        waiting = [file]
+        for here in waiting:
+            settings = self._settings_in(here)
+            has_worktree_settings |= settings.has_worktree_settings
+            if settings.hooks is not None:
+                self._add_hooks(settings.hooks, git, work_tree)
+            if settings.work_tree is not None and (other := _named(git, settings.work_tree)) is not None:
+                self._waiting.append((git, other))
+            for value in settings.includes:
+                named = _named(_parent(here), value) if len(files) <= MAX_INCLUDES else None
+                included = self._guard(named) if named is not None else None
+                if included is None and named is not None and self._are_outside(here, named):
+                    included = named
+                if included is not None and included not in files:
+                    files[included] = None
+                    waiting.append(included)
         return has_worktree_settings
 
-    def _settings(self, file: str) -> Iterator[tuple[str, str]]:
-        real = self._real(file)
-        if real is None or self._settings_left == 0:
-            return
-        self._settings_left -= 1
-        yield from gitconfig.entries(self._read(real, gitconfig.MAX_BYTES))
+    def _settings_in(self, file: str) -> "_Settings":
+        if file not in self._settings:
+            content = self._content(file, gitconfig.MAX_BYTES) if len(self._settings) < MAX_SETTINGS else None
+            self._settings[file] = _summary(content or b"")
+        return self._settings[file]
 
     def _add_hooks(self, value: str, git: str, work_tree: str) -> None:
         """A relative path begins where the hook runs: in the work tree, or in the repository after a push."""
@@ -192,6 +249,11 @@ class Repositories:
     def _guard(self, place: str, entry: Entry | None = None) -> str | None:
         """Where it really is, if it is there and commands can write it. A link is guarded by its folder: else another
         could replace it. `entry`: what is known of it."""
+        if place not in self._guarded:
+            self._guarded[place] = self._guard_new(place, entry)
+        return self._guarded[place]
+
+    def _guard_new(self, place: str, entry: Entry | None) -> str | None:
         if self._split(place) is None:
             outside = leads_to(Path(place), [*map(Path, self._opened)])
             if outside is None:
@@ -234,11 +296,24 @@ class Repositories:
 
     def _pointer(self, file: str) -> str | None:
         """What a file names that consists of one path."""
-        real = self._real(file)
-        if real is None:
+        content = self._content(file, _MAX_POINTER_BYTES)
+        if content is None:
             return None
-        text = self._read(real, _MAX_POINTER_BYTES).decode("utf-8", "surrogateescape")
-        return _named(_parent(file), text.removeprefix("gitdir:").strip(), has_home=False)
+        text = content.decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
+        return _named(_parent(file), text, has_home=False)
+
+    def _content(self, file: str, limit_bytes: int) -> bytes | None:
+        """None: it is not there. What is outside commands cannot change, so it is simply read."""
+        reached = self._split(real) if (real := self._real(file)) is not None else None
+        try:
+            if reached is not None:
+                return reached[1].read(reached[2], limit_bytes)
+            return read_file(file, limit_bytes) if self._split(file) is None else None
+        except (OSError, ValueError):
+            return None
+
+    def _are_outside(self, *places: str) -> bool:
+        return all(self._split(place) is None for place in places)
 
     def _split(self, place: str) -> tuple[str, Root, str] | None:
         """The opened folder that a place is in, and its name there; None: in none of them."""
@@ -253,13 +328,6 @@ class Repositories:
             return reached[1].find(reached[2]) if reached else None
         except (OSError, ValueError):  # we may not look, or it has a NUL in its name
             return None
-
-    def _read(self, place: str, limit_bytes: int) -> bytes:
-        reached = self._split(place)
-        try:
-            return reached[1].read(reached[2], limit_bytes) if reached else b""
-        except (OSError, ValueError):
-            return b""
 
     def _entries(self, folder: str) -> Sequence[Entry]:
         reached = self._split(folder)

@@ -117,6 +117,29 @@ async def test_hooks_in_a_folder_of_the_settings_are_guarded_too(
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_hooks_are_guarded_that_settings_outside_of_the_project_name(
+    use: Use, cwd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a repository that the project is a worktree of, and of the person."""
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    files = {
+        "main/.git/config": "[core]\n hooksPath = tools/hooks\n",
+        "main/.git/worktrees/w/commondir": "../..\n",
+        "person/.gitconfig": "[include]\n path = more\n",
+        "person/more": "[core]\n hooksPath = my-hooks\n",
+        "work/.git": f"gitdir: {tmp_path}/main/.git/worktrees/w\n",
+        "work/tools/hooks/pre-commit": "",
+        "work/my-hooks/pre-commit": "",
+        "work/other/pre-commit": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    await use("terminal", command="for n in */pre-commit */*/pre-commit; do echo evil > $n; done")
+    assert [one for one in cwd.rglob("pre-commit") if one.read_text()] == [cwd / "other/pre-commit"]
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
 async def test_a_commondir_that_appears_in_an_inner_repository_is_moved_away(use: Use, cwd: Path) -> None:
     subprocess.run(["git", "init", "-q", cwd / "a/b/inner"], check=True)
     told = await use("terminal", command="echo ../../../evil > a/b/inner/.git/commondir")

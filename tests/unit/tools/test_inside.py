@@ -49,6 +49,34 @@ def test_hooks_and_settings_of_repositories_inside_are_found_however_deep(tmp_pa
     }
 
 
+def test_what_git_would_obey_is_listed_where_it_is_missing(tmp_path: Path) -> None:
+    git = tmp_path / "lib/.git"
+    git.mkdir(parents=True)
+    settings = (
+        "[core]\n hooksPath = tools\n[include]\n path = more\n path = /elsewhere\n[extensions]\n worktreeConfig\n"
+    )
+    (git / "config").write_text(settings)
+    (git / "worktrees/w").mkdir(parents=True)
+    found = look(tmp_path)
+    assert found.policy == (git / "config",)
+    assert set(found.missing) == {
+        *(git / "hooks", git / "commondir", tmp_path / "lib/tools", git / "more", git / "config.worktree"),
+        *(git / "worktrees/w" / name for name in ("commondir", "gitdir", "config.worktree")),
+    }
+    assert found.folders == ("", "lib")
+
+
+def test_settings_that_include_each_other_do_not_hold_us_up(tmp_path: Path) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        git = repository(tmp_path / name)
+        many = "".join(f" path = {'./' * count}config\n" for count in range(20))
+        trees = "".join(f" worktree = ../{count}\n" for count in range(1000))
+        (git / "config").write_text(f"[include]\n{many} path = ../../{other}/.git/config\n[core]\n{trees}")
+        (git / "commondir").write_text(f"../../{other}/.git")
+    inner = {tmp_path / name / ".git" / what for name in "ab" for what in ("hooks", "config", "commondir")}
+    assert set(look(tmp_path).policy) == inner
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     repository(tmp_path / "elsewhere")
     project = tmp_path / "project"
