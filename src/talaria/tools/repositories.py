@@ -212,27 +212,31 @@ class Repositories:
                 self._add_hooks(settings.hooks, git, work_tree)
             if settings.work_tree is not None and (other := _named(git, settings.work_tree)) is not None:
                 self._waiting.append((git, other))
-            for value in settings.includes:
-                named = _named(_parent(here), value) if len(files) <= MAX_INCLUDES else None
-                included = self._guard(named) if named is not None else None
-                if included is None and named is not None and self._are_outside(here, named):
-                    included = named
-                if included is not None and included not in files:
-                    files[included] = None
-                    waiting.append(included)
+            waiting += (included for included in settings.includes if included not in files)
+            del waiting[MAX_INCLUDES:]
+            files.update(dict.fromkeys(waiting))
         return has_worktree_settings
 
     def _settings_in(self, file: str) -> "_Settings":
+        """With the true names of what they include, which is guarded."""
         if file not in self._settings:
             content = self._content(file, gitconfig.MAX_BYTES) if len(self._settings) < MAX_SETTINGS else None
-            self._settings[file] = _summary(content or b"")
+            settings = _summary(content or b"")
+            included: dict[str, None] = {}
+            for value in settings.includes:
+                named = _named(_parent(file), value)
+                if named is not None and (real := self._guard(named)) is not None:
+                    included[real] = None
+                elif named is not None and self._are_outside(file, named):
+                    included[named] = None
+            self._settings[file] = settings._replace(includes=tuple(included))
         return self._settings[file]
 
     def _add_hooks(self, value: str, git: str, work_tree: str) -> None:
         """A relative path begins where the hook runs: in the work tree, or in the repository after a push."""
         for base in dict.fromkeys((work_tree, git)):
             place = _named(base, value)
-            if place is None:
+            if place is None or place in self._guarded:
                 continue
             if place in self._opened or any(f"{one}/".startswith(f"{place}/") for one in (work_tree, git)):
                 for name in _HOOKS:  # the folder is too much to be guarded
@@ -346,11 +350,12 @@ def _named(base: str, value: str, *, has_home: bool = True) -> str | None:
     value = value.removeprefix(":(optional)")
     if not value or "\0" in value or value.startswith("%("):
         return None
-    try:
-        named = str(Path(value).expanduser()) if has_home else value
-    except RuntimeError:  # the home of nobody
-        return None
-    return os.path.normpath(Path(base, named))
+    if has_home and value.startswith("~"):
+        try:
+            value = str(Path(value).expanduser())
+        except RuntimeError:  # the home of nobody
+            return None
+    return os.path.normpath(value if value.startswith("/") else f"{base}/{value}")
 
 
 def _parent(place: str) -> str:
