@@ -107,7 +107,8 @@ async def test_hooks_in_a_folder_of_the_settings_are_guarded_too(
     (shared / "lib/.git/config").write_text("")
     (cwd / ".git").mkdir()
     (cwd / ".git/config").write_text(f"[core]\nhooksPath = {hooks}\n")
-    view = view_of(cwd, tmp_path / "home", TerminalSettings(write=(str(shared),)), {})
+    (tmp_path / "plain").write_text("")
+    view = view_of(cwd, tmp_path / "home", TerminalSettings(write=(str(shared), str(tmp_path / "plain"))), {})
     attack = f"echo evil > {hooks}/pre-commit; echo evil > {shared}/lib/.git/config; echo good > {shared}/file"
     async with Bubblewrap().opened(view) as host:
         await host.start(Command(command=attack), Output(scope.spill / "x", scope.redactor)).awaited(20)

@@ -57,7 +57,7 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     done: tuple[Path, ...] = ()
     """Only to be read from now on, also by what already runs."""
     failed: tuple[tuple[Path, str], ...] = ()
-    """Not guarded, and why. A sandbox that is entered anew guards all of them."""
+    """Not guarded for sure, and why. To try again is no cure; a sandbox that is entered anew guards all of them."""
     stopped: tuple[str, ...] = ()
     """Command lines of processes that had one of them at hand while it was not guarded, and were killed."""
     linked: tuple[Path, ...] = ()

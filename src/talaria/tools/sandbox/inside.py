@@ -7,7 +7,7 @@ the project, and is looked at through open folders.
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -40,7 +40,10 @@ class Inside(msgspec.Struct, frozen=True):
 def look(project: Path, writes: Sequence[Path] = ()) -> Inside:
     """`writes`: other folders that commands can write. Their repositories count, too."""
     with ExitStack() as held:
-        opened = {str(root): held.enter_context(Root.open(root)) for root in dict.fromkeys((project, *writes))}
+        opened = {str(project): held.enter_context(Root.open(project))}
+        for root in writes:
+            with suppress(OSError):  # a file, or gone by now
+                opened.setdefault(str(root), held.enter_context(Root.open(root)))
         repositories = Repositories(opened)
         folders: list[str] = []
         sockets: list[str] = []
