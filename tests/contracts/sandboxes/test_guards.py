@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from tests.contracts.sandboxes import guard_scenario
-from tests.contracts.sandboxes.guard_scenario import KINDS, run
+from tests.contracts.sandboxes.guard_scenario import KINDS, Sink, run
 from tests.contracts.sandboxes.users import a_user, only_as_root
 
 from talaria.tools.sandbox.base import View
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
 
@@ -85,6 +86,22 @@ async def test_what_is_guarded_already_costs_nothing_more(
         assert (await host.guard(places)).done == places
         replace(*places)
         assert (await host.guard(places)).failed == ((places[0], "/nowhere/python: No such file or directory"),)
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_processes_go_on_and_those_that_were_stopped_stay_so(cwd: Path, view: View, backend: Backend) -> None:
+    stopped = "bash -c 'kill -STOP $$; sleep 1000' & until grep -q '^State:.T' /proc/$!/status; do :; done"
+    command = f"{stopped}; sleep 1000 & echo ready; read x; ps -o stat=,args= --ppid $$ | sort"
+    async with Bubblewrap().opened(view) as host:
+        sink = Sink()
+        started = host.start(Command(command=command, has_input=True, is_kept=False), sink)
+        await sink.wait_for("ready")
+        replace(cwd / ".git/config")
+        assert (await host.guard((cwd / ".git/config",))).stopped == ()
+        started.write(b"\n")
+        await started.ended()
+    states = [line[0] for line in sink.text.splitlines() if line.endswith("sleep 1000")]
+    assert states == ["S", "T"]
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
