@@ -60,11 +60,22 @@ class Claim(msgspec.Struct, frozen=True):
     """False: it runs code on this machine outside of any sandbox."""
     sends: bool = False
     """It tells somebody outside something, or acts there."""
+    reveals: bool = False
+    """Its arguments reach somebody outside, even if it only reads there."""
     is_untrusted: bool = False
     """What it brings back was written by strangers."""
+    folder: Path | None = None
+    """Of a tool that reads: the folder that is read, or the one that holds the file."""
+
+    @property
+    def has_way_out(self) -> bool:
+        """Whether what the model knows could leave with it."""
+        return self.sends or self.reveals or bool(self.hosts)
 
 
 NOTHING = Claim()
+UNKNOWN = Claim(reveals=True)
+"""Of a tool that does not say what it does: it may tell others what it is given."""
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -82,6 +93,10 @@ class Scope(msgspec.Struct, frozen=True):
     """Takes secrets out of what is kept of output."""
     asker: str = "local"
     """Who asks, which may be another one in each turn; `local`: the person at the machine."""
+    named: tuple[Path, ...] = ()
+    """Files and folders outside the project that the person named in this conversation."""
+    has_private_data: bool = False
+    """In an earlier turn of this conversation something was read outside the project."""
 
     @property
     def checkpoints(self) -> Path:

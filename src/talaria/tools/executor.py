@@ -87,7 +87,12 @@ class Executor:
         if self._admitted.pop(call.id, None) != self._digest(prepared):
             return failed(call, f"This {call.name} call is not the one that was allowed; it did not run.")
         self._gate.heed(prepared.invocation.claim, self._scope)
-        run = Run(call.id, self._scope, self)
+        result = await self._outcome(prepared, Run(call.id, self._scope, self))
+        is_private = self._gate.has_private_data(self._scope)  # also through calls that it has made itself
+        return msgspec.structs.replace(result, is_private=True) if is_private else result
+
+    async def _outcome(self, prepared: Prepared, run: Run) -> ToolResult:
+        call = prepared.call
         try:
             result = await self._run(prepared, run)
             shown = result if isinstance(result, Shown) else Shown(result)

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable
+from pathlib import Path
 
 import msgspec
 
@@ -19,7 +20,7 @@ from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope
 from talaria.tools.person import Answer, Person, Question
-from talaria.tools.policy import Policy, Request, Verdict
+from talaria.tools.policy import BELOW, Policy, Request, Verdict
 from talaria.waiting import completed
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ LONG_CHARS = 2_000
 LASTS_S = 30 * 24 * 3600.0
 """How long a yes for good is remembered."""
 ANYTHING = "*"
+READING = "read"
+"""In place of a tool's name, in a grant: it holds for every tool that reads."""
 
 
 class PolicyGate:
@@ -60,7 +63,7 @@ class PolicyGate:
         self._tainted = ""
         """The last turn in which strangers had a word."""
         self._privy = ""
-        """The last turn in which files were read that are outside of the project."""
+        """The last turn in which files were read that are outside of the project. Of earlier turns the scope tells."""
         self._questions = asyncio.Lock()
         """One at a time, also when calls run together."""
 
@@ -69,6 +72,10 @@ class PolicyGate:
             self._tainted = scope.turn or self._tainted
         if any(self._policy.is_private(path, scope.cwd) for path in claim.reads):
             self._privy = scope.turn or self._privy
+
+    def has_private_data(self, scope: Scope) -> bool:
+        is_named = any(self._policy.is_private(path, scope.cwd) for path in scope.named)
+        return scope.has_private_data or is_named or (bool(scope.turn) and scope.turn == self._privy)
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         verdict = self._decided(call, invocation, scope)
@@ -81,8 +88,15 @@ class PolicyGate:
 
     def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
-        is_tainted, is_privy = (bool(scope.turn) and scope.turn == last for last in (self._tainted, self._privy))
-        request = Request(call.name, invocation.claim, scope.cwd, is_tainted, is_privy, scope.spill)
+        request = Request(
+            call.name,
+            invocation.claim,
+            scope.cwd,
+            is_tainted=bool(scope.turn) and scope.turn == self._tainted,
+            is_privy=self.has_private_data(scope),
+            spill=scope.spill,
+            named=scope.named,
+        )
         verdict = self._policy.decide(request)
         if verdict.decision == "deny":
             raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
@@ -90,29 +104,32 @@ class PolicyGate:
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._questions:
-            if verdict.longest != "once" and await self._is_granted(call, invocation.claim, scope):
+            covered = coverage(call, invocation.claim, verdict)
+            if verdict.longest != "once" and await self._is_granted(covered, invocation.claim, scope):
                 return  # perhaps said while this call waited
             if scope.person is None:
-                raise Denied(f"This {call.name} call needs a person's consent, and nobody is here to give it.")
-            answer = await self._answer(call, invocation, scope, verdict, scope.person)
+                needed = f"This {call.name} call needs a person's consent, and nobody is here to give it"
+                raise Denied(f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip())
+            answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
             if answer in ("session", "always") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
-                await self._grants.add(self._granted(call, invocation.claim, scope, lasts))
+                await self._grants.add(self._granted(covered, scope, lasts))
         if answer == "no":
             raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.")
 
     async def _answer(
-        self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict, person: Person
+        self,
+        call: ToolCall,
+        invocation: Invocation,
+        scope: Scope,
+        verdict: Verdict,
+        covered: "Coverage",
+        person: Person,
     ) -> Answer:
         """What they said, written down before anything comes of it."""
-        shown = invocation.question or f"{call.name} {call.arguments}"
-        if len(shown) > MAX_SHOWN_CHARS:
-            raise Denied(f"This {call.name} call is too long to be shown to a person; do it in pieces.")
-        if len(shown) > LONG_CHARS:
-            size = f"{shown.count(chr(10)) + 1:,} lines, {len(shown):,} characters"
-            shown = f"[{size}, SHA-256 {hashlib.sha256(shown.encode('utf-8', 'replace')).hexdigest()[:16]}]\n{shown}"
-        if invocation.claim.place:
-            shown = f"{shown}\n  (in {invocation.claim.place})"
+        shown = _shown(call, invocation)
+        if verdict.kind == "reading" and verdict.longest != "once":
+            shown = f"{shown}\n  (A yes that lasts covers {covered.words}, in this project.)"
         what = digest(call, invocation, scope)
         asked = NewApproval(
             id=new_approval_id(),
@@ -127,8 +144,7 @@ class PolicyGate:
             expires_at=self._clock.now() + self._timeout_s,
         )
         await self._approvals.request(asked)
-        covered = coverage(call, invocation.claim).words
-        question = Question(asked.id, call.name, shown, verdict.reason, verdict.longest, covered)
+        question = Question(asked.id, call.name, shown, verdict.reason, verdict.longest, covered.words)
         told = Consulted(call, invocation.claim.command or shown, verdict.reason, scope.turn)
         if self._observer is not None:
             await self._observer.asked(told)
@@ -163,25 +179,26 @@ class PolicyGate:
             answer.cancel()
             limit.cancel()
 
-    async def _is_granted(self, call: ToolCall, claim: Claim, scope: Scope) -> bool:
+    async def _is_granted(self, covered: "Coverage", claim: Claim, scope: Scope) -> bool:
         """While the person may approve at all: who is no admin any more has no grants either."""
         if scope.person is not None and not scope.person.may_approve():
             return False
-        covered = coverage(call, claim)
-        return any(
-            grant.tool == call.name
-            and grant.what in (covered.exactly, covered.broadly)
-            and (grant.session is not None or grant.cwd == str(scope.cwd))
+        granted = [
+            grant.what
             for grant in await self._grants.valid(scope.asker, self._session)
-        )
+            if grant.tool == covered.tool and (grant.session is not None or grant.cwd == str(scope.cwd))
+        ]
+        if covered.tool == READING:
+            return all(any(_is_in(path, what) for what in granted) for path in claim.reads)
+        return covered.exactly in granted or covered.broadly in granted
 
-    def _granted(self, call: ToolCall, claim: Claim, scope: Scope, lasts: Answer) -> Grant:
-        now, covered = self._clock.now(), coverage(call, claim)
+    def _granted(self, covered: "Coverage", scope: Scope, lasts: Answer) -> Grant:
+        now = self._clock.now()
         is_for_good = lasts == "always"
         return Grant(
             id=new_grant_id(),
             person=scope.asker,
-            tool=call.name,
+            tool=covered.tool,
             what=covered.exactly if is_for_good else covered.broadly,
             cwd=str(scope.cwd),
             session=None if is_for_good else self._session,
@@ -190,9 +207,22 @@ class PolicyGate:
         )
 
 
+def _shown(call: ToolCall, invocation: Invocation) -> str:
+    """All of what would be done. Raises `Denied` where that is too long."""
+    shown = invocation.question or f"{call.name} {call.arguments}"
+    if len(shown) > MAX_SHOWN_CHARS:
+        raise Denied(f"This {call.name} call is too long to be shown to a person; do it in pieces.")
+    if len(shown) > LONG_CHARS:
+        size = f"{shown.count(chr(10)) + 1:,} lines, {len(shown):,} characters"
+        shown = f"[{size}, SHA-256 {hashlib.sha256(shown.encode('utf-8', 'replace')).hexdigest()[:16]}]\n{shown}"
+    return f"{shown}\n  (in {invocation.claim.place})" if invocation.claim.place else shown
+
+
 class Coverage(msgspec.Struct, frozen=True):
     """What a yes is good for."""
 
+    tool: str
+    """Or `READING`: whatever tool reads."""
     exactly: str
     """For good: this command in this folder, these files, this host, or the very same call."""
     broadly: str
@@ -201,10 +231,22 @@ class Coverage(msgspec.Struct, frozen=True):
     """The latter, for people."""
 
 
-def coverage(call: ToolCall, claim: Claim) -> Coverage:
+def coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
+    if verdict.kind == "reading":
+        is_folder = verdict.covers.endswith(BELOW)
+        words = f"everything in {verdict.covers.removesuffix(BELOW)}" if is_folder else "this file"
+        return Coverage(READING, verdict.covers, verdict.covers, words)
+    # a yes from before anything private was read is not a yes to letting it leave
+    knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:
-        return Coverage(f"{claim.command}\n(in {claim.place})", ANYTHING, "any command")
+        exactly = f"{claim.command}\n(in {claim.place})"
+        return Coverage(call.name, f"{exactly}{knowing}", f"{ANYTHING}{knowing}", "any command")
     touched = "\n".join((*map(str, (*claim.writes, *claim.reads)), *claim.hosts))
     if touched:
-        return Coverage(touched, touched, "this file" if claim.writes or claim.reads else "this host")
-    return Coverage(call.arguments, ANYTHING, "whatever this tool does")
+        words = "this file" if claim.writes or claim.reads else "this host"
+        return Coverage(call.name, f"{touched}{knowing}", f"{touched}{knowing}", words)
+    return Coverage(call.name, f"{call.arguments}{knowing}", f"{ANYTHING}{knowing}", "whatever this tool does")
+
+
+def _is_in(path: Path, what: str) -> bool:
+    return path.is_relative_to(what.removesuffix(BELOW)) if what.endswith(BELOW) else str(path) == what

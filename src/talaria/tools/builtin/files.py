@@ -24,7 +24,7 @@ USUAL_LINES = 1_000
 def file_tools(seen: Seen) -> tuple[Tool, ...]:
     """`seen` is what the model knows of files, for all sessions that share these tools."""
 
-    @located("reads")
+    @located("reads", "Read")
     @tool(after_crash="repeat")
     def read_file(
         path: Annotated[str, "File to read; relative to the working directory, or absolute."],
