@@ -78,7 +78,7 @@ async def test_once_private_data_was_read_every_way_out_asks_and_nothing_else_do
     store, clock = MemoryStore(SystemClock()), SystemClock()
     policy = Policy(ApprovalSettings(), Protected(tmp_path, tmp_path / "home"))
     gate = PolicyGate(
-        policy, store.approvals, store.grants, session=SessionId("s"), owner=OwnerId(1), clock=clock, timeout_s=9
+        policy, store.approvals, store.grants, session=SessionId("s"), owner=OwnerId("o"), clock=clock, timeout_s=9
     )
     project = tmp_path / "project"
     scope = Scope(SessionId("s"), project, tmp_path / "home/spill/s", turn="t")
