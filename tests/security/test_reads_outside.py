@@ -258,6 +258,24 @@ async def test_a_letter_that_was_read_stays_private_in_later_turns_and_after_a_r
     ]
 
 
+async def test_what_another_conversation_read_elsewhere_is_private_here_too(world: World) -> None:
+    world.config["approvals"] = {"allow": ["read_file"]}
+
+    def finding(words: str) -> tuple[str, dict[str, Any]]:
+        return "session_search", {"query": words}
+
+    async with world.open() as app:
+        (world.project / "plan.txt").write_text("Buy bread.")
+        await world.ask(session(app, world.project), world.reading())
+        await world.ask(session(app, world.project), world.reading("project/plan.txt"))
+        found, told = await world.ask(session(app, world.project), finding("bread"), world.searching("open"))
+        assert "bread" in found
+        assert CONSENT not in told
+        found, told = await world.ask(session(app, world.project), finding("4711"), world.searching("secret"))
+        assert "4711" in found
+        assert CONSENT in told
+
+
 def test_a_file_that_the_person_names_is_read_and_is_private(
     talaria: Talaria, server: ModelServer, home: Path, tmp_path: Path
 ) -> None:

@@ -64,6 +64,8 @@ class Claim(msgspec.Struct, frozen=True):
     """Its arguments reach somebody outside, even if it only reads there."""
     is_untrusted: bool = False
     """What it brings back was written by strangers."""
+    is_private: bool = False
+    """What it brings back is the person's, from outside the project."""
     folder: Path | None = None
     """Of a tool that reads: the folder that is read, or the one that holds the file."""
 
@@ -74,6 +76,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 NOTHING = Claim()
+PRIVATE = Claim(is_private=True)
 UNKNOWN = Claim(reveals=True)
 """Of a tool that does not say what it does: it may tell others what it is given."""
 
@@ -142,10 +145,12 @@ def decoded(arguments: str, tool: str, kind: type[T]) -> T:
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A result that is to be looked at, too."""
+    """A result that is more than a text."""
 
     text: str
     images: tuple[Image, ...] = ()
+    is_private: bool = False
+    """It turned out to be the person's, from outside the project."""
 
 
 class Invocation(Protocol):

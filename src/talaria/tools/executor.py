@@ -11,7 +11,7 @@ from talaria.model.errors import ModelCorrectable, ToolFailed
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.tools.approval import Gate, digest
-from talaria.tools.base import Invocation, Run, Scope, Shown, Tool
+from talaria.tools.base import PRIVATE, Invocation, Run, Scope, Shown, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
 from talaria.waiting import in_thread
@@ -96,6 +96,8 @@ class Executor:
         try:
             result = await self._run(prepared, run)
             shown = result if isinstance(result, Shown) else Shown(result)
+            if shown.is_private:
+                self._gate.heed(PRIVATE, self._scope)
             return ToolResult(
                 call.id, call.name, cap(shown.text, run.spill("result"), self._scope.redactor), images=shown.images
             )

@@ -70,7 +70,7 @@ class PolicyGate:
     def heed(self, claim: Claim, scope: Scope) -> None:
         if claim.is_untrusted:
             self._tainted = scope.turn or self._tainted
-        if any(self._policy.is_private(path, scope.cwd) for path in claim.reads):
+        if claim.is_private or any(self._policy.is_private(path, scope.cwd) for path in claim.reads):
             self._privy = scope.turn or self._privy
 
     def has_private_data(self, scope: Scope) -> bool:
