@@ -170,7 +170,8 @@ class Policy:
 def _longest(request: Request) -> Lasting:
     """A yes for good only to what is the same again: not to what strangers may have asked for, or a script may hide."""
     if request.is_privy and request.claim.has_way_out:
-        return "once" if request.is_tainted and request.claim.sends else "session"
+        is_acting = request.claim.sends or not request.claim.is_confined
+        return "once" if request.is_tainted and is_acting else "session"
     if request.is_tainted:
         return "once"
     command = request.claim.command

@@ -42,7 +42,8 @@ SYSTEM = tuple(
         (
             *("/usr", "/opt", "/nix", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"),
             *("/proc/cpuinfo", "/proc/meminfo", "/proc/version", "/proc/loadavg", "/proc/uptime", "/proc/filesystems"),
-            "/sys/devices/system/cpu",
+            *("/sys/devices/system/cpu", "/System", "/Library/Apple", "/Library/Developer", "/Library/Frameworks"),
+            *("/private/etc/hosts", "/private/etc/services", "/private/etc/ssl"),
         ),
     )
 )
@@ -116,7 +117,8 @@ class Protected:
 
     def is_private(self, path: Path, project: Path) -> bool:
         """Neither of the project nor needed to run programs: reading it is asked about, and nobody else's business."""
-        if path.is_relative_to(project) or path.is_relative_to(self._home):
+        holds_home = project != self._person and self._person.is_relative_to(project)  # then it is not a project
+        if (path.is_relative_to(project) and not holds_home) or path.is_relative_to(self._home):
             return False
         return self._readable.isdisjoint((path, *path.parents))
 

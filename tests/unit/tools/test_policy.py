@@ -161,6 +161,16 @@ def test_reads_are_asked_about_outside_the_project_and_what_programs_need(path: 
 
 
 @pytest.mark.parametrize(
+    ("project", "decision"), [(f"{PERSON}", "allow"), ("/home", "ask"), ("/", "ask"), (f"{PERSON}/letters", "allow")]
+)
+def test_a_folder_that_holds_the_whole_home_is_not_a_project(project: str, decision: Decision) -> None:
+    policy = Policy(ApprovalSettings(), Protected(PERSON, HOME))
+    letter = Request("read_file", reading(f"{PERSON}/letters/bank.txt"), Path(project))
+    assert policy.decide(letter).decision == decision
+    assert policy.decide(Request("read_file", reading(f"{PERSON}/.ssh/id"), Path(project))).decision == "deny"
+
+
+@pytest.mark.parametrize(
     ("path", "covers", "longest"),
     [
         ("/data/old/x.txt", "/data/old/**", "always"),
@@ -358,6 +368,10 @@ def test_a_yes_lasts_only_where_it_will_be_the_same_again() -> None:
     assert decided("terminal", running("make && make install", is_confined=False)).longest == "session"
     assert decided("terminal", running("python x.py", is_confined=False)).longest == "session"
     assert decided("terminal", running("git push", is_confined=False), is_tainted=True).longest == "once"
+    bare = Claim(command="git push", is_confined=False, reveals=True)
+    assert decided("terminal", bare, is_privy=True).longest == "session"
+    assert decided("terminal", bare, is_privy=True, is_tainted=True).longest == "once"
+    assert decided("web_search", Claim(reveals=True), is_privy=True, is_tainted=True).longest == "session"
     assert decided("write_file", writing("/data/x")).longest == "always"
 
 
