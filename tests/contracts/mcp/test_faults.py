@@ -325,7 +325,8 @@ async def test_effects_follow_what_the_server_says(opened: Open, odd: Odd, tmp_p
         "mcp_odd_plain": "exclusive",
         "mcp_odd_odd": "exclusive",
     }
-    assert found["mcp_odd_reads"].question is None
+    assert found["mcp_odd_reads"].question == 'Let the MCP server odd do reads?\n  {"a": 1}'
+    assert [found[name].claim.sends for name in ("mcp_odd_reads", "mcp_odd_plain")] == [False, True]
     assert found["mcp_odd_plain"].question == 'Let the MCP server odd do plain?\n  {"a": 1}'
 
 

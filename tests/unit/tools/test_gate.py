@@ -339,6 +339,15 @@ async def test_a_yes_to_a_host_is_good_for_the_session_and_for_no_other_host(gat
     await gate.admit(call("web_fetch"), Act(Claim(hosts=("example.com",))), scope(turn="t2"))
 
 
+async def test_a_file_that_the_person_named_elsewhere_is_private(gates: Gates) -> None:
+    fetching = Act(Claim(hosts=("example.org",)))
+    for path, is_private in ((PERSON / "letters/bank.txt", True), (Path("/usr/share/doc/x"), False)):
+        named = msgspec.structs.replace(scope(), named=(path,))
+        ada = Ada("once")
+        await gates.gate(ada).admit(call("web_fetch"), fetching, named)
+        assert bool(ada.asked) == is_private
+
+
 async def test_a_yes_from_before_private_data_was_read_does_not_let_it_leave(gates: Gates) -> None:
     ada = Ada("session", "session")
     gate = gates.gate(ada)
