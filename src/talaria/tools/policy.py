@@ -109,11 +109,12 @@ class Policy:
     def _about_reading(self, request: Request, reason: str) -> Verdict:
         """A yes may cover the folder, but never one that holds a whole home; of a file right in there only the file.
         It changes nothing, and what is read there leaves only if a person says so: so a yes may last although
-        strangers had a word."""
+        strangers had a word. Not if the call itself may take along what it reads."""
         claim = request.claim
-        folder, read = claim.folder, claim.reads[0]
-        may_last = folder is not None and (self._protected.may_be_shared(folder) or folder != read)
-        covers = str(read) if folder is None or not self._protected.may_be_shared(folder) else f"{folder}{BELOW}"
+        read, folder = claim.reads[0], claim.folder or claim.reads[0].parent
+        is_shared = self._protected.may_be_shared(folder)
+        may_last = (is_shared or folder != read) and not claim.has_way_out
+        covers = f"{folder}{BELOW}" if is_shared else str(read)
         remedy = (
             "To allow it beforehand, the person can list the folder as `terminal.read` in config.yaml, or add the rule "
             f"`{request.tool}({covers})` to `approvals.allow` there."
@@ -152,6 +153,9 @@ class Policy:
         for path in claim.writes:
             if self._protected.is_policy(path, request.project):
                 yield _Doubt(f"{path} is heeded by other programs without being asked")
+        for path in claim.reads:
+            if self._protected.is_private(path, request.project) and not self._is_named(path, request):
+                yield _Doubt(f"{path} is outside the project", "reading")
         if claim.has_way_out and request.is_privy:
             how = "it can tell others something" if claim.is_confined else "it runs outside of any sandbox"
             yield _Doubt(f"{how}, and files from outside the project were read in this conversation", "revealing")
@@ -160,9 +164,6 @@ class Policy:
         for path in claim.writes:
             if not path.is_relative_to(request.project):
                 yield _Doubt(f"{path} is outside the project")
-        for path in claim.reads:
-            if self._protected.is_private(path, request.project) and not self._is_named(path, request):
-                yield _Doubt(f"{path} is outside the project", "reading")
         if claim.sends and request.is_tainted:
             yield _Doubt("it tells others something, after content from strangers was read")
 

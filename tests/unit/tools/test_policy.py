@@ -188,6 +188,13 @@ def test_a_yes_to_reading_covers_the_folder_but_never_a_whole_home(path: str, co
     assert decided("read_file", reading(path), is_tainted=True).longest in ("session", "once")
 
 
+def test_a_call_that_reads_elsewhere_and_tells_others_is_asked_about_each_time() -> None:
+    uploading = Claim(reads=(Path("/data/x"),), folder=Path("/data"), hosts=("x.org",))
+    for is_privy in (False, True):
+        verdict = decided("upload", uploading, is_privy=is_privy)
+        assert (verdict.decision, verdict.reason, verdict.longest) == ("ask", "/data/x is outside the project", "once")
+
+
 @pytest.mark.parametrize(
     ("named", "decision"),
     [
