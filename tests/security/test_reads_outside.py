@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.scenarios.conftest import commands, environment, home, server, talaria
+from tests.scenarios.test_cli_terminal import Terminal
 from tests.security.chats import FRIEND, OWNER, house_at
 from tests.security.sink import Sink
 from tests.security.world import MCP_SERVER
@@ -274,6 +275,28 @@ async def test_what_another_conversation_read_elsewhere_is_private_here_too(worl
         found, told = await world.ask(session(app, world.project), finding("4711"), world.searching("secret"))
         assert "4711" in found
         assert CONSENT in told
+
+
+def test_at_the_terminal_the_question_names_the_folder_that_a_yes_covers(
+    environment: dict[str, str], server: ModelServer, tmp_path: Path
+) -> None:
+    letters = tmp_path / "letters"
+    letters.mkdir()
+    for name in ("bank.txt", "tax.txt"):
+        (letters / name).write_text(LETTER)
+    reading = [Reply(calls=(call("read_file", id=name, path=str(letters / name)),)) for name in ("bank.txt", "tax.txt")]
+    server.say(*reading, "Done.")
+    terminal = Terminal(environment)
+    try:
+        terminal.answer("› ", "Go.\n")
+        terminal.see(f"everything in {letters}", "is outside the project")
+        terminal.answer("[N]o: ", "s\n")
+        terminal.answer("Done.", "/exit\n")
+        terminal.end()
+    finally:
+        terminal.close()
+    told = [str(one["content"]) for one in server.requests[-1].json["messages"] if one["role"] == "tool"]
+    assert [LETTER in text for text in told] == [True, True]
 
 
 def test_a_file_that_the_person_names_is_read_and_is_private(
