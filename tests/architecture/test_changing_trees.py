@@ -13,8 +13,10 @@ SOURCE = Path(talaria.__file__).parent
 MODULES = (
     *("cli/references.py", "compat/hermes_home/copying.py", "gateway/attachments.py", "gateway/retention.py"),
     *("gateway/uploads.py", "runtime/prompt.py", "tools/checkpoints.py", "tools/output.py", "tools/places.py"),
+    "tools/policy_files.py",
     *("tools/quarantine.py", "tools/shelf.py", "tools/workspace.py", "tools/builtin/files.py"),
     *("tools/builtin/pages.py", "tools/builtin/pictures.py", "tools/builtin/search.py", "tools/builtin/seen.py"),
+    *("tools/repositories.py", "tools/sandbox/guard_program.py", "tools/sandbox/guarding.py"),
     *("tools/sandbox/inside.py", "tools/searching/ignores.py", "tools/searching/program.py"),
     *("tools/searching/tree.py",),
 )
@@ -26,8 +28,16 @@ ALLOWED = {
     ("gateway/uploads.py", ".resolve"): "Talaria's own home",
     ("runtime/prompt.py", "files.read_text"): "SOUL.md in Talaria's own home",
     ("tools/builtin/search.py", ".stat"): "the private places themselves, to know them again",
+    ("tools/repositories.py", ".expanduser"): "looks at no file",
+    **{
+        ("tools/sandbox/guard_program.py", f"os.{name}"): "in /proc, or below a descriptor that no link led to"
+        for name in ("open", "readlink", "listdir", "scandir", "stat")
+    },
+    ("tools/sandbox/guard_program.py", ".stat"): "of what was listed, without following it",
+    ("tools/sandbox/guarding.py", ".read_bytes"): "/proc",
+    ("tools/sandbox/guarding.py", ".read_text"): "/proc",
     ("tools/sandbox/inside.py", ".read_text"): "/proc/net/unix",
-    ("tools/sandbox/inside.py", ".resolve"): "names a place that is then opened without following links",
+    ("tools/repositories.py", ".resolve"): "names a place that is then opened without following links",
     ("tools/workspace.py", ".resolve"): "the project's own path, and the home's",
 }
 """What is left, and why that is no danger."""
@@ -44,7 +54,8 @@ OF_PATHS = frozenset(
 OF_OS = frozenset(
     (
         *("close", "dup", "fchmod", "fdopen", "fstat", "fsencode", "fsdecode", "fspath", "geteuid", "urandom"),
-        *("path", "environ", "pathsep", "defpath", "stat_result", "PathLike"),
+        *("path", "environ", "pathsep", "defpath", "stat_result", "PathLike", "strerror", "getpid", "pidfd_open"),
+        *("fstatvfs", "kill", "fork", "_exit", "waitpid"),
     )
 )
 """What of `os` takes no path."""
@@ -68,7 +79,7 @@ def uses(code: str) -> Iterator[tuple[int, str]]:  # noqa: C901  (a table)
                 yield node.lineno, "open"
             case ast.Call(func=ast.Attribute(attr="replace"), args=[_], keywords=[]):
                 yield node.lineno, ".replace"  # of a str it takes two, of a struct keywords
-            case ast.Attribute(ast.Name("os"), name) if name not in OF_OS:
+            case ast.Attribute(ast.Name("os"), name) if name not in OF_OS and not name.startswith(("O_", "ST_")):
                 yield node.lineno, f"os.{name}"
             case ast.Attribute(ast.Attribute(ast.Name("os"), "path"), name) if name not in PURE:
                 yield node.lineno, f"os.path.{name}"

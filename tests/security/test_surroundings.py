@@ -132,7 +132,6 @@ def test_commands_run_in_the_persons_home_and_do_not_see_talarias_own_in_it(mach
     assert "config.yaml" not in told
 
 
-@pytest.mark.xfail(strict=True, reason="what is missing is not guarded")
 @pytest.mark.parametrize("path", [".vscode/tasks.json", ".envrc", ".mcp.json", ".talaria/plugins/evil.py"])
 def test_files_that_other_programs_heed_are_not_made_unasked(machine: Machine, path: str) -> None:
     machine.attack([shell(f"mkdir -p {Path(path).parent}; echo evil > {path}")])
@@ -145,6 +144,18 @@ def test_hooks_of_a_repository_inside_of_the_project_are_not_written(machine: Ma
     hook.write_text("#!/bin/sh\n")
     machine.attack([shell(f"echo evil >> {hook}")])
     assert "evil" not in hook.read_text()
+
+
+def test_file_tools_do_not_write_what_the_settings_of_a_repository_name(machine: Machine) -> None:
+    settings = "[include]\n path = ../shared\n[core]\n hooksPath = tools/hooks\n"
+    names = ("tools/hooks/pre-commit", "shared", "sub/hooks/pre-push", "bare/config", "sub/plain")
+    for name, text in {".git/config": settings, "sub/.git/config": "[core]\n hooksPath = hooks\n"}.items():
+        (machine.project / name).parent.mkdir(parents=True)
+        (machine.project / name).write_text(text)
+    for name in ("objects", "refs", "HEAD"):
+        (machine.project / "bare" / name).mkdir(parents=True)
+    machine.attack([call("write_file", id=name, path=name, content="evil") for name in names])
+    assert [name for name in names if (machine.project / name).exists()] == ["sub/plain"]
 
 
 def test_a_work_tree_is_not_led_to_another_repository(machine: Machine) -> None:

@@ -118,6 +118,10 @@ class Calls(Protocol):
     """How a tool calls others: as the model would, through the gate."""
 
     async def call(self, call: ToolCall) -> ToolResult: ...
+    async def consent(self, call: ToolCall, invocation: "Invocation") -> None:
+        """Lets something pass the gate that is no call of the model's, but should be asked about as one. Raises
+        `Denied`."""
+        ...
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -75,6 +75,10 @@ class Executor:
             return failed(call, str(refusal))
         return await self.run(prepared)
 
+    async def consent(self, call: ToolCall, invocation: Invocation) -> None:
+        """Raises `Denied`."""
+        await self._gate.admit(call, invocation, self._scope)
+
     def remember(self, calls: Iterable[ToolCall]) -> None:
         """Calls of this turn that have run before we were here: what they brought is before the model."""
         for call in calls:

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from talaria.tools.approval import ApprovalObserver, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope
 from talaria.tools.person import Answer, Person, Question
 from talaria.tools.policy import BELOW, Policy, Request, Verdict
-from talaria.waiting import completed
+from talaria.waiting import completed, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -78,15 +79,15 @@ class PolicyGate:
         return scope.has_private_data or is_named or (bool(scope.turn) and scope.turn == self._privy)
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
-        verdict = self._decided(call, invocation, scope)
+        verdict = await self._decided(call, invocation, scope)
         if verdict.decision == "ask" and self._is_asking:
             await self._ask(call, invocation, scope, verdict)
 
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:
-        self._decided(call, invocation, scope)
+        await self._decided(call, invocation, scope)
         await self._ask(call, invocation, scope, Verdict("ask", doubt, "once"))
 
-    def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
+    async def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
         request = Request(
             call.name,
@@ -97,7 +98,8 @@ class PolicyGate:
             spill=scope.spill,
             named=scope.named,
         )
-        verdict = self._policy.decide(request)
+        decide = partial(self._policy.decide, request)
+        verdict = await in_thread(decide) if request.claim.writes else decide()  # for these, files are looked at
         if verdict.decision == "deny":
             raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
         return verdict

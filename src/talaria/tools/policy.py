@@ -152,7 +152,7 @@ class Policy:
         claim = request.claim
         for path in claim.writes:
             if self._protected.is_policy(path, request.project):
-                yield _Doubt(f"{path} is heeded by other programs without being asked")
+                yield _Doubt(f"{path} is obeyed by other programs, which ask nobody")
         for path in claim.reads:
             if self._protected.is_private(path, request.project) and not self._is_named(path, request):
                 yield _Doubt(f"{path} is outside the project", "reading")

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from talaria.tools.credentials import SECRETS, SYSTEM_SECRETS
+from talaria.tools.repositories import OBEYED, OF_WORKTREES, WORKTREE_SETTINGS, is_obeyed
 
 HOST_KEYS = (Path("/etc/ssh"), "ssh_host_*_key")
 
@@ -15,6 +16,14 @@ POLICY = (
     *(".devcontainer", ".mise.toml", "mise.toml", ".exrc", ".nvim.lua"),
 )
 """In a project: what other programs run or heed without being asked to."""
+
+COMPARED = (
+    *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "TALARIA.md", ".cursorrules", ".windsurfrules"),
+    *(".cargo/config.toml", ".cargo/config", ".github/workflows", ".github/actions", ".github/copilot-instructions.md"),
+    *(".gitlab-ci.yml", ".lefthook", ".lefthook.yaml", "lefthook.yaml", ".direnv", ".vimrc", ".lvimrc"),
+)
+"""The same, but branches of a repository differ in them, so commands may change them for a moment: what they leave is
+compared afterwards."""
 
 STARTUP = (
     *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile"),
@@ -29,6 +38,9 @@ STARTUP = (
     ),
 )
 """In the person's home: what runs when they log in or open a shell."""
+
+_OF_GIT = frozenset({"hooks", "config", "config.worktree", "commondir"})
+_ANYWHERE = frozenset(name for name in (*POLICY, *COMPARED) if not name.startswith(".git/"))
 
 KEPT = ("config.yaml", ".env", "plugins.json", "plugins")
 """In Talaria's own home: some people keep them elsewhere, and a link here."""
@@ -131,9 +143,11 @@ class Protected:
         return path.is_relative_to(self._home)
 
     def is_policy(self, path: Path, project: Path) -> bool:
-        """To be written only if a person says so."""
+        """To be written only if a person says so. Reads the settings of the repositories around it."""
         places = (*self._startup, *_policy(project), *self._programs)
-        return any(path.is_relative_to(place) for place in places) or _is_hook(path)
+        if any(path.is_relative_to(place) for place in places) or _is_hook(path) or is_obeyed(path, project):
+            return True
+        return path.is_relative_to(project) and policy_place(str(path.relative_to(project))) is not None
 
     def missing_below(self, root: Path) -> Iterator[Path]:
         """What runs when a person logs in, or lets others in, and is not there, in a folder that can be written."""
@@ -150,9 +164,25 @@ class Protected:
 
     def policy_below(self, root: Path) -> Iterator[Path]:
         """Those that are there, inside of a folder that can be written."""
-        for place in (*_policy(root), *_of_git(root), *self._startup, *self._programs):
+        for place in (*_policy(root), *self._startup, *self._programs):
             if place.is_relative_to(root) and place.exists():
                 yield place
+
+
+def policy_place(name: str) -> str | None:
+    """The file or folder that other programs obey to which a name below a project belongs, at any depth; None: none."""
+    parts = name.split("/")
+    for at, part in enumerate(parts, 1):
+        if part == ".git":
+            inner = parts[at:]
+            deep = inner[:1] in (["modules"], ["worktrees"])
+            heeded = next((place for place, one in enumerate(inner) if one in _OF_GIT and (deep or place == 0)), None)
+            if not inner:
+                return name
+            return None if heeded is None else "/".join(parts[: at + heeded + 1])
+        if part in _ANYWHERE or f"{part}/{''.join(parts[at : at + 1])}" in _ANYWHERE:
+            return "/".join(parts[: at if part in _ANYWHERE else at + 1])
+    return None
 
 
 def _both(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
@@ -173,23 +203,13 @@ def _policy(project: Path) -> tuple[Path, ...]:
     return tuple(project / name for name in POLICY)
 
 
-def _of_git(project: Path) -> Iterator[Path]:
-    """A `.git` that is a file leads to a repository elsewhere; one that is a folder may hold those of submodules."""
-    git = project / ".git"
-    if git.is_file():
-        yield git
-    for name in ("hooks", "config"):
-        yield from git.glob(f"modules/*/{name}")
-        yield from git.glob(f"modules/*/*/{name}")
-
-
 def _is_hook(path: Path) -> bool:
     """Of any repository, wherever it is, and of the submodules in it."""
     if ".git" not in path.parts:
         return False
     inner = path.parts[path.parts.index(".git") + 1 :]
-    heeded = {"hooks", "config", "commondir"}
-    return not inner or inner[0] in heeded or (inner[0] == "modules" and not heeded.isdisjoint(inner))
+    obeyed = {*OBEYED, *OF_WORKTREES, WORKTREE_SETTINGS}
+    return not inner or inner[0] in obeyed or (inner[0] in ("modules", "worktrees") and not obeyed.isdisjoint(inner))
 
 
 def _is_of_a_process(path: Path) -> bool:

@@ -33,12 +33,6 @@ class Moved(msgspec.Struct, frozen=True):
     """None: it could not be moved, and stays."""
     reason: str = ""
 
-    def __str__(self) -> str:
-        what = f"{self.name} appeared in the project while commands ran, and other programs would obey it"
-        if self.to is None:
-            return f"[{what}. It could not be moved away ({self.reason}): look at it before you trust it.]"
-        return f"[{what}. It was moved to {self.to}.]"
-
 
 class Quarantine:
     """Of one session: `quarantine/SESSION` in Talaria's home. All methods block."""
@@ -48,7 +42,7 @@ class Quarantine:
 
     def move(self, project: Root, names: Sequence[str]) -> tuple[Moved, ...]:
         """Those of these names that are there; where a link stands on the way to one, the link."""
-        found = dict.fromkeys(strange for name in names if (strange := _first_strange(project, name)))
+        found = dict.fromkeys(strange for name in names if (strange := first_strange(project, name)))
         return tuple(self._moved(project, name) for name in found)
 
     def _moved(self, project: Root, name: str) -> Moved:
@@ -66,14 +60,28 @@ class Quarantine:
             return Moved(name, None, fault.strerror or str(fault))
         return Moved(name, self._folder / new)
 
+    def give_back(self, new: str, project: Root, name: str) -> None:
+        """To where it was, or in the place of what is there. Raises `OSError`."""
+        with Root.open(self._folder) as folder:
+            above, _, last = name.rpartition("/")
+            with project.make_folder(above) as target:
+                try:
+                    folder.move(new, target, last)
+                except OSError as fault:
+                    if fault.errno != errno.EXDEV:
+                        raise
+                    if target.find(last) is not None:
+                        target.remove(last)
+                    _Copying().move(folder, new, target, last, MAX_COPIED_DEPTH)
+
     def _note(self, folder: Root, new: str, name: str) -> None:
         """Before it is moved: who finds it knows where it belongs."""
         with folder.append(NOTES, 0o600) as notes:
             notes.write(f"{new} was {name}\n".encode("utf-8", "backslashreplace"))
 
 
-def _first_strange(project: Root, name: str) -> str | None:
-    """None: nothing is there."""
+def first_strange(project: Root, name: str) -> str | None:
+    """Something of this name, or the first link on the way to it; None: nothing is there."""
     parts = name.split("/")
     for count in range(1, len(parts) + 1):
         found = project.find(here := "/".join(parts[:count]))
@@ -110,6 +118,6 @@ class _Copying:
             self._bytes -= len(content)
             if self._bytes < 0:
                 raise OSError(errno.EFBIG, "it is too large")
-            with target.create(new, 0o600) as made:
+            with target.create(new, stat.S_IMODE(found.st_mode) & 0o777) as made:
                 made.write(content)
         source.remove(name)

@@ -7,14 +7,17 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
+from talaria.tools.policy_files import Held, PolicyFiles
 from talaria.tools.processes import Processes
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Host, Sandbox, View
@@ -26,19 +29,36 @@ from talaria.tools.sandbox.way_out import WayOut
 from talaria.trees import Root
 from talaria.waiting import completed, in_thread
 
+if TYPE_CHECKING:
+    from talaria.tools.folder_events import FolderEvents
+
 MAX_NEWS = 20
+MAX_HELD = 50
+"""Changes to policy files, until everything that runs is stopped: something makes them again and again."""
+_RELENTLESS = (
+    "Commands made files again and again that other programs obey. All processes of this session were stopped; the "
+    "next command begins anew."
+)
 
 log = logging.getLogger(__name__)
 
 
 class Workspace:
     def __init__(
-        self, sandbox: Sandbox, project: Path, look: Callable[[], View], way_out: WayOut, quarantine: Quarantine
+        self,
+        sandbox: Sandbox,
+        project: Path,
+        look: Callable[[], View],
+        way_out: WayOut,
+        quarantine: Quarantine,
+        events: Callable[[], "FolderEvents | None"] = lambda: None,
     ) -> None:
-        """`look`: what commands see, as it is then. Not on the loop."""
+        """`look`: what commands see, as it is then. `events`: who tells what is made in folders. Both not on the
+        loop."""
         self._sandbox = sandbox
         self._quarantine = quarantine
         self._look = look
+        self._events = events
         self.way_out = way_out
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._opening = asyncio.Lock()
@@ -47,8 +67,17 @@ class Workspace:
         self._is_closed = False
         self._project: Root | None = None
         """Opened when its commands were first let in: whatever they put in its place later is not the project."""
-        self._unwanted: tuple[str, ...] = ()
-        """Below the project."""
+        self._policy: PolicyFiles | None = None
+        self._running: set[Started] = set()
+        self._is_settled = True
+        """Nothing has run since policy files were last compared."""
+        self._held: list[Held] = []
+        self._held_count = 0
+        self._comparing = asyncio.Lock()
+        self._remarks: list[str] = []
+        self._guarded: tuple[Path, ...] = ()
+        self._is_stirred = False
+        self._stirring: asyncio.Task[None] | None = None
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
         self.processes = Processes(self._news.append)
@@ -58,40 +87,172 @@ class Workspace:
         async with self._opening:
             if self._is_closed:
                 raise ToolFailed("This session is closed.")
-            if self._host is None or not self._host.is_alive:
+            host = self._host if self._host is not None and self._host.is_alive else None
+            if host is not None and not self._running and not await self._is_as_it_should_be(host):
+                host = None
+            if host is None:
                 await self._leave()
-                self._host = await self._enter()
-        started = self._host.start(command, sink)
-        started.when_ended(self._note)
+                self._host = host = await self._enter()
+            started = host.start(command, sink)
+            self._is_settled = False
+            self._running.add(started)
+        started.when_ended(lambda end: self._note(started, end))
         return started
 
-    def _note(self, end: End) -> None:
+    def _note(self, started: Started, end: End) -> None:
+        self._running.discard(started)
         self.cwd = end.cwd or self.cwd
 
+    async def _is_as_it_should_be(self, host: Host) -> bool:
+        """Before a command, when none runs: what has changed in the meantime is the person's own doing, and is guarded
+        from now on. False: it cannot be."""
+        policy = self._policy
+        if policy is None:
+            return True
+        if not self._is_settled:
+            await self._compare()
+        if await in_thread(lambda: policy.accept() | bool(host.unguarded(self._guarded))):
+            self._guarded = (await in_thread(self._look)).guarded
+            return await self._guard_again(host)
+        return True
+
+    async def _guard_again(self, host: Host) -> bool:
+        """What somebody outside has replaced has lost its guard. False: it cannot be guarded while the sandbox runs."""
+        lost = await in_thread(lambda: host.unguarded(self._guarded))
+        if not lost:
+            return True
+        guarded = await host.guard(lost)
+        if guarded.stopped:
+            names = ", ".join(map(str, lost))
+            self._remark(
+                f"{names} was replaced from outside, and is guarded again. Stopped, because they had it open: "
+                f"{'; '.join(guarded.stopped)}."
+            )
+        for path in guarded.linked:
+            self._remark(f"{path} has a second name, by which commands can change it: look at it before you trust it.")
+        for path, reason in guarded.failed:
+            self._remark(
+                f"{path} was replaced from outside and cannot be guarded again ({reason}). The shell and all processes "
+                "of this session were ended; the next command begins anew."
+            )
+        return not guarded.failed
+
+    def _remark(self, sentence: str) -> None:
+        log.warning("in %s: %s", self.cwd, sentence)
+        self._remarks.append(sentence)
+
+    def take_remarks(self) -> tuple[str, ...]:
+        """What the person and the model should know of guarded files."""
+        remarks, self._remarks = tuple(self._remarks), []
+        return remarks
+
     async def tidy(self) -> None:
-        """After a command: what it made and nobody wants there moves to quarantine, and that is news."""
-        project, unwanted = self._project, self._unwanted
-        if project is not None and unwanted:
-            moved = await completed(in_thread(lambda: self._quarantine.move(project, unwanted)))
-            for one in moved:
-                log.warning("in %s: %s", self.cwd, one)
-                self._news.append(str(one))
+        """After a command: what it has changed and other programs obey moves to quarantine, until `take_held`."""
+        await completed(self._compare())
+        if self._held_count > MAX_HELD:
+            async with self._opening:
+                await self._leave()
+            self._news.append(f"[{_RELENTLESS}]")
+
+    async def _compare(self) -> None:
+        policy = self._policy
+        if policy is None:
+            return
+        async with self._comparing:
+            is_idle = not self._running
+            held = await completed(in_thread(policy.hold))
+            self._is_settled = is_idle and not self._running
+        for one in held:
+            log.warning("in %s: %s", self.cwd, one)
+        self._held += held
+        self._held_count += len(held)
+        if held and self._host is not None and self._host.is_alive:
+            await self._guard_again(self._host)  # what was put back is another file
+
+    def take_held(self) -> tuple[Held, ...]:
+        """What nobody has been asked about yet."""
+        held, self._held = tuple(self._held), []
+        return held
+
+    async def keep(self, held: Held) -> str:
+        """The person wants it. What came of it."""
+        assert self._policy is not None  # noqa: S101  (it was held by this)
+        policy = self._policy
+        try:
+            await completed(in_thread(lambda: policy.keep(held)))
+        except OSError as fault:
+            return f"{held.name} was allowed, but cannot be put back: {fault.strerror}. It is in {held.to}."
+        return f"The person allowed the change to {held.name}."
+
+    def changing(self, path: Path) -> AbstractContextManager[None]:
+        """While a tool changes a file with the person's consent. Not on the loop."""
+        project, policy = self._project, self._policy
+        if project is None or policy is None or not path.is_relative_to(project.path):
+            return nullcontext()
+        return policy.changing(str(path.relative_to(project.path)))
+
+    def _stir(self) -> None:
+        """Something was made that matters, and commands run."""
+        if not self._running:
+            return
+        self._is_stirred = True
+        if self._stirring is None or self._stirring.done():
+            self._stirring = asyncio.create_task(self._heed(), name="policy files")
+
+    async def _heed(self) -> None:
+        """Guards are put back at once. The rest is compared when its command ends, but nobody waits for the end of a
+        background process."""
+        while self._is_stirred and self._host is not None:
+            self._is_stirred = False
+            if not await self._guard_again(self._host):
+                async with self._opening:
+                    await self._leave()
+                self._news.extend(f"[{one}]" for one in self.take_remarks())
+            in_background = {process.started for process in self.processes.all}
+            if self._running and self._running <= in_background:
+                before = len(self._held)
+                await self.tidy()
+                self._news.extend(f"[{one}]" for one in self._held[before:])
 
     async def _enter(self) -> Host:
         view = await in_thread(self._look)
         if self._project is None:
             self._project = await in_thread(lambda: Root.open(view.project))
-        self._unwanted = tuple(str(path.relative_to(view.project)) for path in view.unwanted)
+        project = self._project
         self.cwd = str(view.project)
-        host = await self._open.enter_async_context(self._sandbox.opened(view))
+        self._guarded = view.guarded
+        below = [path for path in view.guarded if path.is_relative_to(view.project)]
+        guarded, missing = ([str(path.relative_to(view.project)) for path in paths] for paths in (below, view.unwanted))
+        learning: asyncio.Future[None] | None = None
+        if self._sandbox.level != "remote":
+            self._policy = policy = PolicyFiles(project, self._quarantine, guarded, missing)
+            learning = asyncio.ensure_future(in_thread(lambda: self._learn(policy)))  # while the sandbox starts
+            self._held_count = 0
+        try:
+            host = await self._open.enter_async_context(self._sandbox.opened(view))
+        finally:
+            if learning is not None:
+                await completed(learning)
         if host.listener is not None:
             await self._open.enter_async_context(self.way_out.served(host.listener))
         return host
 
+    def _learn(self, policy: PolicyFiles) -> None:
+        events = self._events()
+        if events is not None:
+            subscription = events.subscribe(policy.is_wanted, self._stir)
+            policy.watch(subscription)
+        policy.learn()
+
     async def _leave(self) -> None:
         self._host = None
         await self._open.aclose()
-        await self.tidy()
+        self._running.clear()
+        await self._compare()
+        self._news.extend(f"[{one}]" for one in self.take_held())
+        if self._policy is not None:
+            self._policy.watch(None)
+            self._policy = None
 
     @property
     def has_news(self) -> bool:
@@ -106,6 +267,8 @@ class Workspace:
     async def close(self) -> None:
         self.processes.close()
         self._is_closed = True
+        if self._stirring is not None:
+            self._stirring.cancel()
         async with self._opening:
             await self._leave()
             if self._project is not None:
@@ -131,6 +294,7 @@ class Workspaces:
         self._clock = clock
         self._choosing = Choosing(settings)
         self._all: dict[SessionId, Workspace] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def sandbox(self) -> Sandbox:
@@ -174,6 +338,7 @@ class Workspaces:
         known = self._all.get(scope.session)
         if known is not None:
             return known
+        self._loop = asyncio.get_running_loop()
         made = await in_thread(lambda: self._made(scope))
         return self._all.setdefault(scope.session, made)  # another call may have been quicker
 
@@ -184,7 +349,30 @@ class Workspaces:
         def look() -> View:
             return view_of(project, home, self.settings, os.environ, programs=self._programs)
 
-        return Workspace(self.sandbox, project, look, way_out, Quarantine(home, scope.session))
+        quarantine = Quarantine(home, scope.session)
+        return Workspace(self.sandbox, project, look, way_out, quarantine, lambda: self._events)
+
+    @cached_property
+    def _events(self) -> "FolderEvents | None":
+        """None: this machine has none, or no more of them."""
+        from talaria.tools.folder_events import FolderEvents  # noqa: PLC0415  (ctypes: only for whoever runs commands)
+
+        try:
+            events = FolderEvents()
+        except OSError as fault:
+            log.warning("new files cannot be watched, so projects are looked through after each command: %s", fault)
+            return None
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(events.listen, self._loop)
+        return events
+
+    @contextmanager
+    def changing(self, path: Path) -> Generator[None]:
+        """While a tool changes a file with the person's consent, whatever runs meanwhile. Not on the loop."""
+        with ExitStack() as held:
+            for workspace in tuple(self._all.values()):
+                held.enter_context(workspace.changing(path))
+            yield
 
     def has(self, session: SessionId) -> bool:
         return session in self._all
@@ -204,3 +392,5 @@ class Workspaces:
     async def aclose(self) -> None:
         for session in tuple(self._all):
             await self.close(session)
+        if (events := self.__dict__.pop("_events", None)) is not None:
+            events.close()

@@ -15,10 +15,11 @@ import pytest
 from msgspec import structs
 
 from talaria.model.clock import SystemClock
+from talaria.model.errors import Denied
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
+from talaria.tools.base import Invocation, Scope
 from talaria.tools.builtin.process import process_tools
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
@@ -190,10 +191,18 @@ async def workspaces(tmp_path: Path, settings: TerminalSettings) -> AsyncIterato
     await opened.aclose()
 
 
+class Alone(OpenGate):
+    """Nobody is there to allow changes of files that other programs obey."""
+
+    async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
+        if invocation.claim.writes:
+            raise Denied(f"{call.name} in {scope.cwd}: nobody is here.")
+
+
 @pytest.fixture
 def use(scope: Scope, workspaces: Workspaces) -> Use:
     """`await use("terminal", command="true")`"""
-    executor = Executor(Toolbox((*terminal_tools(workspaces), *process_tools(workspaces))), OpenGate(), scope)
+    executor = Executor(Toolbox((*terminal_tools(workspaces), *process_tools(workspaces))), Alone(), scope)
 
     async def call(name: str, /, *, call_id: str = "call_1", **arguments: object) -> ToolResult:
         return await executor.call(ToolCall(CallId(call_id), name, json.dumps(arguments)))

@@ -82,6 +82,7 @@ async def test_a_link_among_what_is_guarded_cannot_be_replaced(use: Use, cwd: Pa
 async def test_hooks_of_submodules_are_guarded(use: Use, cwd: Path) -> None:
     hooks = cwd / ".git/modules/lib/hooks"
     hooks.mkdir(parents=True)
+    (hooks.parent / "HEAD").write_text("ref: refs/heads/main\n")
     await use("terminal", command="echo evil > .git/modules/lib/hooks/pre-commit")
     assert not list(hooks.iterdir())
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from tests.contracts.sandboxes.users import a_user, only_as_root
 
-import talaria
 from talaria.model.messages import ToolResult
 from talaria.model.redaction import Redactor
 from talaria.tools.base import Scope
@@ -27,8 +27,6 @@ from talaria.tools.workspace import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
 
-NOBODY = str(61_000 + os.getpid() % 1_000)
-"""Nobody else is that user: how many processes one may have is counted by user, also when tests run side by side."""
 MATRIX = """\
 import asyncio, json, sys
 from pathlib import Path
@@ -41,16 +39,6 @@ sandbox = Choosing(settings).sandbox
 findings = asyncio.run(attempted(sandbox, Path(sys.argv[2]), settings))
 print(json.dumps({one.name: [one.verdict(sandbox.level), one.has_succeeded, one.detail] for one in findings}))
 """
-AS_NOBODY = """\
-set -e
-mount --bind "$1" "$2/python"
-mount -t tmpfs -o mode=755,size=1m none "$3"
-mkdir -p "$1"
-mount --bind "$2/python" "$1"
-shift 3
-exec setpriv --reuid {uid} --regid {uid} --clear-groups "$@"
-"""
-"""Our Python may lie in a home that nobody else can enter: then that home shows nothing but this Python."""
 ONLY_ROOT_COULD = {
     "read a file of another user",
     "mount a file system",
@@ -66,38 +54,11 @@ DEPENDS_ON_THE_KERNEL = {"trace the agent", "make a user namespace", "type into 
 
 
 def findings_of_a_user(backend: Backend) -> dict[str, tuple[str, bool | None, str]]:
-    with TemporaryDirectory() as folder:
-        place = Path(folder).resolve()
-        home = place / "home"
-        for made in (place / "python", home, home / "agent"):
-            made.mkdir()
-            os.chown(made, int(NOBODY), int(NOBODY))
-        place.chmod(0o755)
-        prefix = Path(sys.base_prefix).resolve()
-        words = [*("unshare", "--mount", "--propagation", "private", "sh", "-c", AS_NOBODY.format(uid=NOBODY), "sh")]
-        if prefix.is_relative_to("/root"):
-            words += [str(prefix), str(place), "/root"]
-        else:
-            words = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
-        libraries = [
-            str(Path(str(talaria.__file__)).parents[1]),
-            *(path for path in sys.path if "site-packages" in path),
-        ]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": os.pathsep.join(libraries)}
-        python = os.path.realpath(sys.executable)
-        done = subprocess.run(
-            [*words, python, "-B", "-c", MATRIX, backend, str(home / "agent")],
-            env=environment,
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+    with a_user() as user:
+        return json.loads(user.run("-c", MATRIX, backend, str(user.folder)))
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+@only_as_root
 def test_no_escape_of_a_user_succeeds_at_the_claimed_level(backend: Backend) -> None:
     findings = findings_of_a_user(backend)
     assert {name: found for name, found in findings.items() if found[0] == "fail"} == {}

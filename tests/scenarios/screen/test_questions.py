@@ -319,3 +319,20 @@ def test_conversation_is_made_shorter_on_the_screen(open_screen: OpenScreen, ser
     screen.see("Short.")
     assert "They spoke of words." in str(server.requests[-1].json["messages"])
     assert "the end of 0." not in str(server.requests[-1].json["messages"])
+
+
+def test_files_that_other_programs_obey_are_kept_only_if_the_person_says_so(
+    open_screen: OpenScreen, server: ModelServer, work: Path
+) -> None:
+    for keys, is_kept in ((ENTER, False), (f"y{ENTER}", True)):
+        wants(server, "echo 'export A=1' > .envrc", then="Done with it.")
+        screen = open_screen()
+        screen.say("go")
+        box = screen.see("── May write_file do this?", "choose · Enter answers")
+        assert "Commands have changed files that other programs obey. Keep these changes?" in box
+        assert "+export A=1" in box
+        screen.type(keys)
+        screen.see("Done with it.")
+        see_quiet(screen)
+        assert (work / ".envrc").exists() is is_kept
+        screen.kill()

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from talaria.tools.sandbox.inside import MAX_FOLDERS, MAX_REPOSITORIES, Inside, guarded, look
+from talaria.tools.sandbox.inside import MAX_FOLDERS, MAX_MOUNTS, fitted, guarded, look, on_the_way
 
 
 def repository(folder: Path) -> Path:
@@ -33,7 +33,9 @@ def listening(file: Path) -> Generator[None]:
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/main.py").write_text("")
-    assert look(tmp_path) == Inside()
+    found = look(tmp_path)
+    assert (found.policy, found.sockets, found.missing) == ((), (), ())
+    assert found.folders == ("", "src")
 
 
 def test_hooks_and_settings_of_repositories_inside_are_found_however_deep(tmp_path: Path) -> None:
@@ -53,12 +55,12 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     project.mkdir()
     (project / "linked").symlink_to(tmp_path / "elsewhere")
     (project / "around").symlink_to(project)
-    assert look(project) == Inside()
+    assert look(project).policy == ()
 
 
 def test_what_programs_make_by_the_thousand_is_passed_over(tmp_path: Path) -> None:
     repository(tmp_path / "node_modules/package")
-    assert look(tmp_path) == Inside()
+    assert look(tmp_path).policy == ()
 
 
 def test_a_large_project_is_looked_through_from_near_to_far_and_not_without_end(tmp_path: Path) -> None:
@@ -69,10 +71,24 @@ def test_a_large_project_is_looked_through_from_near_to_far_and_not_without_end(
     assert look(tmp_path).policy == (near / "hooks", near / "config")
 
 
-def test_no_more_repositories_are_guarded_than_a_sandbox_can_mount(tmp_path: Path) -> None:
-    for number in range(MAX_REPOSITORIES + 5):
-        repository(tmp_path / str(number))
-    assert len(look(tmp_path).policy) == 2 * MAX_REPOSITORIES
+def test_where_there_are_too_many_repositories_to_mount_none_is_left_open(tmp_path: Path) -> None:
+    near = repository(tmp_path / "near")
+    inner = [repository(tmp_path / f"vendor/{number}") for number in range(MAX_MOUNTS)]
+    found = look(tmp_path).policy
+    assert {git / name for git in (near, *inner) for name in ("hooks", "config")} <= set(found)
+    fitting = fitted((tmp_path,), found)
+    assert len(fitting) + len(on_the_way((tmp_path,), fitting)) <= MAX_MOUNTS
+    assert all(any(place.is_relative_to(one) for one in fitting) for place in found)
+    assert {near / "hooks", near / "config"} <= set(fitting)
+    assert tmp_path not in fitting
+
+
+def test_a_project_with_more_repositories_than_can_be_mounted_can_only_be_read(tmp_path: Path) -> None:
+    places = [tmp_path / str(number) / ".git" / name for number in range(10) for name in ("config", "hooks")]
+    assert fitted((tmp_path,), places, 40) == tuple(places)
+    assert fitted((tmp_path,), places, 38) == (*places[:-2], tmp_path / "9/.git")
+    assert set(fitted((tmp_path,), places, 10)) == {place.parents[1] for place in places}
+    assert fitted((tmp_path,), places, 9) == (tmp_path,)
 
 
 def test_a_socket_is_found_while_somebody_listens_and_not_once_it_is_only_left_over(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def test_nothing_of_talarias_own_is_written_by_a_file_tool(path: str) -> None:
         (f"{PROJECT}/.git", "ask"),
         (f"{PROJECT}/.git/commondir", "ask"),
         (f"{PROJECT}/.git/modules/lib/hooks/pre-commit", "ask"),
+        (f"{PROJECT}/.git/worktrees/w/commondir", "ask"),
+        (f"{PROJECT}/.git/config.worktree", "ask"),
         (f"{PROJECT}/.git/info/exclude", "allow"),
         (f"{PROJECT}/.claude/settings.json", "ask"),
         (f"{PROJECT}/.talaria/plugins/x.py", "ask"),
@@ -405,3 +407,19 @@ def test_secrets_that_are_kept_elsewhere_are_known_by_where_they_lead(tmp_path: 
 @pytest.mark.parametrize("tool", ["web_search", "process", "mcp_mail_send"])
 def test_a_star_stands_for_whatever_a_tool_does(tool: str) -> None:
     assert decided(tool, Claim(sends=True), deny=(f"{tool}(*)",)).decision == "deny"
+
+
+def test_what_the_settings_of_a_repository_name_is_asked_about(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("[core]\n hooksPath = tools/hooks\n[include]\n path = ../more\n")
+    policy = Policy(ApprovalSettings(), Protected(PERSON, HOME))
+    asked = {
+        name: policy.decide(Request("write_file", writing(f"{tmp_path}/{name}"), tmp_path)).decision
+        for name in ("tools/hooks/pre-commit", "more", "tools/other", "hooks/pre-commit")
+    }
+    assert asked == {
+        "tools/hooks/pre-commit": "ask",
+        "more": "ask",
+        "tools/other": "allow",
+        "hooks/pre-commit": "allow",
+    }

@@ -1,5 +1,7 @@
 """Reading and changing files. A change is whole or not at all, and what was there before is kept in a checkpoint."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +23,12 @@ MAX_CHANGED_BYTES = 10 << 20
 USUAL_LINES = 1_000
 
 
-def file_tools(seen: Seen) -> tuple[Tool, ...]:
-    """`seen` is what the model knows of files, for all sessions that share these tools."""
+Changing = Callable[[Path], AbstractContextManager[None]]
+
+
+def file_tools(seen: Seen, changing: Changing = nullcontext) -> tuple[Tool, ...]:
+    """`seen` is what the model knows of files, for all sessions that share these tools. `changing`: entered around each
+    change of a file."""
 
     @located("reads", "Read")
     @tool(after_crash="repeat")
@@ -58,7 +64,9 @@ def file_tools(seen: Seen) -> tuple[Tool, ...]:
         becomes = decoded(content.encode())
         if before is not None and not is_binary(before.content):
             becomes = becomes.like(decoded(before.content))
-        return f"Wrote {len(becomes.encode()):,} bytes to {target}.{_change(target, before, becomes, run, seen)}"
+        return (
+            f"Wrote {len(becomes.encode()):,} bytes to {target}.{_change(target, before, becomes, run, seen, changing)}"
+        )
 
     @located("writes", "Change")
     @tool
@@ -87,7 +95,7 @@ def file_tools(seen: Seen) -> tuple[Tool, ...]:
         body = aside.put_back(done.text)
         if body == text.body:
             return f"[{target} stays as it is: the new text is the old one]"
-        notes = _change(target, before, Text(body, text.has_bom, text.has_crlf), run, seen)
+        notes = _change(target, before, Text(body, text.has_bom, text.has_crlf), run, seen, changing)
         return f"{_told(done, target)}{notes}\n{unified(aside.hide(aside.text), aside.hide(done.text), target.name)}"
 
     return read_file, write_file, patch
@@ -124,7 +132,7 @@ def _known(target: Path, run: Run, seen: Seen) -> Found:
     return found
 
 
-def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: Seen) -> str:
+def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: Seen, changing: Changing) -> str:
     """Keep what was there, then replace it. What else the model should know."""
     content = becomes.encode()
     try:
@@ -134,7 +142,8 @@ def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: S
             f"Nothing was changed: what {target} holds cannot be kept for a rollback: {fault.strerror}."
         ) from fault
     try:
-        places.write(target, content, before)
+        with changing(target):
+            places.write(target, content, before)
         stamp = places.stamp(target)
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools.base import INDEPENDENT, READS, Claim, Effect, Run, Scope, Tool
+from talaria.tools.builtin.held import settle
 from talaria.tools.function import tool
 from talaria.tools.processes import Process, ended
 from talaria.tools.workspace import Workspaces
@@ -44,9 +45,10 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         if action == "list":
             return "\n".join(_line(one) for one in processes.all) or "[no background processes]"
         try:
-            return await _done(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
+            done = await _done(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
         finally:
             await workspace.tidy()
+        return done + await settle(workspace, run)
 
     return (process,)
 

@@ -1,6 +1,6 @@
 """The sandbox port: a place where a tool host runs, and how much of this machine is within its reach."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from socket import socket
@@ -47,6 +47,19 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
+class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of guarding places in a sandbox that runs."""
+
+    done: tuple[Path, ...] = ()
+    """Only to be read from now on, also by what already runs."""
+    failed: tuple[tuple[Path, str], ...] = ()
+    """Not guarded, and why. A sandbox that is entered anew guards all of them."""
+    stopped: tuple[str, ...] = ()
+    """Command lines of processes that had one of them at hand while it was not guarded, and were killed."""
+    linked: tuple[Path, ...] = ()
+    """Files that have a second name, by which commands may still write them: hard links."""
+
+
 class Host(Protocol):
     """A tool host that runs."""
 
@@ -58,6 +71,14 @@ class Host(Protocol):
         ...
 
     def start(self, command: Command, sink: Sink) -> Started: ...
+    async def guard(self, places: Sequence[Path]) -> Guarded:
+        """Make files and folders in what is writable read-only, while commands run. Cheap where they are already."""
+        ...
+
+    def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
+        """Which of some places that were guarded are so no more, because somebody outside has replaced them. At levels
+        that guard nothing: none. Reads one file of the kernel: not on the loop."""
+        ...
 
 
 class Sandbox(Protocol):

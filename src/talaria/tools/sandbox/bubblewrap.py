@@ -2,14 +2,17 @@
 
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Host, Level, View
+from talaria.tools.sandbox.channel import Channel
+from talaria.tools.sandbox.guarding import Guards
 from talaria.tools.sandbox.host import seccomp
+from talaria.tools.sandbox.inside import on_the_way
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, program_in, settings_for
 from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
 from talaria.trees import Root
@@ -43,8 +46,24 @@ class Bubblewrap:
                 pass_fds=(filter, *(held or {}).values()),
                 max_processes=view.limits.processes,
             )
-            async with launched(launch) as host:
-                yield host
+            async with launched(launch) as channel:
+                yield _StrictHost(channel, Guards(channel.pid, (view.project, *view.writes)))
+
+
+class _StrictHost:
+    def __init__(self, channel: Channel, guards: Guards) -> None:
+        self._channel = channel
+        self._guards = guards
+        self.start = channel.start
+        self.listener = channel.listener
+        self.guard = guards.renew
+
+    @property
+    def is_alive(self) -> bool:
+        return self._channel.is_alive
+
+    def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
+        return self._guards.missing(places) if self.is_alive else ()
 
 
 def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, ...]:
@@ -78,17 +97,8 @@ def _bound(kind: str, paths: Iterable[Path], held: Mapping[Path, int] | None = N
             yield from (f"{kind}-fd", str(held[path]), str(path))
 
 
-def _around(view: View) -> Iterable[Path]:
-    """Folders on the way to what is guarded: what is mounted cannot be moved away, and another put in its place."""
-    shared, kept = (view.project, *view.writes), frozenset((*view.guarded, *view.own))
-    return dict.fromkeys(
-        parent
-        for place in (*view.guarded, *view.own)
-        for parent in reversed(place.parents)
-        if parent not in shared
-        and any(parent.is_relative_to(root) for root in shared)
-        and kept.isdisjoint((parent, *parent.parents))
-    )
+def _around(view: View) -> tuple[Path, ...]:
+    return on_the_way((view.project, *view.writes), (*view.guarded, *view.own))
 
 
 @cache

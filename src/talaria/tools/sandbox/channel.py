@@ -1,13 +1,16 @@
 """The way to a tool host. What comes from there may be a command's doing: it is data, and of limited size."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from pathlib import Path
 from socket import socket
 
 import msgspec
 
+from talaria.tools.sandbox.base import Guarded
 from talaria.tools.sandbox.commands import LOST, Command, End, Sink, Started
 from talaria.tools.sandbox.host.frames import ENDED, OUTPUT, SKIPPED, START, BrokenStream, Frames, frame
 
@@ -18,9 +21,10 @@ _decode_end = msgspec.json.Decoder(End).decode
 class Channel(asyncio.Protocol):
     """Also the `Host` at its other end."""
 
-    def __init__(self, received: bytes, listener: socket | None) -> None:
-        """`received` came before the channel was opened."""
+    def __init__(self, received: bytes, listener: socket | None, pid: int) -> None:
+        """`received` came before the channel was opened. `pid`: of the process that was started on this side."""
         self.listener = listener
+        self.pid = pid
         self.is_alive = True
         self._received = received
         self._frames = Frames()
@@ -37,6 +41,12 @@ class Channel(asyncio.Protocol):
         else:
             started.finish(LOST)
         return started
+
+    async def guard(self, places: Sequence[Path]) -> Guarded:
+        return Guarded(failed=tuple((place, "this level has no mounts") for place in places))
+
+    def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:  # noqa: ARG002
+        return ()
 
     def _tell(self, number: int, kind: bytes, content: bytes) -> None:
         if self.is_alive:

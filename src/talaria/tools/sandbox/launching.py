@@ -100,7 +100,7 @@ async def _opened(launch: Launch, join: Join | None) -> AsyncGenerator[Channel]:
             with listener or nullcontext():
                 if join is not None:
                     await in_thread(partial(join, process.pid))
-                made = Channel(received, listener)
+                made = Channel(received, listener, process.pid)
                 _, channel = await asyncio.get_running_loop().create_connection(lambda: made, sock=ours)
                 let_go = channel.close
                 yield channel

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from talaria.model.errors import ToolFailed
 from talaria.tools.protected import TOOLCHAINS, Protected
+from talaria.tools.repositories import leads_to
 from talaria.tools.sandbox.base import Limits, View
-from talaria.tools.sandbox.inside import guarded, leads_to, look
+from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.system import interpreter, own_code, system
 
@@ -47,31 +48,26 @@ def view_of(
         raise ToolFailed(f"Commands do not run in {project}: it is private.")
     writable = tuple(_existing(settings.write))
     readable = (*_toolchains(person), *_existing(settings.read))
-    inside = look(project)
+    inside = look(project, writable)
     roots = (project, *writable)
     policy = chain.from_iterable(map(protected.policy_below, roots))
-    missing = (*_unwanted(project), *protected.missing_below(project))
+    leading = (place for place in inside.missing if place.name == "commondir" and place.is_relative_to(project))
+    missing = (*leading, *protected.missing_below(project))
     shown = (project, *writable, *readable, *map(Path, system()), *interpreter())
     hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
     return View(
         project=project,
         writes=writable,
         reads=readable,
-        guarded=tuple(dict.fromkeys((*guarded(roots, policy), *inside.policy))),
+        guarded=fitted(roots, (*guarded(roots, policy), *inside.policy)),
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in roots)),
-        hidden=_outermost((*filter(None, hidden), *inside.sockets)),
+        hidden=outermost((*filter(None, hidden), *inside.sockets)),
         home=person,
         environment=passed_on(environment),
         has_egress=bool(settings.network),
         limits=limits or settings.limits,
         unwanted=tuple(real for place in missing if (real := leads_to(place, (project,)))),
     )
-
-
-def _outermost(places: Sequence[Path]) -> tuple[Path, ...]:
-    """Where a folder is hidden, there is nothing in it left to hide: and nothing can be mounted there."""
-    known = frozenset(places)
-    return tuple(place for place in dict.fromkeys(places) if known.isdisjoint(place.parents))
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
@@ -82,13 +78,6 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _overlap(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
-
-
-def _unwanted(project: Path) -> Iterator[Path]:
-    """Leads git to another repository, with hooks and settings of its own; it cannot be guarded while it is missing."""
-    place = project / ".git" / "commondir"
-    if place.parent.is_dir() and not place.exists():
-        yield place
 
 
 def _existing(paths: Sequence[str]) -> Iterator[Path]:

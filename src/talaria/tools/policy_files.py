@@ -1,0 +1,320 @@
+"""Files in a project that other programs obey unasked, compared after each command.
+
+What a command has made or changed of them is held: it moves to the quarantine, what was there before comes back, and
+the person is asked. Nobody can say who changed a file while commands run, so all that changes then is held; what
+changes while none runs is the person's own doing.
+
+Mounts guard some of these files, but only at one level of sandbox, and only what is there when they are made.
+"""
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from talaria.tools.gitconfig import is_harmless
+from talaria.tools.protected import policy_place
+from talaria.tools.quarantine import Quarantine, first_strange
+from talaria.trees import Entry, Root
+
+if TYPE_CHECKING:
+    from talaria.tools.folder_events import Subscription
+
+MAX_FOLDERS = 2_000
+"""That are looked into, the nearest first."""
+MAX_FILE_BYTES = 256 << 10
+MAX_KEPT_BYTES = 8 << 20
+"""Of all files together: what is larger is not put back when it was changed."""
+_PASSED_OVER = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache"})
+"""Made by programs, large, and not obeyed by others."""
+_OF_GIT = frozenset({"hooks", "modules", "worktrees"})
+_STORES_OF_GIT = frozenset({"objects", "refs", "logs", "info", "lfs", "rr-cache", "branches"})
+_BARE = frozenset({"HEAD", "config", "objects", "refs"})
+"""A folder that holds these is a repository by itself, with its own settings."""
+
+
+class File(msgspec.Struct, frozen=True):
+    """As it was when nobody but the person could have changed it."""
+
+    stamp: tuple[int, int, int, int, int]
+    mode: int
+    content: bytes | None
+    """None: it is not a plain file, or too large to be kept. Of a link: where it leads."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A change that waits for the person's answer."""
+
+    name: str
+    """Below the project: a file, a link, or a whole folder that is new."""
+    to: Path | None
+    """Where it is now; None: it could not be moved, and stays."""
+    before: File | None = None
+    """None: there was nothing."""
+    fault: str = ""
+    """What went wrong."""
+
+    def __str__(self) -> str:
+        what = "appeared" if self.before is None else "was changed"
+        told = f"{self.name} {what} while commands ran, and other programs obey it"
+        if self.to is None:
+            return f"{told}. It could not be moved away ({self.fault}): look at it before you trust it."
+        back = "" if self.before is None or self.fault else ", and what was there before is back"
+        return f"{told}. It was moved to {self.to}{back}.{f' {self.fault}' if self.fault else ''}"
+
+
+class PolicyFiles:
+    """Of one project, for one session. All methods block; from any thread."""
+
+    def __init__(
+        self, project: Root, quarantine: Quarantine, places: Sequence[str] = (), missing: Sequence[str] = ()
+    ) -> None:
+        """Besides what is known by its name: `places` below the project that are obeyed, too, and `missing` ones that
+        nobody should make."""
+        self._project = project
+        self._quarantine = quarantine
+        self._places = tuple(place for place in places if place not in ("", "."))
+        self._missing = tuple(missing)
+        self._events: Subscription | None = None
+        self._known: dict[str, File] = {}
+        self._kept_bytes = 0
+        self._lock = threading.Lock()
+
+    def watch(self, events: "Subscription | None") -> None:
+        """None: nobody tells what is made, so everything is looked at each time."""
+        if self._events is not None:
+            self._events.close()
+        self._events = events
+
+    def is_wanted(self, folder: str, name: str) -> bool:
+        """Whether something of this name would matter, if it were made."""
+        path = f"{folder}/{name}" if folder else name
+        return self._place(path) is not None or name in _BARE or path in self._missing
+
+    def _place(self, name: str) -> str | None:
+        """Of policy, to which a name belongs."""
+        named = (place for place in self._places if name == place or name.startswith(f"{place}/"))
+        return policy_place(name) or next(named, None)
+
+    def learn(self) -> None:
+        """Everything is as it should be."""
+        with self._lock:
+            self._known.clear()
+            self._kept_bytes = 0
+            self._accept(self._walk(""))
+
+    def accept(self) -> bool:
+        """What has changed is the person's own doing. False: nothing has."""
+        with self._lock:
+            changed = list(self._changed())
+            self._accept(changed)
+            return bool(changed)
+
+    @contextmanager
+    def changing(self, name: str) -> Generator[None]:
+        """While a tool of ours changes a file with the person's consent."""
+        with self._lock:
+            yield
+            self._accept([name] if self._place(name) is not None else [])
+
+    def hold(self) -> tuple[Held, ...]:
+        """What has changed, and could do harm, moves to the quarantine."""
+        with self._lock:
+            changed = list(self._changed())
+            harmless = [name for name in changed if self._is_harmless(name)]
+            self._accept(harmless)
+            places = dict.fromkeys(self._outermost_new(name) for name in changed if name not in harmless)
+            return tuple(self._held(place) for place in places if place)
+
+    def keep(self, held: Held) -> None:
+        """The person wants it: it goes back to where it was made. Raises `OSError`."""
+        with self._lock:
+            now = self._read(held.name)
+            if now is not None and (held.before is None or now.content != held.before.content):
+                raise OSError(errno.EEXIST, "something else is there by now")
+            if held.to is not None:
+                self._quarantine.give_back(held.to.name, self._project, held.name)
+            self._accept([held.name, *self._walk(held.name)])
+
+    def _held(self, name: str) -> Held:
+        before = self._known.get(name)
+        moved = next(iter(self._quarantine.move(self._project, [name])), None)
+        if moved is None or moved.to is None:
+            return Held(name, None, before, moved.reason if moved else "it is gone by now")
+        if before is None:
+            return Held(moved.name, moved.to)
+        if before.content is None:
+            return Held(name, moved.to, before, "What was there before was too large to be kept.")
+        try:
+            if stat.S_ISLNK(before.mode):
+                self._project.make_link(name, os.fsdecode(before.content))
+            else:
+                self._project.replace(name, before.content, mode=stat.S_IMODE(before.mode))
+        except OSError as fault:
+            return Held(name, moved.to, before, f"What was there before could not be put back: {fault.strerror}.")
+        self._accept([name])
+        return Held(name, moved.to, before)
+
+    def _accept(self, names: Iterable[str]) -> None:
+        for name in names:
+            known = self._read(name)
+            before = self._known.get(name)
+            self._kept_bytes -= len(before.content or b"") if before else 0
+            if known is not None and known.content is not None:
+                if self._kept_bytes + len(known.content) > MAX_KEPT_BYTES:
+                    known = File(known.stamp, known.mode, None)
+                else:
+                    self._kept_bytes += len(known.content)
+            if known is None:
+                self._known.pop(name, None)
+            else:
+                self._known[name] = known
+
+    def _changed(self) -> Iterator[str]:
+        """The names of files and links that are new or other than they were; what has gone is forgotten."""
+        for name in list(self._known):
+            found = self._find(name)
+            if found is None:
+                del self._known[name]
+            elif _stamp(found) != self._known[name].stamp:
+                now = self._read(name)
+                if now is not None and _is_same(now, self._known[name]):
+                    self._known[name] = now
+                else:
+                    yield name
+        for name in self._made():
+            if name not in self._known and self._find(name) is not None:
+                yield name
+
+    def _made(self) -> Iterator[str]:
+        """Files that might be new, with those in new folders."""
+        with suppress(OSError):
+            yield from filter(None, (first_strange(self._project, name) for name in self._missing))
+        events = self._events
+        if events is None or not events.is_complete:
+            if events is not None:
+                events.is_complete = True
+                events.take()
+            yield from self._walk("")
+            return
+        for name in events.take():
+            found = self._find(name)
+            if found is None:
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                yield from self._walk(name)
+            yield from self._of_interest(name, is_folder=stat.S_ISDIR(found.st_mode))
+
+    def _walk(self, start: str) -> Iterator[str]:
+        """The policy files below a folder, which is watched from now on, as are those in it."""
+        waiting = [start]
+        for count, folder in enumerate(waiting):
+            if count == MAX_FOLDERS:
+                return
+            try:
+                with self._project.folder(folder) as here:
+                    self._watch(here, folder)  # first: what is made while it is listed is told
+                    found = here.entries()
+            except OSError:
+                continue
+            for entry in found:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_folder and _is_entered(folder, entry):
+                    waiting.append(name)
+                yield from self._of_interest(name, is_folder=entry.is_folder)
+
+    def _watch(self, here: Root, folder: str) -> None:
+        if self._events is None:
+            return
+        try:
+            self._events.watch(here, folder)
+        except OSError:  # the person has no more of them
+            self.watch(None)
+
+    def _of_interest(self, name: str, *, is_folder: bool) -> Iterator[str]:
+        folder, _, last = name.rpartition("/")
+        if not is_folder and self._place(name) is not None:
+            yield name
+        elif last in _BARE and ".git" not in folder.split("/"):
+            inside = f"{folder}/" if folder else ""
+            if all(self._find(f"{inside}{one}") is not None for one in _BARE):
+                yield f"{inside}config"
+
+    def _outermost_new(self, name: str) -> str | None:
+        """The whole of a policy folder that is new; else the file alone."""
+        place = self._place(name) or name
+        is_old = any(known == place or known.startswith(f"{place}/") for known in self._known)
+        return name if is_old else place
+
+    def _is_harmless(self, name: str) -> bool:
+        """What git itself writes for a new repository, branch or worktree: it runs nothing, and leads nowhere else."""
+        *above, last = name.split("/")
+        now = self._read(name)
+        if now is None:
+            return True
+        if now.content is None or not stat.S_ISREG(now.mode):
+            return False
+        if ".git" not in above:
+            if last == ".git":
+                return self._leads_inside("/".join(above), now.content)
+            return last == "config" and policy_place(name) is None and is_harmless(now.content)
+        if above[-1] == "hooks":
+            return last.endswith(".sample")
+        if last == "commondir":
+            return above[-2:-1] == ["worktrees"] and now.content == b"../..\n"
+        return last in ("config", "config.worktree") and is_harmless(now.content)
+
+    def _leads_inside(self, folder: str, content: bytes) -> bool:
+        """A `.git` that is a file: to a place in a repository of this project, which is compared as well."""
+        word, _, target = content.decode("utf-8", "surrogateescape").strip().partition(": ")
+        if word != "gitdir" or "\n" in target:
+            return False
+        root = self._project.path
+        path = os.path.normpath(os.path.join(root, folder, target))  # noqa: PTH118  (looks at no file)
+        parts = Path(path).parts
+        return path.startswith(f"{root}/") and ".git" in parts and not {"worktrees", "modules"}.isdisjoint(parts)
+
+    def _find(self, name: str) -> os.stat_result | None:
+        with suppress(OSError):  # a folder that we may not look into is not for others either
+            return self._project.find(name)
+        return None
+
+    def _read(self, name: str) -> File | None:
+        """None: nothing is there. What changes meanwhile is seen as changed the next time."""
+        found = self._find(name)
+        if found is None:
+            return None
+        content = None
+        try:
+            if stat.S_ISLNK(found.st_mode):
+                content = os.fsencode(self._project.read_link(name))
+            elif stat.S_ISREG(found.st_mode) and found.st_size <= MAX_FILE_BYTES:
+                content = self._project.read(name, MAX_FILE_BYTES)
+        except OSError:
+            content = None
+        return File(_stamp(found), found.st_mode, content)
+
+
+def _stamp(found: os.stat_result) -> tuple[int, int, int, int, int]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _is_same(one: File, other: File) -> bool:
+    return one.content is not None and one.content == other.content and one.mode == other.mode
+
+
+def _is_entered(folder: str, entry: Entry) -> bool:
+    """Of a repository only what git obeys."""
+    if entry.name in _PASSED_OVER:
+        return False
+    parts = folder.split("/")
+    if ".git" not in parts:
+        return True
+    inner = parts[parts.index(".git") + 1 :]
+    return entry.name in _OF_GIT if not inner else entry.name not in _STORES_OF_GIT

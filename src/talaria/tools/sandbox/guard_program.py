@@ -1,0 +1,375 @@
+"""Makes places read-only in the mount namespace of a sandbox that runs; a program of its own, because only a process
+with a single thread can enter a user namespace.
+
+It mounts first and looks afterwards, so that there is no moment in between: whoever had one of the places at hand
+before is found in /proc and killed. Meanwhile all processes of the sandbox are stopped, so that none hands anything on.
+What it needs is loaded before it enters: nothing in there is trusted. Imports nothing of ours. Order and answer are
+JSON, on standard input and output.
+"""
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import stat
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+MAX_ROUNDS = 20
+"""Of looking for processes: those that are killed may have left others behind."""
+MAX_BELOW = 10_000
+"""Files and folders that are known again below guarded folders."""
+ENDING_MS = 2_000
+STOPPING_MS = 5
+MAX_STOPPING = 100
+"""How often it is looked whether all have stopped. Some do only later, where they do no harm: in the kernel."""
+SHOWN_CHARS = 80
+
+ENDED = "the sandbox has ended"
+NO_CALLS = "this kernel cannot change the mounts of a running sandbox"
+STILL_OPEN = "something that was not found has it open for writing"
+LINK = "it is a link, or leads through one"
+
+_NS_GET_USERNS = 0xB701
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_OPEN_TREE_CLONE = 1
+_MOUNT_ATTR_RDONLY = 1
+_BOTH_ARE_DESCRIPTORS = 0x4 | 0x40  # of move_mount
+_NO_LINKS = 0x02 | 0x04  # of openat2
+_REFERENCE = os.O_PATH | os.O_CLOEXEC
+_LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+Identity = tuple[int, int]
+"""Device and inode."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def called(number: int, *arguments: Any) -> int:
+    result = libc.syscall(ctypes.c_long(number), *arguments)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def enter(pid: int) -> None:
+    """The mount namespace of a process, with the rights of its owner there."""
+    mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    owner = fcntl.ioctl(mounts, _NS_GET_USERNS)
+    if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:  # noqa: PTH116
+        join(owner, _CLONE_NEWUSER)
+    join(mounts, _CLONE_NEWNS)
+
+
+def join(namespace: int, kind: int) -> None:
+    if libc.setns(namespace, kind) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def refer(path: str) -> int:
+    """A descriptor of what is there, by the newest mounts and through no link."""
+    how = struct.pack("QQQ", _REFERENCE | os.O_NOFOLLOW, 0, _NO_LINKS)
+    place = called(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(len(how)))
+    if stat.S_ISLNK(os.fstat(place).st_mode):
+        os.close(place)
+        raise OSError(errno.ELOOP, LINK)
+    return place
+
+
+def mount(place: int, *, as_read_only: bool) -> None:
+    """What a descriptor refers to, onto itself."""
+    deep = _AT_RECURSIVE if stat.S_ISDIR(os.fstat(place).st_mode) else 0
+    flags = ctypes.c_uint(_AT_EMPTY_PATH | deep | _OPEN_TREE_CLONE | os.O_CLOEXEC)
+    tree = called(_OPEN_TREE, place, b"", flags)
+    try:
+        if as_read_only:
+            change = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+            where = ctypes.c_uint(_AT_EMPTY_PATH | deep)
+            called(_MOUNT_SETATTR, tree, b"", where, change, ctypes.c_size_t(len(change)))
+        called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+    finally:
+        os.close(tree)
+
+
+def is_read_only(place: int) -> bool:
+    """By the mount through which it was reached."""
+    return bool(os.fstatvfs(place).f_flag & os.ST_RDONLY)
+
+
+def identity(place: int) -> Identity:
+    found = os.fstat(place)
+    return found.st_dev, found.st_ino
+
+
+class Guarding:
+    def __init__(self, pid: int) -> None:
+        self._proc = os.open("/proc", _LISTING)
+        """Ours: it shows the processes of the sandbox, with the numbers that they have out here."""
+        self._processes = os.readlink(f"{pid}/ns/pid", dir_fd=self._proc)
+        self._namespace = os.open(f"{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+        self._first = self._read(f"{pid}/stat").rpartition(b") ")[2].split()[1].decode()
+        """Bubblewrap's own process in there, the parent of the tool host: it cannot be stopped, and holds nothing."""
+        self._targets: dict[str, Identity] = {}
+        self._known: set[Identity] = set()
+        """The places, and what is below them."""
+        self._inodes: set[int] = set()
+        self.linked: list[str] = []
+        self.stopped: list[str] = []
+
+    def mounted(self) -> set[str]:
+        lines = self._read(f"{os.getpid()}/mountinfo").decode("utf-8", "surrogateescape").splitlines()
+        octal = re.compile(r"\\([0-7]{3})")
+        return {octal.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines}
+
+    def guard(self, path: str, around: list[str], mounted: set[str]) -> None:
+        """The folders on the way to it are mounted, too, so that they cannot be moved away."""
+        for folder in around:
+            if folder not in mounted:
+                place = refer(folder)
+                mount(place, as_read_only=False)
+                os.close(place)
+                mounted.add(folder)
+        place = refer(path)
+        if not is_read_only(place):
+            mount(place, as_read_only=True)
+        self._targets[path] = identity(place)
+        self._remember(path, os.fstat(place))
+        if stat.S_ISDIR(os.fstat(place).st_mode):
+            self._remember_below(path, os.open(".", _LISTING, dir_fd=place))
+        os.close(place)
+
+    def _remember(self, path: str, found: os.stat_result) -> None:
+        self._known.add((found.st_dev, found.st_ino))
+        self._inodes.add(found.st_ino)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            self.linked.append(path)
+
+    def _remember_below(self, path: str, folder: int) -> None:
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if len(self._known) >= MAX_BELOW:
+                        return
+                    found = entry.stat(follow_symlinks=False)
+                    self._remember(f"{path}/{entry.name}", found)
+                    if stat.S_ISDIR(found.st_mode):
+                        inner = os.open(entry.name, _LISTING | os.O_NOFOLLOW, dir_fd=folder)
+                        self._remember_below(f"{path}/{entry.name}", inner)
+        finally:
+            os.close(folder)
+
+    def kill_holders(self) -> None:
+        """All processes that can reach one of the places past its guard. The others go on afterwards."""
+        resting = {name for name in self._inside() if self._has_stopped(name)}
+        self._stop_all()
+        try:
+            for _ in range(MAX_ROUNDS):
+                if not self._kill_those_found():
+                    return
+        finally:
+            for name in sorted(self._inside(), key=int, reverse=True):  # a shell would take note of a stopped child
+                if name not in resting:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(name), signal.SIGCONT)
+
+    def _stop_all(self) -> None:
+        """At once, by a process among them: while they are told one by one, one could make others."""
+        join(self._namespace, _CLONE_NEWPID)
+        child = os.fork()
+        if child == 0:
+            with suppress(OSError):
+                os.kill(-1, signal.SIGSTOP)
+            os._exit(0)
+        os.waitpid(child, 0)
+        for _ in range(MAX_STOPPING):
+            if all(self._has_stopped(name) for name in self._inside()):
+                return
+            select.poll().poll(STOPPING_MS)
+
+    def _inside(self) -> list[str]:
+        return [name for name in os.listdir(self._proc) if name.isdigit() and self._is_inside(name)]  # noqa: PTH208
+
+    def _is_inside(self, pid: str) -> bool:
+        with suppress(OSError):  # it has ended, or we may not look at it, so it is none of ours
+            return pid != self._first and os.readlink(f"{pid}/ns/pid", dir_fd=self._proc) == self._processes
+        return False
+
+    def _has_stopped(self, pid: str) -> bool:
+        states = (self._read(f"{pid}/task/{thread}/stat") for thread in self._names(f"{pid}/task"))
+        return all(state.rpartition(b") ")[2][:1] in (b"T", b"Z", b"X", b"") for state in states)
+
+    def _kill_those_found(self) -> bool:
+        """Returns whether there were any; they have ended then."""
+        ending, left = select.poll(), set[int]()
+        for name in self._inside():
+            try:
+                process = os.pidfd_open(int(name))  # before it is looked at: its number may come to be another's
+            except ProcessLookupError:
+                continue
+            left.add(process)
+            if self._is_inside(name) and self._is_holder(name):
+                self.stopped.append(self._command(name))
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                ending.register(process, select.POLLIN)
+            else:
+                os.close(process)
+                left.discard(process)
+        were_found = bool(left)
+        while left and (ended := ending.poll(ENDING_MS)):
+            for process, _ in ended:
+                ending.unregister(process)
+                os.close(process)
+                left.discard(process)
+        return were_found
+
+    def _is_holder(self, pid: str) -> bool:
+        """Whether it has a descriptor of one of them, or of a folder in there, from before: it can be opened again for
+        writing, by /proc. Descriptors that are on their way through a socket cannot be seen, so these count as such."""
+        for reference in self._references(pid):
+            with suppress(OSError):
+                place = os.open(reference, _REFERENCE, dir_fd=self._proc)
+                try:
+                    found = os.fstat(place)
+                    if (found.st_dev, found.st_ino) in self._known and not is_read_only(place):
+                        return True
+                    if stat.S_ISSOCK(found.st_mode) and self._has_descriptors_on_their_way(reference):
+                        return True
+                    if stat.S_ISDIR(found.st_mode):
+                        self._guard_as_seen_from(place, os.readlink(reference, dir_fd=self._proc))
+                finally:
+                    os.close(place)
+        return self._has_mapped(pid)
+
+    def _references(self, pid: str) -> Iterator[str]:
+        """Of all its threads: they need not share descriptors and folders."""
+        yield f"{pid}/exe"
+        for thread in self._names(f"{pid}/task"):
+            task = f"{pid}/task/{thread}"
+            yield from (f"{task}/cwd", f"{task}/root")
+            yield from (f"{task}/fd/{name}" for name in self._names(f"{task}/fd"))
+
+    def _guard_as_seen_from(self, folder: int, path: str) -> None:
+        """Somebody may be in a folder that has been mounted over since, and does not see the newer mounts."""
+        for target, known in self._targets.items():
+            with suppress(OSError):
+                way = os.path.relpath(target, path.removesuffix(" (deleted)"))
+                place = os.open(way, _REFERENCE | os.O_NOFOLLOW, dir_fd=folder)
+                try:
+                    if identity(place) == known and not is_read_only(place):
+                        mount(place, as_read_only=True)
+                finally:
+                    os.close(place)
+
+    def _has_descriptors_on_their_way(self, reference: str) -> bool:
+        told = self._read(reference.replace("/fd/", "/fdinfo/"))
+        return any(line.startswith(b"scm_fds:") and int(line[8:]) > 0 for line in told.splitlines())
+
+    def _has_mapped(self, pid: str) -> bool:
+        """Shared: what is only read there can be made writable. By inode alone, because some file systems give another
+        device here."""
+        for line in self._read(f"{pid}/maps").splitlines():
+            _, rights, _, _, inode, *_ = line.split(maxsplit=5)
+            if rights.endswith(b"s") and int(inode) in self._inodes:
+                return True
+        return False
+
+    def is_still_open(self, path: str) -> bool:
+        """For writing. What was on its way to a process that has been killed is closed by the kernel a bit later."""
+        return all(
+            self._is_open_for_writing(path, after_ms) for after_ms in ((0, *[10] * 50) if self.stopped else (0,))
+        )
+
+    def _is_open_for_writing(self, path: str, after_ms: int) -> bool:
+        """By anybody, also where we cannot see it: then the kernel gives no lease."""
+        select.poll().poll(after_ms)
+        with suppress(OSError):
+            place = refer(path)
+            if stat.S_ISREG(os.fstat(place).st_mode):
+                flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+                file = os.open(f"{os.getpid()}/fd/{place}", flags, dir_fd=self._proc)
+                try:
+                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                except BlockingIOError:
+                    return True
+                finally:
+                    os.close(file)
+            os.close(place)
+        return False
+
+    def _command(self, pid: str) -> str:
+        words = self._read(f"{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return words if len(words) <= SHOWN_CHARS else f"{words[: SHOWN_CHARS - 1]}…"
+
+    def _names(self, folder: str) -> list[str]:
+        """Of a process or thread; none, if it has ended."""
+        with suppress(OSError):
+            listed = os.open(folder, _LISTING, dir_fd=self._proc)
+            try:
+                return os.listdir(listed)  # noqa: PTH208
+            finally:
+                os.close(listed)
+        return []
+
+    def _read(self, name: str) -> bytes:
+        with suppress(OSError), os.fdopen(os.open(name, os.O_RDONLY, dir_fd=self._proc), "rb") as file:
+            return file.read()
+        return b""
+
+
+def explain(fault: OSError) -> str:
+    if fault.errno == errno.ELOOP:
+        return LINK
+    return NO_CALLS if fault.errno == errno.ENOSYS else fault.strerror or str(fault)
+
+
+def answer(order: dict[str, Any]) -> dict[str, Any]:
+    """`places`: by their paths, the folders on the way to each, the outer ones first."""
+    places: dict[str, list[str]] = order["places"]
+    try:
+        guarding = Guarding(order["pid"])
+        enter(order["pid"])
+    except IndexError:
+        return {"failed": [(path, ENDED) for path in places]}
+    except OSError as fault:
+        return {"failed": [(path, explain(fault)) for path in places]}
+    failed: dict[str, str] = {}
+    mounted = guarding.mounted()
+    for path, around in places.items():
+        try:
+            guarding.guard(path, around, mounted)
+        except OSError as fault:
+            failed[path] = explain(fault)
+    try:
+        guarding.kill_holders()
+    except OSError as fault:
+        return {"failed": [(path, explain(fault)) for path in places]}
+    failed.update({path: STILL_OPEN for path in places if path not in failed and guarding.is_still_open(path)})
+    return {
+        "done": [path for path in places if path not in failed],
+        "failed": [*failed.items()],
+        "stopped": guarding.stopped,
+        "linked": guarding.linked,
+    }
+
+
+def main() -> None:
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # of a lease that somebody breaks
+    order = json.load(sys.stdin)
+    json.dump(answer(order), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Guards in a strict sandbox that runs: whether they are still there, and putting them back.
+
+A guard is a read-only mount. When somebody outside replaces the file under it, the kernel takes the mount away with the
+old file, so the list of mounts tells what has lost its guard.
+"""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from talaria.tools.sandbox.base import Guarded
+from talaria.tools.sandbox.inside import on_the_way
+from talaria.waiting import completed, in_thread
+
+GUARD_S = 20.0
+_PROGRAM = Path(__file__).with_name("guard_program.py")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Guards:
+    """Of one sandbox, for as long as it runs."""
+
+    def __init__(self, pid: int, roots: Sequence[Path]) -> None:
+        """`pid`: of bubblewrap itself. `roots`: what commands can write."""
+        self._pid = pid
+        self._roots = roots
+
+    def missing(self, places: Sequence[Path]) -> tuple[Path, ...]:
+        """Those on which no read-only mount is, nor on a folder around them; all, if the sandbox has ended."""
+        read_only = _mounts(_tool_host(self._pid))
+        return tuple(place for place in places if not read_only.get(_nearest(place, read_only)))
+
+    async def renew(self, places: Sequence[Path]) -> Guarded:
+        missing = await in_thread(lambda: self.missing(places))
+        if not missing:
+            return Guarded(done=tuple(places))
+        host = await in_thread(lambda: _tool_host(self._pid))
+        if host is None:
+            return Guarded(failed=tuple((place, "the sandbox has ended") for place in missing))
+        ways = {str(place): [*map(str, on_the_way(self._roots, (place,)))] for place in missing}
+        answer = await _run_program(json.dumps({"pid": host, "places": ways}).encode())
+        if isinstance(answer, str):
+            return Guarded(failed=tuple((place, answer) for place in missing))
+        kept = (place for place in places if place not in missing)
+        return Guarded(
+            done=(*kept, *map(Path, answer.done)),
+            failed=tuple((Path(place), reason) for place, reason in answer.failed),
+            stopped=answer.stopped,
+            linked=tuple(map(Path, answer.linked)),
+        )
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    done: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+    stopped: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+
+
+async def _run_program(order: bytes) -> _Answer | str:
+    """Or why there is no answer."""
+    words = (sys.executable, "-I", "-S", str(_PROGRAM))
+    pipe = asyncio.subprocess.PIPE
+    environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}  # and no secret
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=environment
+        )
+    except OSError as fault:
+        return f"{sys.executable}: {fault.strerror}"
+    try:
+        async with asyncio.timeout(GUARD_S):
+            said, fault = await process.communicate(order)
+    except TimeoutError:
+        return f"it took longer than {GUARD_S:.0f} seconds"
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await completed(process.wait())
+    try:
+        return msgspec.convert(json.loads(said), _Answer)  # not by msgspec: names need not be UTF-8
+    except (ValueError, msgspec.MsgspecError):
+        return fault.decode("utf-8", "replace").strip().rpartition("\n")[2] or f"exit code {process.returncode}"
+
+
+def _tool_host(pid: int) -> int | None:
+    """The first process inside: a child of bubblewrap's child. Those two themselves may not be looked into."""
+    for _ in range(2):
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return None
+        if not children:
+            return None
+        pid = int(children[0])
+    return pid
+
+
+def _mounts(pid: int | None) -> dict[Path, bool]:
+    """All mount points as a process sees them, and whether the newest mount there is read-only."""
+    try:
+        lines = Path(f"/proc/{pid}/mountinfo").read_bytes().splitlines() if pid is not None else ()
+    except OSError:
+        return {}
+    found: dict[Path, bool] = {}
+    for line in lines:
+        _, _, _, _, point, options, *_ = os.fsdecode(line).split(" ")
+        found[Path(_OCTAL.sub(lambda code: chr(int(code[1], 8)), point))] = "ro" in options.split(",")
+    return found
+
+
+def _nearest(place: Path, mounts: dict[Path, bool]) -> Path:
+    return next((one for one in (place, *place.parents) if one in mounts), place)
