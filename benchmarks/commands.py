@@ -11,6 +11,7 @@ from benchmarks.table import Row
 from talaria.model.ids import new_call_id
 from talaria.model.messages import ToolCall, user
 from talaria.runtime.session import LiveSession
+from talaria.runtime.view import View
 
 _COMMANDS = 8
 _ALLOWED_MS = 15.0
@@ -65,7 +66,7 @@ async def _trivial(url: str, runs: int) -> tuple[Lap, Lap, Lap]:
 
 async def _command(live: LiveSession) -> None:
     call = ToolCall(new_call_id(), "terminal", json.dumps({"command": "true"}))
-    result = await live.companions.executor().call(call)
+    result = await live.companions.executor(View()).call(call)
     if result.text != "[exit code 0]":
         raise RuntimeError(f"it did not run: {result.text}")
 

@@ -359,7 +359,9 @@ def _listed(settings: Settings) -> Listed:
 
 def _protected(settings: Settings, servers: Listed) -> Protected:
     people = Path(settings.config.gateway.workspace).expanduser().resolve()
-    return Protected(Path.home().resolve(), settings.home.resolve(), people, servers.programs)
+    terminal = settings.config.terminal
+    shared = [Path(given).expanduser().resolve() for given in (*terminal.read, *terminal.write)]
+    return Protected(Path.home().resolve(), settings.home.resolve(), people, servers.programs, shared)
 
 
 def _hands(settings: Settings, store: Store, clock: Clock, protected: Protected, servers: Listed) -> "Hands":

@@ -118,6 +118,8 @@ def _sentences(claim: Claim) -> Iterator[str]:
         yield "It reaches the host that it is told."
     if claim.sends:
         yield "It tells somebody outside something, or acts there."
+    elif claim.reveals:
+        yield "What it is told reaches somebody outside."
     if claim.is_untrusted:
         yield "What it brings back was written by strangers."
 

@@ -20,7 +20,7 @@ import msgspec
 from tests.security import denial, exfiltration, policy_edits
 from tests.security.payload import Payload, calls
 from tests.security.sink import Sink, found
-from tests.security.world import SECRETS, Mode, World, own_address
+from tests.security.world import SECRETS, SHOWN, Mode, World, own_address
 
 from talaria.compose import Application, open_application
 from talaria.model.ids import new_session_id
@@ -221,7 +221,7 @@ async def attacked(folder: Path, mode: Mode, chosen: Callable[[Mode], Sequence[P
                 assert app.hands is not None
                 level = app.hands.workspaces.sandbox.level
             requests = b"".join(request.body for request in server.requests)
-        hidden = {name: secret for name, secret in SECRETS.items() if name != "journal"}
+        hidden = {name: secret for name, secret in SECRETS.items() if name not in SHOWN}
         return Told(
             outcomes=tuple(outcomes),
             level=level,

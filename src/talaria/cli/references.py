@@ -30,7 +30,7 @@ def with_references(message: User, folder: Path) -> User:
         raise BadInput(
             f"More than {MOST_FILES} files are too many for one message; name a folder, or say where they are."
         )
-    parts = [_content(path, folder) for path in found]
+    parts = [part for path in found for part in _content(path, folder)]
     images = tuple(part for part in parts if isinstance(part, Image))
     texts = tuple(part for part in parts if isinstance(part, Context))
     return msgspec.structs.replace(message, parts=(*images, *message.parts, *texts)) if parts else message
@@ -81,24 +81,28 @@ def _opened_around(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
             yield root, real.name
 
 
-def _content(path: Path, folder: Path) -> Context | Image:
+def _content(path: Path, folder: Path) -> tuple[Context | Image, ...]:
+    """What is elsewhere is told by its true path, too: tools may read it from now on."""
     shown = _shown(path, folder)
     try:
         with _opened_around(path, folder) as (root, name):
             true_name = root.follow(name)
+            real = str(Path(root.path) / true_name)
+            file = "" if path.is_relative_to(folder) else real
             if stat.S_ISDIR(root.info(true_name).st_mode):
                 with root.folder(true_name) as inner:
-                    return Context(f"[The folder {shown}:]\n{_listed(inner)}")
+                    return (Context(f"[The folder {shown}:]\n{_listed(inner)}", file),)
             data = root.read(true_name, MAX_FILE_BYTES + 1)
             if media_type(data) is not None:
-                return image_of(root.read(true_name, MAX_IMAGE_BYTES + 1), shown)
+                image = image_of(root.read(true_name, MAX_IMAGE_BYTES + 1), shown)
+                return (image, Context(f"[The image {shown}]", file)) if file else (image,)
     except OSError as fault:
         raise BadInput(f"Cannot read {shown}: {fault.strerror}.") from fault
     if len(data) > MAX_FILE_BYTES:
-        return Context(f"[The file {shown} is long; read what you need of it.]")
+        return (Context(f"[The file {shown} is long; read what you need of it.]", file),)
     if b"\0" in data:
-        return Context(f"[The file {shown} is no text.]")
-    return Context(f"[The file {shown}:]\n{data.decode('utf-8', 'replace')}")
+        return (Context(f"[The file {shown} is no text.]", file),)
+    return (Context(f"[The file {shown}:]\n{data.decode('utf-8', 'replace')}", file),)
 
 
 def _listed(folder: Root) -> str:

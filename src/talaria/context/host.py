@@ -21,7 +21,7 @@ from talaria.model.messages import Message
 from talaria.model.usage import Usage
 from talaria.providers.base import Endpoint
 from talaria.providers.history import History
-from talaria.tools.base import Run, Tool
+from talaria.tools.base import NOTHING, Run, Tool
 from talaria.tools.schema_tool import Handler, as_result, tools_of
 
 USUAL_S = 30.0
@@ -65,7 +65,8 @@ class EngineHost:
 
     async def open(self, place: Place) -> Sequence[Tool]:
         self._move_to(place)
-        tools, problems = tools_of(await self._call("get_tool_schemas"), self._handler, "context")
+        schemas = await self._call("get_tool_schemas")
+        tools, problems = tools_of(schemas, self._handler, "context", NOTHING)  # it is given every message anyway
         for problem in problems:
             self._tell(f"Context engine {self._name}: {problem}; that tool is left out.")
         return tools

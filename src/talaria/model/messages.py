@@ -12,10 +12,12 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
     text: str
 
 
-class Context(msgspec.Struct, frozen=True, tag="context"):
+class Context(msgspec.Struct, frozen=True, tag="context", omit_defaults=True):
     """What the host adds for the model (date, surroundings); people are not shown it."""
 
     text: str
+    file: str = ""
+    """The file or folder outside the project that the person named, resolved: tools may read it."""
 
 
 class Image(msgspec.Struct, frozen=True, tag="image"):
@@ -79,6 +81,8 @@ class ToolResult(msgspec.Struct, frozen=True, tag="result", omit_defaults=True):
     is_error: bool = False
     disposition: Disposition = "done"
     images: tuple[Image, ...] = ()
+    is_private: bool = False
+    """When it was made, something from outside the project had been read in its turn."""
 
 
 Message = User | Assistant | ToolResult

@@ -6,7 +6,7 @@ from typing import Annotated
 from talaria.files import read_text
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.plugins.registered import PluginSkill
-from talaria.tools.base import READS, Tool
+from talaria.tools.base import NOTHING, READS, Tool
 from talaria.tools.function import tool
 
 MAX_BYTES = 200_000
@@ -25,4 +25,4 @@ def skill_tool(skills: Mapping[str, PluginSkill]) -> Tool:
         return text
 
     skill_view.__doc__ = f"Read one of these skills, which tell how to do something, before you do it:\n{listed}"
-    return tool(skill_view, after_crash="repeat", effect=READS)
+    return tool(skill_view, after_crash="repeat", effect=READS, claim=NOTHING)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +17,7 @@ from talaria.providers.history import History
 from talaria.runtime.belongings import Belongings, NoBelongings
 from talaria.runtime.letter import Asker
 from talaria.runtime.setup import Setup, spill_folder
+from talaria.runtime.view import View
 from talaria.tools.approval import Gate
 from talaria.tools.base import Scope
 from talaria.tools.executor import Executor
@@ -77,12 +79,22 @@ class Companions:
         self.toolbox = self._own.joined(brought) if brought else self._own
         self._equipment = equipment
 
-    def executor(self, turn: str = "", asker: Asker | None = None) -> Executor:
+    def executor(self, view: View, turn: str = "", asker: Asker | None = None) -> Executor:
         """Of the tools as they are now. Without an `asker`, for whom the session was made."""
         asker = asker or Asker(self._setup.person, self._person)
         setup = self._setup
-        told = (turn, asker.person, self._redactor, asker.id, setup.spill_limits)
-        scope = Scope(self._session, setup.cwd, self._spill, *told)
+        scope = Scope(
+            self._session,
+            setup.cwd,
+            self._spill,
+            turn,
+            asker.person,
+            self._redactor,
+            asker.id,
+            setup.spill_limits,
+            named=tuple(map(Path, view.named)),
+            has_private_data=view.has_private_data,
+        )
         return Executor(self.toolbox, self._gate, scope)
 
     def take_news(self, history: History) -> Sequence[str]:

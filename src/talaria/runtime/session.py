@@ -384,7 +384,7 @@ class LiveSession:
         endpoint = turn.walk.endpoint
         recorder.emit(TurnBegan(self.id, turn.id, endpoint.label, endpoint.window, endpoint.compact_at))
         asker = letter.asker if letter else None
-        executor = self.companions.executor(turn.id, asker)
+        executor = self.companions.executor(self._view, turn.id, asker)
         self._running = RunningTurn(turn, recorder, runner, lambda: work(turn, recorder, executor), asker)
         try:
             return await self._running.ended()
@@ -423,7 +423,7 @@ class LiveSession:
         """For code that is called meanwhile: its calls are part of the turn that runs."""
         running = self._running
         asker = asker or (running.asker if running else None)
-        return self.companions.executor(running.turn.id if running else "", asker)
+        return self.companions.executor(self._view, running.turn.id if running else "", asker)
 
     @contextmanager
     def serving(self, asker: Asker | None = None) -> Generator[None]:

@@ -18,7 +18,7 @@ from talaria.model.entries import (
     Undone,
 )
 from talaria.model.ids import TurnId
-from talaria.model.messages import Assistant, Message
+from talaria.model.messages import Assistant, Context, Message, ToolResult, User
 from talaria.model.usage import NO_USAGE
 from talaria.providers.history import History
 
@@ -42,6 +42,10 @@ class View:
         """Of all answers in the open turn."""
         self.effort: Effort | None = None
         """Of this conversation; None: as the settings say."""
+        self.has_private_data = False
+        """Something was read outside the project. A summary may repeat it, so this ends only with the conversation."""
+        self.named: tuple[str, ...] = ()
+        """Files and folders outside the project that the person named."""
         self.compactions = Compactions()
         self._beside = 0
         """Tokens of what is sent besides the messages, as far as the last compaction tells."""
@@ -77,11 +81,16 @@ class View:
                 pass
 
     def _note(self, message: Message) -> None:
-        if isinstance(message, Assistant):
-            self.rounds += bool(message.calls)
-            usage = message.usage or NO_USAGE
-            self.usage += usage
-            self.compactions.read(usage.prompt or self.history.tokens(0) + self._beside)
+        match message:
+            case Assistant():
+                self.rounds += bool(message.calls)
+                usage = message.usage or NO_USAGE
+                self.usage += usage
+                self.compactions.read(usage.prompt or self.history.tokens(0) + self._beside)
+            case ToolResult():
+                self.has_private_data |= message.is_private
+            case User():
+                self.named += tuple(part.file for part in message.parts if isinstance(part, Context) and part.file)
 
 
 def takes_back(entries: Iterable[Recorded]) -> bool:

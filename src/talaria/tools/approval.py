@@ -25,6 +25,10 @@ class Gate(Protocol):
         """What such a call brings is now before the model in this turn."""
         ...
 
+    def has_private_data(self, scope: Scope) -> bool:
+        """Whether the model has been shown what the person keeps outside the project."""
+        ...
+
 
 Choice = Literal["once", "session", "always", "deny", "timeout"]
 """What became of a question: how long the yes holds, a no, or no answer in time."""
@@ -64,6 +68,9 @@ class OpenGate:
 
     def heed(self, claim: Claim, scope: Scope) -> None:  # noqa: ARG002
         return None
+
+    def has_private_data(self, scope: Scope) -> bool:  # noqa: ARG002
+        return False
 
 
 def digest(call: ToolCall, invocation: Invocation, scope: Scope) -> str:

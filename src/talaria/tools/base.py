@@ -61,11 +61,25 @@ class Claim(msgspec.Struct, frozen=True):
     """False: it runs code on this machine outside of any sandbox."""
     sends: bool = False
     """It tells somebody outside something, or acts there."""
+    reveals: bool = False
+    """Its arguments reach somebody outside, even if it only reads there."""
     is_untrusted: bool = False
     """What it brings back was written by strangers."""
+    is_private: bool = False
+    """What it brings back is the person's, from outside the project."""
+    folder: Path | None = None
+    """Of a tool that reads: the folder that is read, or the one that holds the file."""
+
+    @property
+    def has_way_out(self) -> bool:
+        """Whether what the model knows could leave with it."""
+        return self.sends or self.reveals or bool(self.hosts)
 
 
 NOTHING = Claim()
+PRIVATE = Claim(is_private=True)
+UNKNOWN = Claim(reveals=True)
+"""Of a tool that does not say what it does: it may tell others what it is given."""
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -84,6 +98,10 @@ class Scope(msgspec.Struct, frozen=True):
     asker: str = "local"
     """Who asks, which may be another one in each turn; `local`: the person at the machine."""
     spill_limits: SpillLimits = SpillLimits()
+    named: tuple[Path, ...] = ()
+    """Files and folders outside the project that the person named in this conversation."""
+    has_private_data: bool = False
+    """In an earlier turn of this conversation something was read outside the project."""
 
     @property
     def checkpoints(self) -> Path:
@@ -102,9 +120,9 @@ class Calls(Protocol):
     """How a tool calls others: as the model would, through the gate."""
 
     async def call(self, call: ToolCall) -> ToolResult: ...
-    async def consent(self, call: ToolCall, invocation: "Invocation") -> None:
-        """Lets something pass the gate that is no call of the model's, but should be asked about as one. Raises
-        `Denied`."""
+    async def consent(self, call: ToolCall, invocation: "Invocation", doubt: str = "") -> None:
+        """Lets something pass the gate that is no call of the model's, but should be asked about as one. With a
+        `doubt` only a person's yes lets it through. Raises `Denied`."""
         ...
 
 
@@ -133,10 +151,12 @@ def decoded(arguments: str, tool: str, kind: type[T]) -> T:
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A result that is to be looked at, too."""
+    """A result that is more than a text."""
 
     text: str
     images: tuple[Image, ...] = ()
+    is_private: bool = False
+    """It turned out to be the person's, from outside the project."""
 
 
 class Invocation(Protocol):

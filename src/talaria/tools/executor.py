@@ -11,7 +11,7 @@ from talaria.model.errors import ModelCorrectable, ToolFailed
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.tools.approval import Gate, digest
-from talaria.tools.base import Invocation, Run, Scope, Shown, Tool
+from talaria.tools.base import PRIVATE, Invocation, Run, Scope, Shown, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
 from talaria.waiting import in_thread
@@ -75,9 +75,12 @@ class Executor:
             return failed(call, str(refusal))
         return await self.run(prepared)
 
-    async def consent(self, call: ToolCall, invocation: Invocation) -> None:
+    async def consent(self, call: ToolCall, invocation: Invocation, doubt: str = "") -> None:
         """Raises `Denied`."""
-        await self._gate.admit(call, invocation, self._scope)
+        if doubt:
+            await self._gate.insist(call, invocation, self._scope, doubt)
+        else:
+            await self._gate.admit(call, invocation, self._scope)
 
     def remember(self, calls: Iterable[ToolCall]) -> None:
         """Calls of this turn that have run before we were here: what they brought is before the model."""
@@ -91,10 +94,17 @@ class Executor:
         if self._admitted.pop(call.id, None) != self._digest(prepared):
             return failed(call, f"This {call.name} call is not the one that was allowed; it did not run.")
         self._gate.heed(prepared.invocation.claim, self._scope)
-        run = Run(call.id, self._scope, self)
+        result = await self._outcome(prepared, Run(call.id, self._scope, self))
+        is_private = self._gate.has_private_data(self._scope)  # also through calls that it has made itself
+        return msgspec.structs.replace(result, is_private=True) if is_private else result
+
+    async def _outcome(self, prepared: Prepared, run: Run) -> ToolResult:
+        call = prepared.call
         try:
             result = await self._run(prepared, run)
             shown = result if isinstance(result, Shown) else Shown(result)
+            if shown.is_private:
+                self._gate.heed(PRIVATE, self._scope)
             return ToolResult(
                 call.id,
                 call.name,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args, get_ori
 import msgspec
 
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Shown, decoded
+from talaria.tools.base import EXCLUSIVE, NOTHING, UNKNOWN, AfterCrash, Claim, Effect, Run, Scope, Shown, decoded
 from talaria.tools.person import Proposal
 from talaria.waiting import in_thread
 
@@ -36,7 +36,7 @@ def _no_question(_: Any) -> None:
 
 
 class FunctionTool(msgspec.Struct, frozen=True):
-    """The defaults are the careful ones: it runs alone, and never twice after a crash."""
+    """The defaults are the careful ones: it runs alone, never twice after a crash, and may tell others something."""
 
     function: Callable[..., Any]
     spec: ToolSpec
@@ -46,7 +46,7 @@ class FunctionTool(msgspec.Struct, frozen=True):
     effect: EffectOf = EXCLUSIVE
     question: Question = _no_question
     timeout_s: float | None = DEFAULT_TIMEOUT_S
-    claim: ClaimOf = NOTHING
+    claim: ClaimOf = UNKNOWN
 
     def prepare(self, arguments: str, scope: Scope) -> "FunctionInvocation":
         given = decoded(arguments, self.spec.name, self.arguments)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded
 from talaria.tools.person import ARGUMENTS, Answer, Person, Proposal, Question, pretty_json
-from talaria.tools.policy import Policy, Request, Verdict
+from talaria.tools.policy import BELOW, Policy, Request, Verdict
 from talaria.waiting import completed, in_thread
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ MAX_HEADLINE_CHARS = 5_000
 LASTS_S = 30 * 24 * 3600.0
 """How long a yes for good is remembered."""
 ANYTHING = "*"
+READING = "read"
+"""In place of a tool's name, in a grant: it holds for every tool that reads."""
 
 
 class PolicyGate:
@@ -61,15 +64,19 @@ class PolicyGate:
         self._tainted = ""
         """The last turn in which strangers had a word."""
         self._privy = ""
-        """The last turn in which files were read that are outside of the project."""
+        """The last turn in which files were read that are outside of the project. Of earlier turns the scope tells."""
         self._questions = asyncio.Lock()
         """One at a time, also when calls run together."""
 
     def heed(self, claim: Claim, scope: Scope) -> None:
         if claim.is_untrusted:
             self._tainted = scope.turn or self._tainted
-        if any(self._policy.is_private(path, scope.cwd) for path in claim.reads):
+        if claim.is_private or any(self._policy.is_private(path, scope.cwd) for path in claim.reads):
             self._privy = scope.turn or self._privy
+
+    def has_private_data(self, scope: Scope) -> bool:
+        is_named = any(self._policy.is_private(path, scope.cwd) for path in scope.named)
+        return scope.has_private_data or is_named or (bool(scope.turn) and scope.turn == self._privy)
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         verdict = await self._decided(call, invocation, scope)
@@ -82,8 +89,15 @@ class PolicyGate:
 
     async def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
-        is_tainted, is_privy = (bool(scope.turn) and scope.turn == last for last in (self._tainted, self._privy))
-        request = Request(call.name, invocation.claim, scope.cwd, is_tainted, is_privy, scope.spill)
+        request = Request(
+            call.name,
+            invocation.claim,
+            scope.cwd,
+            is_tainted=bool(scope.turn) and scope.turn == self._tainted,
+            is_privy=self.has_private_data(scope),
+            spill=scope.spill,
+            named=scope.named,
+        )
         decide = partial(self._policy.decide, request)
         verdict = await in_thread(decide) if request.claim.writes else decide()  # for these, files are looked at
         if verdict.decision == "deny":
@@ -92,24 +106,31 @@ class PolicyGate:
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._questions:
-            if verdict.longest != "once" and await self._is_granted(call, invocation.claim, scope):
+            covered = coverage(call, invocation.claim, verdict)
+            if verdict.longest != "once" and await self._is_granted(covered, invocation.claim, scope):
                 return  # perhaps said while this call waited
             if scope.person is None:
-                raise Denied(f"This {call.name} call needs a person's consent, and nobody is here to give it.")
-            answer = await self._answer(call, invocation, scope, verdict, scope.person)
+                needed = f"This {call.name} call needs a person's consent, and nobody is here to give it"
+                raise Denied(f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip())
+            answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
             if answer in ("session", "always") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
-                await self._grants.add(self._granted(call, invocation.claim, scope, lasts))
+                await self._grants.add(self._granted(covered, scope, lasts))
         if answer == "no":
             raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.")
 
     async def _answer(
-        self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict, person: Person
+        self,
+        call: ToolCall,
+        invocation: Invocation,
+        scope: Scope,
+        verdict: Verdict,
+        covered: "Coverage",
+        person: Person,
     ) -> Answer:
         """What they said, written down before anything comes of it."""
-        covered = coverage(call, invocation.claim).words
         id = new_approval_id()
-        question = _question(id, call, invocation, verdict, covered)
+        question = _question(id, call, invocation, verdict, covered.words)
         shown, what = question.text, digest(call, invocation, scope)
         asked = NewApproval(
             id=id,
@@ -165,25 +186,26 @@ class PolicyGate:
             answer.cancel()
             limit.cancel()
 
-    async def _is_granted(self, call: ToolCall, claim: Claim, scope: Scope) -> bool:
+    async def _is_granted(self, covered: "Coverage", claim: Claim, scope: Scope) -> bool:
         """While the person may approve at all: who is no admin any more has no grants either."""
         if scope.person is not None and not scope.person.may_approve():
             return False
-        covered = coverage(call, claim)
-        return any(
-            grant.tool == call.name
-            and grant.what in (covered.exactly, covered.broadly)
-            and (grant.session is not None or grant.cwd == str(scope.cwd))
+        granted = [
+            grant.what
             for grant in await self._grants.valid(scope.asker, self._session)
-        )
+            if grant.tool == covered.tool and (grant.session is not None or grant.cwd == str(scope.cwd))
+        ]
+        if covered.tool == READING:
+            return all(any(_is_in(path, what) for what in granted) for path in claim.reads)
+        return covered.exactly in granted or covered.broadly in granted
 
-    def _granted(self, call: ToolCall, claim: Claim, scope: Scope, lasts: Answer) -> Grant:
-        now, covered = self._clock.now(), coverage(call, claim)
+    def _granted(self, covered: "Coverage", scope: Scope, lasts: Answer) -> Grant:
+        now = self._clock.now()
         is_for_good = lasts == "always"
         return Grant(
             id=new_grant_id(),
             person=scope.asker,
-            tool=call.name,
+            tool=covered.tool,
             what=covered.exactly if is_for_good else covered.broadly,
             cwd=str(scope.cwd),
             session=None if is_for_good else self._session,
@@ -206,6 +228,9 @@ def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict,
         case None:
             given = decoded(call.arguments, call.name, dict[str, Any])
             proposal = Proposal(f"Let {call.name} do this?", pretty_json(given), ARGUMENTS)
+    if verdict.kind == "reading" and verdict.longest != "once":
+        lasting = f"{proposal.headline} (A yes that lasts covers {covered}, in this project.)"
+        proposal = msgspec.structs.replace(proposal, headline=lasting)
     # A folder or a file may be called anything, also something with line breaks.
     headline, place = (words.replace("\n", "\\n") for words in (proposal.headline, invocation.claim.place))
     if len(headline) > MAX_HEADLINE_CHARS:
@@ -224,6 +249,8 @@ def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict,
 class Coverage(msgspec.Struct, frozen=True):
     """What a yes is good for."""
 
+    tool: str
+    """Or `READING`: whatever tool reads."""
     exactly: str
     """For good: this command in this folder, these files, this host, or the very same call."""
     broadly: str
@@ -232,10 +259,22 @@ class Coverage(msgspec.Struct, frozen=True):
     """The latter, for people."""
 
 
-def coverage(call: ToolCall, claim: Claim) -> Coverage:
+def coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
+    if verdict.kind == "reading":
+        is_folder = verdict.covers.endswith(BELOW)
+        words = f"everything in {verdict.covers.removesuffix(BELOW)}" if is_folder else "this file"
+        return Coverage(READING, verdict.covers, verdict.covers, words)
+    # a yes from before anything private was read is not a yes to letting it leave
+    knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:
-        return Coverage(f"{claim.command}\n(in {claim.place})", ANYTHING, "any command")
+        exactly = f"{claim.command}\n(in {claim.place})"
+        return Coverage(call.name, f"{exactly}{knowing}", f"{ANYTHING}{knowing}", "any command")
     touched = "\n".join((*map(str, (*claim.writes, *claim.reads)), *claim.hosts))
     if touched:
-        return Coverage(touched, touched, "this file" if claim.writes or claim.reads else "this host")
-    return Coverage(call.arguments, ANYTHING, "whatever this tool does")
+        words = "this file" if claim.writes or claim.reads else "this host"
+        return Coverage(call.name, f"{touched}{knowing}", f"{touched}{knowing}", words)
+    return Coverage(call.name, f"{call.arguments}{knowing}", f"{ANYTHING}{knowing}", "whatever this tool does")
+
+
+def _is_in(path: Path, what: str) -> bool:
+    return path.is_relative_to(what.removesuffix(BELOW)) if what.endswith(BELOW) else str(path) == what

@@ -53,9 +53,11 @@ class Request(msgspec.Struct, frozen=True):
     is_tainted: bool = False
     """What strangers have written is before the model in this turn."""
     is_privy: bool = False
-    """So is what the person keeps outside of the project."""
+    """What the person keeps outside of the project is before the model in this conversation."""
     spill: Path | None = None
     """Where the session's own output is."""
+    named: tuple[Path, ...] = ()
+    """Files and folders that the person named in this conversation."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -64,9 +66,22 @@ class Verdict(msgspec.Struct, frozen=True):
     """Why it is asked or denied; the rest of a sentence."""
     longest: Lasting = "always"
     """How long a yes may hold."""
+    kind: Literal["reading", "revealing", "other"] = "other"
+    """What a yes is to: reading outside the project, a way out for private data, or anything else."""
+    covers: str = ""
+    """Of reading: all that a lasting yes covers, a file, or a folder with all that is in it (`/**`)."""
+    remedy: str = ""
+    """What the person can set so that it is not asked about; a sentence."""
+
+
+class _Doubt(msgspec.Struct, frozen=True):
+    reason: str
+    kind: Literal["reading", "revealing", "other"] = "other"
 
 
 ALLOWED = Verdict("allow")
+BELOW = "/**"
+"""Behind a folder: all that is in it."""
 
 
 class Policy:
@@ -80,12 +95,32 @@ class Policy:
         settings = self._settings
         if any(_covers(rule, request, is_allowing=False) for rule in settings.deny):
             return Verdict("deny", "it is forbidden here")
-        if any(_covers(rule, request, is_allowing=False) for rule in settings.ask):
+        doubt = next(self._doubts(request), None)
+        is_to_be_asked = any(_covers(rule, request, is_allowing=False) for rule in settings.ask)
+        if is_to_be_asked and (doubt is None or doubt.kind == "other"):
             return Verdict("ask", "it is to be asked about", _longest(request))
-        reason = next(self._doubts(request), None)
-        if reason is None or any(_covers(rule, request, is_allowing=True) for rule in settings.allow):
+        is_allowed = any(_covers(rule, request, is_allowing=True) for rule in settings.allow)
+        if doubt is None or (is_allowed and not is_to_be_asked):
             return ALLOWED
-        return Verdict("ask", reason, _longest(request))
+        if doubt.kind == "reading":
+            return self._about_reading(request, doubt.reason)
+        return Verdict("ask", doubt.reason, _longest(request), doubt.kind)
+
+    def _about_reading(self, request: Request, reason: str) -> Verdict:
+        """A yes may cover the folder, but never one that holds a whole home; of a file right in there only the file.
+        It changes nothing, and what is read there leaves only if a person says so: so a yes may last although
+        strangers had a word. Not if the call itself may take along what it reads."""
+        claim = request.claim
+        read, folder = claim.reads[0], claim.folder or claim.reads[0].parent
+        is_shared = self._protected.may_be_shared(folder)
+        may_last = (is_shared or folder != read) and not claim.has_way_out
+        covers = f"{folder}{BELOW}" if is_shared else str(read)
+        remedy = (
+            "To allow it beforehand, the person can list the folder as `terminal.read` in config.yaml, or add the rule "
+            f"`{request.tool}({covers})` to `approvals.allow` there."
+        )
+        longest: Lasting = "once" if not may_last else "session" if request.is_tainted else "always"
+        return Verdict("ask", reason, longest, "reading", covers, remedy)
 
     def is_private(self, path: Path, project: Path) -> bool:
         """Whoever is told what it holds may be told too much."""
@@ -108,27 +143,36 @@ class Policy:
             return "this is never done"
         return None
 
-    def _doubts(self, request: Request) -> Iterator[str]:
+    def _is_named(self, path: Path, request: Request) -> bool:
+        """By the person: the file, or a folder around it that they may share."""
+        return any(path.is_relative_to(place) and self._protected.may_be_shared(place) for place in request.named)
+
+    def _doubts(self, request: Request) -> Iterator[_Doubt]:
         """Reasons to ask, the weightiest first."""
         claim = request.claim
         for path in claim.writes:
             if self._protected.is_policy(path, request.project):
-                yield f"{path} is obeyed by other programs, which ask nobody"
+                yield _Doubt(f"{path} is obeyed by other programs, which ask nobody")
+        for path in claim.reads:
+            if self._protected.is_private(path, request.project) and not self._is_named(path, request):
+                yield _Doubt(f"{path} is outside the project", "reading")
+        if claim.has_way_out and request.is_privy:
+            how = "it can tell others something" if claim.is_confined else "it runs outside of any sandbox"
+            yield _Doubt(f"{how}, and files from outside the project were read in this conversation", "revealing")
         if not claim.is_confined:
-            yield "it runs outside of any sandbox"
+            yield _Doubt("it runs outside of any sandbox")
         for path in claim.writes:
             if not path.is_relative_to(request.project):
-                yield f"{path} is outside the project"
+                yield _Doubt(f"{path} is outside the project")
         if claim.sends and request.is_tainted:
-            yield "it tells others something, after content from strangers was read"
-        if claim.hosts and request.is_privy:
-            yield "an address can tell others something, after files outside of the project were read"
+            yield _Doubt("it tells others something, after content from strangers was read")
 
 
 def _longest(request: Request) -> Lasting:
     """A yes for good only to what is the same again: not to what strangers may have asked for, or a script may hide."""
-    if request.is_privy and request.claim.hosts and not request.claim.sends:
-        return "session"  # of one host
+    if request.is_privy and request.claim.has_way_out:
+        is_acting = request.claim.sends or not request.claim.is_confined
+        return "once" if request.is_tainted and is_acting else "session"
     if request.is_tainted:
         return "once"
     command = request.claim.command

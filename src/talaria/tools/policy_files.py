@@ -59,6 +59,8 @@ class Held(msgspec.Struct, frozen=True):
     """None: there was nothing."""
     fault: str = ""
     """What went wrong."""
+    needs_a_yes: bool = False
+    """It makes git, or a log-in, run something: only a person's own yes keeps it, even if nobody is to be asked."""
 
     def __str__(self) -> str:
         what = "appeared" if self.before is None else "was changed"
@@ -143,12 +145,12 @@ class PolicyFiles:
             self._accept([held.name, *self._walk(held.name)])
 
     def _held(self, name: str) -> Held:
-        before = self._known.get(name)
+        before, needs = self._known.get(name), ".git" in name.split("/") or name in self._missing
         moved = next(iter(self._quarantine.move(self._project, [name])), None)
         if moved is None or moved.to is None:
             return Held(name, None, before, moved.reason if moved else "it is gone by now")
         if before is None:
-            return Held(moved.name, moved.to)
+            return Held(moved.name, moved.to, needs_a_yes=needs or moved.name != name)
         if before.content is None:
             return Held(name, moved.to, before, "What was there before was too large to be kept.")
         try:
@@ -159,7 +161,7 @@ class PolicyFiles:
         except OSError as fault:
             return Held(name, moved.to, before, f"What was there before could not be put back: {fault.strerror}.")
         self._accept([name])
-        return Held(name, moved.to, before)
+        return Held(name, moved.to, before, needs_a_yes=needs)
 
     def _accept(self, names: Iterable[str]) -> None:
         for name in names:

@@ -2,33 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from talaria.tools.credentials import SECRETS, SYSTEM_SECRETS
 from talaria.tools.repositories import OBEYED, OF_WORKTREES, WORKTREE_SETTINGS, is_obeyed
 
-SECRETS = (
-    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/op", ".netrc"),
-    *(".git-credentials", ".config/git/credentials", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".vault-token"),
-    *(".cargo/credentials", ".cargo/credentials.toml", ".terraform.d/credentials.tfrc.json", ".password-store"),
-    *(".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium", ".bash_history"),
-    *(".zsh_history", ".python_history", ".hermes", ".openclaw", ".codex/auth.json", ".claude/.credentials.json"),
-    *(".local/share/uv/credentials", ".config/containers", ".m2/settings.xml", ".gem/credentials", ".config/rclone"),
-    *(".talaria", ".cache/huggingface/token", ".config/BraveSoftware", ".config/microsoft-edge"),
-)
-"""In the person's home: keys, tokens, cookies, and what other agents keep."""
-
-SYSTEM_SECRETS = (
-    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd", "/etc/sudoers"),
-    *("/etc/sudoers.d", "/run/secrets", "/var/run/secrets", "/run/credentials", "/etc/credstore"),
-    *("/etc/credstore.encrypted", "/var/lib/systemd/credential.secret", "/etc/krb5.keytab", "/etc/luks-keys"),
-    *("/etc/ssl/private", "/etc/pki/tls/private", "/etc/pki/CA/private", "/etc/letsencrypt", "/var/lib/acme"),
-    *("/etc/wireguard", "/etc/openvpn", "/etc/ipsec.secrets", "/etc/ipsec.d/private", "/etc/swanctl/private"),
-    *("/etc/NetworkManager/system-connections", "/etc/netplan", "/etc/wpa_supplicant", "/var/lib/iwd", "/etc/ppp"),
-    *("/var/lib/tailscale", "/var/lib/bluetooth", "/etc/kubernetes", "/etc/rancher", "/var/lib/kubelet"),
-    *("/var/lib/rancher", "/etc/docker/key.json", "/etc/mysql/debian.cnf", "/etc/exim4/passwd.client"),
-    *("/etc/postfix/sasl_passwd", "/etc/cups/ssl", "/var/lib/sss/secrets", "/var/lib/samba/private"),
-)
-"""Of this machine: root can read them, and Talaria may run as root."""
 HOST_KEYS = (Path("/etc/ssh"), "ssh_host_*_key")
 
 POLICY = (
@@ -69,8 +48,25 @@ KEPT = ("config.yaml", ".env", "plugins.json", "plugins")
 OWN_CODE = (Path(sys.prefix), Path(__file__).parents[1])
 """What we run ourselves."""
 
-SYSTEM = tuple(map(Path, ("/usr", "/opt", "/nix", "/bin", "/sbin", "/lib", "/lib64", "/etc")))
-"""The same on many machines."""
+SYSTEM = tuple(
+    map(
+        Path,
+        (
+            *("/usr", "/opt", "/nix", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"),
+            *("/proc/cpuinfo", "/proc/meminfo", "/proc/version", "/proc/loadavg", "/proc/uptime", "/proc/filesystems"),
+            *("/sys/devices/system/cpu", "/System", "/Library/Apple", "/Library/Developer", "/Library/Frameworks"),
+            *("/private/etc/hosts", "/private/etc/services", "/private/etc/ssl"),
+        ),
+    )
+)
+"""What programs need of the system: the same on many machines, but for what is private there."""
+
+TOOLCHAINS = (
+    *(".local/bin", ".local/share/uv/python", ".local/share/uv/tools", ".local/share/pipx", ".local/share/mise"),
+    *(".pyenv", ".rbenv", ".nvm", ".asdf"),
+    *(".cargo/bin", ".rustup", ".bun/bin", ".deno/bin", ".volta", ".sdkman/candidates", "go/bin", ".local/lib"),
+)
+"""In the person's home: programs that they have installed for themselves. Commands in a sandbox see them, too."""
 
 OPEN_IN_HOME = ("skills", "memories", "hermes/skills", "hermes/memories")
 """In Talaria's own home, and in that of its plugins: what the model may read, besides its session's own output."""
@@ -80,10 +76,15 @@ class Protected:
     """Told from a resolved path; what does not exist yet is protected, too."""
 
     def __init__(
-        self, person_home: Path, home: Path, people: Path | None = None, programs: Sequence[Path] = ()
+        self,
+        person_home: Path,
+        home: Path,
+        people: Path | None = None,
+        programs: Sequence[Path] = (),
+        shared: Sequence[Path] = (),
     ) -> None:
         """`people`: where those in chats have their folders, side by side. `programs`: files that run outside of any
-        sandbox, wherever they are.
+        sandbox, wherever they are. `shared`: what the settings let commands read or write.
 
         Looks at the file system: not on the loop.
         """
@@ -93,9 +94,12 @@ class Protected:
         others = (home.parent.parent,) if home.parent.name == "profiles" else ()
         linked = _both(home, KEPT) if home.exists() else ()
         host_keys = HOST_KEYS[0].glob(HOST_KEYS[1])
-        self._secrets = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS), *host_keys, *others, *linked)
+        places = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS), *host_keys, *others, *linked)
+        self._secrets = dict.fromkeys(places)
         self._startup = _both(person_home, STARTUP)
         self._programs = (*OWN_CODE, *programs)
+        interpreter = Path(sys.base_prefix).resolve()
+        self._readable = frozenset((*SYSTEM, *OWN_CODE, interpreter, *_both(person_home, TOOLCHAINS), *shared))
 
     @property
     def people(self) -> Path | None:
@@ -113,7 +117,8 @@ class Protected:
             shown = (*(self._home / name for name in OPEN_IN_HOME), *((spill,) if spill else ()))
             return not any(path.is_relative_to(place) for place in shown)
         is_host_key = path.parent == HOST_KEYS[0] and path.match(HOST_KEYS[1])
-        return any(path.is_relative_to(place) for place in self._secrets) or is_host_key or _is_of_a_process(path)
+        is_listed = any(place in self._secrets for place in (path, *path.parents))
+        return is_listed or is_host_key or _is_of_a_process(path)
 
     def is_anothers(self, path: Path, project: Path) -> bool:
         """In the folder of somebody else, for whoever works in one of those."""
@@ -123,8 +128,15 @@ class Protected:
         return path.is_relative_to(people) and not path.is_relative_to(project)
 
     def is_private(self, path: Path, project: Path) -> bool:
-        """The person's, but of no project that is worked on: nobody else's business."""
-        return not any(path.is_relative_to(place) for place in (project, self._home, *SYSTEM, *OWN_CODE))
+        """Neither of the project nor needed to run programs: reading it is asked about, and nobody else's business."""
+        holds_home = project != self._person and self._person.is_relative_to(project)  # then it is not a project
+        if (path.is_relative_to(project) and not holds_home) or path.is_relative_to(self._home):
+            return False
+        return self._readable.isdisjoint((path, *path.parents))
+
+    def may_be_shared(self, folder: Path) -> bool:
+        """Whether a yes may cover all of a folder: not if it holds the whole home of the person, or of Talaria."""
+        return not any(home.is_relative_to(folder) for home in (self._person, self._home))
 
     def is_own(self, path: Path) -> bool:
         """Talaria's own: no tool writes there."""
@@ -176,7 +188,14 @@ def policy_place(name: str) -> str | None:
 def _both(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
     """As they are called, and where they lead: some people keep theirs elsewhere. One that leads to the home itself or
     around it is a trick: it would make everything private."""
-    places = (place for name in names for place in (home / name, (home / name).resolve()))
+    there = frozenset[str]()
+    with suppress(OSError):
+        there = frozenset(one.name for one in home.iterdir())
+    places: list[Path] = []
+    for name in names:
+        places.append(home / name)
+        if name.partition("/")[0] in there:  # most are not, and lead nowhere
+            places.append((home / name).resolve())
     return tuple(dict.fromkeys(place for place in places if not home.is_relative_to(place)))
 
 

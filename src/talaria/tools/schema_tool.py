@@ -9,7 +9,7 @@ import msgspec
 
 from talaria.foreign import as_text
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import EXCLUSIVE, NOTHING, AfterCrash, Claim, Effect, Run, Scope, Tool, decoded
+from talaria.tools.base import EXCLUSIVE, UNKNOWN, AfterCrash, Claim, Effect, Run, Scope, Tool, decoded
 from talaria.tools.function import DEFAULT_TIMEOUT_S
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -48,7 +48,7 @@ class SchemaTool:
     after_crash: AfterCrash = "once"
     effect: Effect = EXCLUSIVE
     timeout_s: float | None = DEFAULT_TIMEOUT_S
-    claim: Claim = NOTHING
+    claim: Claim = UNKNOWN
     toolset: str = ""
 
     def prepare(self, arguments: str, scope: Scope) -> "SchemaInvocation":  # noqa: ARG002
@@ -68,7 +68,9 @@ class SchemaInvocation:
         return await self.handler(self.arguments, run)
 
 
-def tools_of(schemas: object, handler: Callable[[str], Handler], toolset: str) -> tuple[list[Tool], list[str]]:
+def tools_of(
+    schemas: object, handler: Callable[[str], Handler], toolset: str, claim: Claim = UNKNOWN
+) -> tuple[list[Tool], list[str]]:
     """One per schema, whose calls `handler(name)` takes; and what is wrong with the others."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []
@@ -78,7 +80,7 @@ def tools_of(schemas: object, handler: Callable[[str], Handler], toolset: str) -
         except BadSchema as problem:
             problems.append(str(problem))
             continue
-        tools.setdefault(spec.name, SchemaTool(spec, handler(spec.name), toolset=toolset))
+        tools.setdefault(spec.name, SchemaTool(spec, handler(spec.name), claim=claim, toolset=toolset))
     return list(tools.values()), problems
 
 

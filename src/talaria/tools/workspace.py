@@ -315,6 +315,19 @@ class Workspaces:
         """Whether commands reach what strangers write, unasked. Where each is asked about, people know what it does."""
         return self.is_confined and (bool(self.settings.network) or self.sandbox.level == "container")
 
+    @property
+    def can_send(self) -> bool:
+        """Whether commands reach somebody outside: what is not confined always does."""
+        match self.sandbox.level:
+            case "none" | "remote":
+                return True
+            case "container":
+                return self.settings.docker.network != "none"
+            case "landlock":
+                return False
+            case "strict" | "seatbelt":
+                return bool(self.settings.network)
+
     def place(self, scope: Scope) -> str:
         """Where the next command of a session begins."""
         workspace = self._all.get(scope.session)

@@ -328,7 +328,9 @@ async def test_effects_follow_what_the_server_says(opened: Open, odd: Odd, tmp_p
         "mcp_odd_plain": "exclusive",
         "mcp_odd_odd": "exclusive",
     }
-    assert found["mcp_odd_reads"].question is None
+    given = Proposal("Let the MCP server odd do reads?", '{\n  "a": 1\n}', "arguments as JSON")
+    assert found["mcp_odd_reads"].question == given
+    assert [found[name].claim.sends for name in ("mcp_odd_reads", "mcp_odd_plain")] == [False, True]
     given = Proposal("Let the MCP server odd do plain?", '{\n  "a": 1\n}', "arguments as JSON")
     assert found["mcp_odd_plain"].question == given
 

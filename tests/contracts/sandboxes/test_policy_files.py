@@ -77,6 +77,9 @@ class Person(OpenGate):
         self._says_yes = says_yes
         self.asked: list[str] = []
 
+    async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:
+        await self.admit(call, invocation, scope)
+
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         if call.id.endswith("-held"):
             assert isinstance(invocation.question, Proposal)
@@ -101,8 +104,10 @@ async def test_what_commands_make_is_held(use: Use, use_with: UseWith, cwd: Path
     assert "obey it. It was moved to" in told.text
     assert any(made.startswith(one) for one in held_in(tmp_path))
     subprocess.run(["git", "status", "--short"], cwd=cwd / "sub", capture_output=True, check=False)
-    await use_with(OpenGate(), "terminal", command="rm -rf .g* .e* .v* AGENTS.md a e x innocent sub; mkdir sub")
-    await use_with(OpenGate(), "terminal", command=command)
+    await use_with(
+        Person(says_yes=True), "terminal", command="rm -rf .g* .e* .v* AGENTS.md a e x innocent sub; mkdir sub"
+    )
+    await use_with(Person(says_yes=True), "terminal", command=command)
     assert os.path.lexists(cwd / made)
 
 
@@ -144,7 +149,7 @@ async def test_settings_of_git_cannot_make_it_run_anything(use: Use, use_with: U
     subprocess.run(["git", "status"], cwd=cwd, capture_output=True, check=True)
     assert not (cwd / "ran").exists()
     assert "fsmonitor" not in (cwd / ".git/config").read_text()
-    await use_with(OpenGate(), "terminal", command=attack)
+    await use_with(Person(says_yes=True), "terminal", command=attack)
     subprocess.run(["git", "status"], cwd=cwd, capture_output=True, check=True)
     is_mounted = "fsmonitor" not in (cwd / ".git/config").read_text()
     assert (cwd / "ran").exists() is not is_mounted
@@ -190,6 +195,15 @@ async def test_the_person_sees_the_change_and_decides(use_with: UseWith, cwd: Pa
     assert "  pre-push:\n  (executable, 19 bytes)\n  +#!/bin/sh\n  +npm test" in question
     await use_with(Alone(), "terminal", command="true")
     assert (cwd / "AGENTS.md").read_text() == "one\ntwo\nthree\n"
+
+
+async def test_what_makes_git_run_something_is_not_kept_where_nobody_is_asked(use_with: UseWith, cwd: Path) -> None:
+    """As with --yolo."""
+    subprocess.run(["git", "init", "-q", cwd], check=True)
+    await use_with(OpenGate(), "terminal", command="echo evil > .envrc; echo ../evil > .git/commondir")
+    await use_with(OpenGate(), "terminal", command="echo evil > .envrc")
+    assert (cwd / ".envrc").exists()
+    assert not (cwd / ".git/commondir").exists()
 
 
 async def test_what_the_person_does_between_commands_is_kept_and_guarded(use: Use, cwd: Path, tmp_path: Path) -> None:
@@ -312,5 +326,5 @@ async def test_without_guards_that_are_put_back_the_same_attack_succeeds(
     subprocess.run(["git", "init", "-q", cwd], check=True)
     await use("terminal", command="true")
     replace(cwd / ".git/config", "[user]\n\tname = Ada\n")
-    await use_with(OpenGate(), "terminal", command=f"{FSMONITOR} >> .git/config")
+    await use_with(Person(says_yes=True), "terminal", command=f"{FSMONITOR} >> .git/config")
     assert "evil" in (cwd / ".git/config").read_text()

@@ -387,6 +387,49 @@ async def test_a_yes_to_a_host_is_good_for_the_session_and_for_no_other_host(gat
     await gate.admit(call("web_fetch"), Act(Claim(hosts=("example.com",))), scope(turn="t2"))
 
 
+async def test_a_file_that_the_person_named_elsewhere_is_private(gates: Gates) -> None:
+    fetching = Act(Claim(hosts=("example.org",)))
+    for path, is_private in ((PERSON / "letters/bank.txt", True), (Path("/usr/share/doc/x"), False)):
+        named = msgspec.structs.replace(scope(), named=(path,))
+        ada = Ada("once")
+        await gates.gate(ada).admit(call("web_fetch"), fetching, named)
+        assert bool(ada.asked) == is_private
+
+
+async def test_a_yes_from_before_private_data_was_read_does_not_let_it_leave(gates: Gates) -> None:
+    ada = Ada("session", "session")
+    gate = gates.gate(ada)
+    commands = [Act(Claim(command=text, is_confined=False, reveals=True)) for text in ("ls", "curl x.org")]
+    for command in commands:
+        await gate.admit(call(), command, scope())
+    private = msgspec.structs.replace(scope(), has_private_data=True)
+    for command in commands:
+        await gate.admit(call(), command, private)
+    assert ["were read in this conversation" in one.reason for one in ada.asked] == [False, True]
+
+
+async def test_a_yes_to_a_folder_is_none_to_the_secrets_in_it_nor_to_its_neighbours(gates: Gates) -> None:
+    ada = Ada("always")
+    gate = gates.gate(ada)
+
+    def reading(path: str) -> Act:
+        return Act(Claim(reads=(PERSON / path,), folder=(PERSON / path).parent))
+
+    await gate.admit(call("read_file"), reading(".config/starship.toml"), scope())
+    nobody = gates.gate(None, session="s2")
+    await nobody.admit(call("view_image"), reading(".config/nvim/logo.png"), scope())
+    with pytest.raises(Denied, match="is private"):
+        await nobody.admit(call("read_file"), reading(".config/gh/hosts.yml"), scope())
+    for beside in (".config2/x", "letters/x", ".config.txt"):
+        with pytest.raises(Denied, match="nobody is here"):
+            await nobody.admit(call("read_file"), reading(beside), scope())
+    with pytest.raises(Denied, match="nobody is here"):
+        await nobody.admit(call("read_file"), reading(".config/starship.toml"), scope("/home/ada/other"))
+    with pytest.raises(Denied, match="nobody is here"):
+        await nobody.admit(call("write_file"), Act(Claim(writes=(PERSON / ".config/starship.toml",))), scope())
+    assert len(ada.asked) == 1
+
+
 async def test_grants_do_not_count_and_none_is_made_once_strangers_had_a_word(gates: Gates) -> None:
     ada = Ada("session", "always", "no")
     gate = gates.gate(ada)

@@ -128,11 +128,16 @@ def test_project_that_is_reached_by_a_link_is_the_project(project: Path, tmp_pat
 
 
 @pytest.mark.parametrize("tool", ["read_file", "search_files"])
-def test_reading_tells_where_and_asks_nothing(project: Path, tmp_path: Path, scope: Scope, tool: str) -> None:
+def test_reading_tells_where_and_what_is_asked_outside_the_project(
+    project: Path, tmp_path: Path, scope: Scope, tool: str
+) -> None:
     arguments = {"pattern": "x"} if tool == "search_files" else {}
+    elsewhere = tmp_path / "elsewhere"
     invocation = prepared(scope, tool, path="out", **arguments)
-    assert (invocation.question, invocation.effect.kind) == (None, "reads")
-    assert invocation.effect.paths == (tmp_path / "elsewhere",)
+    shown = f'Search {elsewhere}?\n  {{"pattern":"x"}}' if arguments else f"Read {elsewhere}?"
+    assert (invocation.question, invocation.effect.kind) == (shown, "reads")
+    assert (invocation.effect.paths, invocation.claim.folder) == ((elsewhere,), elsewhere)
+    assert prepared(scope, tool, path="x", **arguments).question is None
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=FIXTURES)

@@ -17,16 +17,21 @@ def decided(
     claim: Claim,
     *,
     is_tainted: bool = False,
+    is_privy: bool = False,
+    named: tuple[str, ...] = (),
     allow: tuple[str, ...] = (),
     ask: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),
 ) -> Verdict:
-    policy = Policy(ApprovalSettings(allow=allow, ask=ask, deny=deny), Protected(PERSON, HOME))
-    return policy.decide(Request(tool, claim, PROJECT, is_tainted, spill=HOME / "spill" / "session"))
+    protected = Protected(PERSON, HOME, shared=(PERSON / "shared",))
+    policy = Policy(ApprovalSettings(allow=allow, ask=ask, deny=deny), protected)
+    spill, places = HOME / "spill" / "session", tuple(map(Path, named))
+    return policy.decide(Request(tool, claim, PROJECT, is_tainted, is_privy, spill, places))
 
 
 def reading(path: str) -> Claim:
-    return Claim(reads=(Path(path),))
+    """A folder ends with a slash."""
+    return Claim(reads=(Path(path),), folder=Path(path) if path.endswith("/") else Path(path).parent)
 
 
 def writing(path: str) -> Claim:
@@ -59,6 +64,15 @@ def running(command: str, *, is_confined: bool = True) -> Claim:
         f"{PERSON}/.aws/credentials",
         f"{PERSON}/.netrc",
         f"{PERSON}/.config/gh/hosts.yml",
+        f"{PERSON}/.claude.json",
+        f"{PERSON}/.gemini/oauth_creds.json",
+        f"{PERSON}/.config/age/keys.txt",
+        f"{PERSON}/.config/Bitwarden CLI/data.json",
+        f"{PERSON}/snap/firefox/common/.mozilla/firefox/x/logins.json",
+        f"{PERSON}/.var/app/org.mozilla.firefox/x",
+        f"{PERSON}/.psql_history",
+        f"{PERSON}/.local/share/fish/fish_history",
+        f"{PERSON}/.electrum/wallets/default_wallet",
         "/proc/1/environ",
         "/proc/self/environ",
         "/proc/4242/task/4242/environ",
@@ -121,8 +135,89 @@ def test_writes_are_asked_about_outside_the_project_and_where_other_programs_loo
     assert decided("write_file", writing(path)).decision == decision
 
 
-def test_reading_elsewhere_is_allowed() -> None:
-    assert decided("read_file", reading("/etc/hosts")).decision == "allow"
+@pytest.mark.parametrize(
+    ("path", "decision"),
+    [
+        (f"{PROJECT}/src/main.py", "allow"),
+        (f"{PERSON}/shared/data.csv", "allow"),
+        ("/etc/hosts", "allow"),
+        ("/usr/share/doc/make/readme", "allow"),
+        ("/sys/devices/system/cpu/online", "allow"),
+        (f"{PERSON}/.rustup/toolchains/x/lib/x.rs", "allow"),
+        (f"{PERSON}/project-of-another/main.py", "ask"),
+        (f"{PERSON}/notes.txt", "ask"),
+        (f"{PERSON}/", "ask"),
+        (f"{PERSON}/.cargo/registry/src/x.rs", "ask"),
+        ("/", "ask"),
+        ("/tmp/x", "ask"),
+        ("/mnt/stick/x", "ask"),
+        ("/var/log/syslog", "ask"),
+        ("/proc/kcore", "ask"),
+        ("/sys/kernel/security", "ask"),
+        ("/root/x", "ask"),
+    ],
+)
+def test_reads_are_asked_about_outside_the_project_and_what_programs_need(path: str, decision: Decision) -> None:
+    assert decided("read_file", reading(path)).decision == decision
+    assert decided("read_file", reading(path), allow=("read_file",)).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    ("project", "decision"), [(f"{PERSON}", "allow"), ("/home", "ask"), ("/", "ask"), (f"{PERSON}/letters", "allow")]
+)
+def test_a_folder_that_holds_the_whole_home_is_not_a_project(project: str, decision: Decision) -> None:
+    policy = Policy(ApprovalSettings(), Protected(PERSON, HOME))
+    letter = Request("read_file", reading(f"{PERSON}/letters/bank.txt"), Path(project))
+    assert policy.decide(letter).decision == decision
+    assert policy.decide(Request("read_file", reading(f"{PERSON}/.ssh/id"), Path(project))).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    ("path", "covers", "longest"),
+    [
+        ("/data/old/x.txt", "/data/old/**", "always"),
+        ("/data/old/", "/data/old/**", "always"),
+        (f"{PERSON}/notes.txt", f"{PERSON}/notes.txt", "always"),
+        (f"{PERSON}/", f"{PERSON}", "once"),
+        ("/home/", "/home", "once"),
+        ("/", "/", "once"),
+        ("/x", "/x", "always"),
+    ],
+)
+def test_a_yes_to_reading_covers_the_folder_but_never_a_whole_home(path: str, covers: str, longest: str) -> None:
+    verdict = decided("read_file", reading(path))
+    assert (verdict.covers, verdict.longest) == (covers, longest)
+    assert decided("read_file", reading(path), is_tainted=True).longest in ("session", "once")
+
+
+def test_a_call_that_reads_elsewhere_and_tells_others_is_asked_about_each_time() -> None:
+    uploading = Claim(reads=(Path("/data/x"),), folder=Path("/data"), hosts=("x.org",))
+    for is_privy in (False, True):
+        verdict = decided("upload", uploading, is_privy=is_privy)
+        assert (verdict.decision, verdict.reason, verdict.longest) == ("ask", "/data/x is outside the project", "once")
+
+
+@pytest.mark.parametrize(
+    ("named", "decision"),
+    [
+        (f"{PERSON}/letters/bank.txt", "allow"),
+        (f"{PERSON}/letters", "allow"),
+        (f"{PERSON}/letters/bank", "ask"),
+        (f"{PERSON}", "ask"),
+        ("/", "ask"),
+    ],
+)
+def test_what_the_person_named_is_read_but_not_a_whole_home(named: str, decision: Decision) -> None:
+    assert decided("read_file", reading(f"{PERSON}/letters/bank.txt"), named=(named,)).decision == decision
+    assert decided("read_file", reading(f"{PERSON}/.ssh/id"), named=(named, f"{PERSON}/.ssh/id")).decision == "deny"
+
+
+@pytest.mark.parametrize("claim", [Claim(sends=True), Claim(reveals=True), Claim(hosts=("x.org",))])
+def test_whatever_can_tell_others_something_is_asked_about_once_private_data_was_read(claim: Claim) -> None:
+    assert decided("any", claim).decision == "allow"
+    assert decided("any", claim, is_privy=True).decision == "ask"
+    assert decided("any", claim, is_privy=True, allow=("any",)).decision == "allow"
+    assert decided("any", Claim(is_untrusted=True), is_privy=True).decision == "allow"
 
 
 def test_confined_commands_are_allowed_and_others_asked_about() -> None:
@@ -272,7 +367,8 @@ def test_what_tells_others_something_is_asked_about_only_after_strangers_had_a_w
     assert decided("mcp_mail_send", sending).decision == "allow"
     assert decided("mcp_mail_send", sending, is_tainted=True).decision == "ask"
     assert decided("mcp_mail_send", sending, is_tainted=True, allow=("mcp_mail_*",)).decision == "allow"
-    assert decided("web_fetch", Claim(hosts=("x.org",), is_untrusted=True), is_tainted=True).decision == "allow"
+    for looking in (Claim(hosts=("x.org",), is_untrusted=True), Claim(reveals=True, is_untrusted=True)):
+        assert decided("web_fetch", looking, is_tainted=True).decision == "allow"
 
 
 def test_a_yes_lasts_only_where_it_will_be_the_same_again() -> None:
@@ -281,6 +377,10 @@ def test_a_yes_lasts_only_where_it_will_be_the_same_again() -> None:
     assert decided("terminal", running("make && make install", is_confined=False)).longest == "session"
     assert decided("terminal", running("python x.py", is_confined=False)).longest == "session"
     assert decided("terminal", running("git push", is_confined=False), is_tainted=True).longest == "once"
+    bare = Claim(command="git push", is_confined=False, reveals=True)
+    assert decided("terminal", bare, is_privy=True).longest == "session"
+    assert decided("terminal", bare, is_privy=True, is_tainted=True).longest == "once"
+    assert decided("web_search", Claim(reveals=True), is_privy=True, is_tainted=True).longest == "session"
     assert decided("write_file", writing("/data/x")).longest == "always"
 
 

@@ -13,7 +13,7 @@ from talaria.model.messages import Assistant, Context, Image, Message, Text, Thi
 from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
-from talaria.tools.base import READS, Run, Scope, Tool
+from talaria.tools.base import READS, Run, Scope, Shown, Tool
 from talaria.tools.builtin.recall import EXCERPT_CHARS, MAX_LIMIT, PAGE_BYTES, recall_tools
 from talaria.tools.output import HEAD_BYTES, TAIL_BYTES
 
@@ -63,7 +63,8 @@ def look(tools: dict[str, Tool], scope: Scope) -> Look:
     """`await look("recall", query="words")`"""
 
     async def call(name: str, /, **arguments: object) -> str:
-        return str(await tools[name].prepare(json.dumps(arguments), scope).run(Run(CallId("call_1"), scope)))
+        shown = await tools[name].prepare(json.dumps(arguments), scope).run(Run(CallId("call_1"), scope))
+        return shown.text if isinstance(shown, Shown) else shown
 
     return call
 

@@ -24,6 +24,11 @@ def browser_tools(browser: Browser) -> tuple[Tool, ...]:
 
 
 def _looking(browser: Browser) -> tuple[Tool, ...]:
+    def moving(_: Any, scope: Scope) -> Claim:
+        """The page notices, and can count."""
+        host = browser.host(scope.session)
+        return Claim(hosts=(host,) if host else (), reveals=True, is_untrusted=True)
+
     @tool(after_crash="repeat", claim=reaching, timeout_s=TIMEOUT_S)
     async def browser_navigate(url: Annotated[str, "The address, with https:// or http://."], run: Run) -> str:
         """Open a page in a real browser and show it as a tree of its elements, each with a reference to act on.
@@ -43,13 +48,13 @@ def _looking(browser: Browser) -> tuple[Tool, ...]:
         async with browser.visiting(run.scope.session) as window:
             return await window.snapshot(offset)
 
-    @tool(claim=LOOKING, timeout_s=TIMEOUT_S)
+    @tool(claim=moving, timeout_s=TIMEOUT_S)
     async def browser_scroll(direction: Literal["up", "down"], run: Run) -> str:
         """Scroll the open page by most of its height, so that it loads more or a screenshot shows another part."""
         async with browser.visiting(run.scope.session) as window:
             return await window.scroll(direction)
 
-    @tool(claim=LOOKING, timeout_s=TIMEOUT_S)
+    @tool(claim=moving, timeout_s=TIMEOUT_S)
     async def browser_back(run: Run) -> str:
         """Go back to the page before."""
         async with browser.visiting(run.scope.session) as window:

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from talaria.model.errors import BadArguments, ToolFailed
-from talaria.tools.base import EXCLUSIVE, Run
+from talaria.tools.base import EXCLUSIVE, NOTHING, Run
 from talaria.tools.function import tool
 
 MAX_QUESTION_CHARS = 1_000
@@ -13,7 +13,7 @@ MAX_CHOICE_CHARS = 120
 _DECIDE = "Choose what is most sensible, go on with that, and say in your answer what you have assumed."
 
 
-@tool(after_crash="repeat", effect=EXCLUSIVE, timeout_s=None)
+@tool(after_crash="repeat", effect=EXCLUSIVE, timeout_s=None, claim=NOTHING)
 async def clarify(
     question: Annotated[str, "The question, in one or two sentences."],
     run: Run,

@@ -47,8 +47,12 @@ _decode = msgspec.json.Decoder(Wanted).decode
 
 def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     def claim(arguments: Any, _: Scope) -> Claim:
-        is_untrusted = workspaces.brings_strange_words
-        return Claim(command=arguments.code, is_confined=workspaces.is_confined, is_untrusted=is_untrusted)
+        return Claim(
+            command=arguments.code,
+            is_confined=workspaces.is_confined,
+            reveals=workspaces.can_send,
+            is_untrusted=workspaces.brings_strange_words,
+        )
 
     @tool(effect=EXCLUSIVE, question=_question, timeout_s=None, claim=claim)
     async def execute_code(

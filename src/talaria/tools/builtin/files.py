@@ -30,7 +30,7 @@ def file_tools(seen: Seen, changing: Changing = nullcontext) -> tuple[Tool, ...]
     """`seen` is what the model knows of files, for all sessions that share these tools. `changing`: entered around each
     change of a file."""
 
-    @located("reads")
+    @located("reads", "Read")
     @tool(after_crash="repeat")
     def read_file(
         path: Annotated[str, "File to read; relative to the working directory, or absolute."],
@@ -42,7 +42,7 @@ def file_tools(seen: Seen, changing: Changing = nullcontext) -> tuple[Tool, ...]
         target = Path(path)
         try:
             with places.opened(target) as file:
-                page, sight = read_page(file, target, offset, limit)
+                page, sight = read_page(file, target, offset, limit, run.scope.redactor)
         except OSError as fault:
             raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
         seen.note(run.scope.session, target, sight)
@@ -87,12 +87,16 @@ def file_tools(seen: Seen, changing: Changing = nullcontext) -> tuple[Tool, ...]
         wanted = _wanted(edits, old, new, is_for_all=replace_all)
         before = _known(target, run, seen)
         text = decoded(before.content)
-        done = edited(text.body, wanted, str(target), flag="all" if edits else "replace_all")
-        if done.text == text.body:
+        aside = run.scope.redactor.set_aside(text.body)  # so that nobody can find out a secret piece by piece
+        try:
+            done = edited(aside.text, wanted, str(target), flag="all" if edits else "replace_all")
+        except ToolFailed as failure:
+            raise ToolFailed(aside.hide(str(failure))) from None
+        body = aside.put_back(done.text)
+        if body == text.body:
             return f"[{target} stays as it is: the new text is the old one]"
-        becomes = Text(done.text, text.has_bom, text.has_crlf)
-        notes = _change(target, before, becomes, run, seen, changing)
-        return f"{_told(done, target)}{notes}\n{unified(text.body, done.text, target.name)}"
+        notes = _change(target, before, Text(body, text.has_bom, text.has_crlf), run, seen, changing)
+        return f"{_told(done, target)}{notes}\n{unified(aside.hide(aside.text), aside.hide(done.text), target.name)}"
 
     return read_file, write_file, patch
 

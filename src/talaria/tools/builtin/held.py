@@ -48,7 +48,8 @@ async def settle(workspace: Workspace, run: Run) -> str:
             "sha256": hashlib.sha256(shown.encode("utf-8", "replace")).hexdigest(),
         }
         call = ToolCall(CallId(f"{run.call}-held"), "write_file", msgspec.json.encode(arguments).decode())
-        await run.tools.consent(call, _Keep(Claim(writes=paths), question))
+        doubt = "it makes git or a log-in run something" if any(one.needs_a_yes for one in moved) else ""
+        await run.tools.consent(call, _Keep(Claim(writes=paths), question), doubt)
     except (Denied, ToolFailed) as refusal:
         return _told((*remarks, *map(str, held), str(refusal)))
     kept = [await workspace.keep(one) for one in moved]

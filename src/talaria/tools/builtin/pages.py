@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from talaria.model.errors import ToolFailed
+from talaria.model.redaction import Redactor
 from talaria.tools.builtin.seen import Sight
 from talaria.tools.builtin.texts import is_binary
 from talaria.tools.places import stamp_of
@@ -78,17 +79,20 @@ def too_large(path: Path, limit_bytes: int) -> ToolFailed:
     return ToolFailed(f"{path} is larger than {limit_bytes >> 20} MB; use the terminal to look at parts.")
 
 
-def read_page(file: BinaryIO, path: Path, start: int, most: int) -> tuple[str, Sight]:
-    """What the model is shown, and what it knows of the file by that. Raises `ToolFailed`."""
+def read_page(file: BinaryIO, path: Path, start: int, most: int, redactor: Redactor) -> tuple[str, Sight]:
+    """What the model is shown, and what it knows of the file by that. Raises `ToolFailed`.
+
+    Secrets go before lines are cut: of half a secret nobody could tell that it is one.
+    """
     known = os.fstat(file.fileno())
     if known.st_size > MAX_FILE_BYTES:
         raise too_large(path, MAX_FILE_BYTES)
     window, sha, decode = Window(max(1, start), max(1, most)), sha256(), codecs.getincrementaldecoder("utf-8-sig")
-    decoder = decode("replace")
+    decoder, stream = decode("replace"), redactor.stream()
     for chunk in _chunks(file, path):
         sha.update(chunk)
-        window.add(decoder.decode(chunk))
-    window.add(decoder.decode(b"", final=True))
+        window.add(stream.add(decoder.decode(chunk)))
+    window.add(stream.add(decoder.decode(b"", final=True)) + stream.end())
     window.close()
     return window.text(), Sight(stamp_of(known), sha.hexdigest())
 

@@ -11,7 +11,7 @@ from talaria.tools.builtin.located import located
 from talaria.tools.function import tool
 
 
-@located("reads")
+@located("reads", "Look at")
 @tool(after_crash="repeat")
 def view_image(path: Annotated[str, "Image to look at; relative to the working directory, or absolute."]) -> Shown:
     """Look at an image: a PNG, JPEG, GIF or WebP file, such as a screenshot."""

@@ -24,7 +24,7 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         is_untrusted = arguments.action in ("poll", "log", "wait") and workspaces.brings_strange_words
         if arguments.action != "write":
             return Claim(is_untrusted=is_untrusted)
-        return Claim(command=arguments.text, is_confined=workspaces.is_confined)
+        return Claim(command=arguments.text, is_confined=workspaces.is_confined, reveals=workspaces.can_send)
 
     @tool(effect=_effect, question=_question, timeout_s=None, claim=claim)
     async def process(

@@ -1,7 +1,7 @@
 """Looking back: into this conversation, also where it was made shorter for the model, and into other conversations."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Annotated
 
@@ -10,10 +10,10 @@ import msgspec
 from talaria.model.entries import MessageAdded, Recorded, TurnStarted, Undone
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User
+from talaria.model.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Hit, Journal, Search, Sessions
 from talaria.store.excerpts import wanted
-from talaria.tools.base import READS, Claim, Run, Scope, Tool
+from talaria.tools.base import READS, Claim, Run, Scope, Shown, Tool
 from talaria.tools.function import tool
 from talaria.waiting import in_thread
 
@@ -54,7 +54,7 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
         query: Annotated[str, "Words that a message must all contain."],
         run: Run,
         limit: Annotated[int, _LIMIT] = USUAL_LIMIT,
-    ) -> str:
+    ) -> Shown:
         """Find messages in other conversations than this one, newest first."""
         if not wanted(query):
             raise BadArguments("The query of session_search has no words.")
@@ -62,12 +62,27 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
         here = run.scope.session
         hits = await _elsewhere(search, query, most + 1, here, await _seen_by(sessions, run.scope))
         if not hits:
-            return "[no other conversation has a message with all these words]"
+            return Shown("[no other conversation has a message with all these words]")
         more = "[there are more; narrow the search]\n" if len(hits) > most else ""
         found = "\n\n".join(map(_hit, hits[:most]))
-        return f"{found}\n\n{more}[a person opens a conversation with `talaria -r ID`]"
+        text = f"{found}\n\n{more}[a person opens a conversation with `talaria -r ID`]"
+        return Shown(text, is_private=await _has_private_data(journal, {hit.session for hit in hits}))
 
     return recall, session_search
+
+
+async def _has_private_data(journal: Journal, sessions: Iterable[SessionId]) -> bool:
+    """Whether one of these conversations has read something outside its project: any of its messages may repeat it."""
+    for session in sessions:
+        for recorded in await journal.entries(session):
+            match recorded.entry:
+                case MessageAdded(ToolResult(is_private=True)):
+                    return True
+                case MessageAdded(User(parts=parts)) if any(isinstance(part, Context) and part.file for part in parts):
+                    return True
+                case _:
+                    continue
+    return False
 
 
 def _bounded(limit: int) -> int:

@@ -32,7 +32,7 @@ _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop()); from talaria.tools.s
 def search_tools(protected: Protected) -> tuple[Tool, ...]:
     """What is private is not searched, wherever the search begins."""
 
-    @located("reads")
+    @located("reads", "Search")
     @tool(after_crash="repeat")
     async def search_files(
         pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],

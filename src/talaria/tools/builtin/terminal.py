@@ -30,6 +30,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             command=arguments.command,
             place=_place(arguments.workdir, scope, workspaces),
             is_confined=workspaces.is_confined,
+            reveals=workspaces.can_send,
             is_untrusted=workspaces.brings_strange_words,
         )
 

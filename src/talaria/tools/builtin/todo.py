@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.files import read_bytes, replace_file
 from talaria.model.errors import BadArguments, ToolFailed
-from talaria.tools.base import Effect, Run, Scope
+from talaria.tools.base import NOTHING, Effect, Run, Scope
 from talaria.tools.function import tool
 
 MAX_STEPS = 100
@@ -43,7 +43,7 @@ def _effect(arguments: Any, scope: Scope) -> Effect:
     return Effect("reads" if arguments.todos is None else "writes", (list_file(scope.spill),))
 
 
-@tool(after_crash="repeat", effect=_effect)
+@tool(after_crash="repeat", effect=_effect, claim=NOTHING)
 def todo(
     run: Run,
     todos: Annotated[tuple[GivenStep, ...] | None, "The steps, in order; left out, the list is only shown."] = None,

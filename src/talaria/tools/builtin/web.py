@@ -50,7 +50,7 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
             kept.popitem(last=False)
         return _piece(text, max(0, offset))
 
-    @tool(after_crash="repeat", effect=INDEPENDENT, claim=Claim(is_untrusted=True))
+    @tool(after_crash="repeat", effect=INDEPENDENT, claim=Claim(reveals=True, is_untrusted=True))
     async def web_search(
         query: Annotated[str, "What to search for."],
         limit: Annotated[int, f"How many results at most; never more than {MAX_HITS}."] = 5,

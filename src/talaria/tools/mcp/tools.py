@@ -37,9 +37,8 @@ class McpTool:
         given = decoded(arguments, self.spec.name, dict[str, Any])
         headline = f"Let the MCP server {self.connection.name} do {self.offer.name}?"
         question = Proposal(headline, pretty_json(given), ARGUMENTS)
-        is_reading = self.offer.is_reading
-        claim = Claim(sends=not is_reading, is_untrusted=True)
-        return McpInvocation(self, given, self.offer.effect, claim, None if is_reading else question)
+        claim = Claim(sends=not self.offer.is_reading, reveals=True, is_untrusted=True)
+        return McpInvocation(self, given, self.offer.effect, claim, question)
 
 
 @dataclass(frozen=True, slots=True)

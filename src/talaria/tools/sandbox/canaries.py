@@ -20,7 +20,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from talaria.tools.protected import HOST_KEYS, SYSTEM_SECRETS
+from talaria.tools.credentials import SYSTEM_SECRETS
+from talaria.tools.protected import HOST_KEYS
 from talaria.tools.sandbox.base import Limits
 
 INTRUDER = Path(__file__).parent / "host" / "intruder.py"

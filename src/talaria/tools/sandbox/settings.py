@@ -70,9 +70,9 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     network: tuple[str, ...] = ()
     """Hosts that commands may reach, such as pypi.org or *.github.com."""
     read: tuple[str, ...] = ()
-    """Further files and folders that commands may read."""
+    """Further files and folders that commands may read; tools read them without asking."""
     write: tuple[str, ...] = ()
-    """Further folders that commands may write to."""
+    """Further folders that commands may write to; tools read them without asking."""
     max_processes: Count = 512
     scratch_mb: Count = 1024
     """Of /tmp and of the home that commands see, each."""

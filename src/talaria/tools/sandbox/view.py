@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from talaria.model.errors import ToolFailed
-from talaria.tools.protected import Protected
+from talaria.tools.protected import TOOLCHAINS, Protected
 from talaria.tools.repositories import leads_to
 from talaria.tools.sandbox.base import Limits, View
 from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
@@ -22,12 +22,6 @@ _NEVER = tuple(map(Path, ("/proc", "/sys", "/dev/pts", "/run", "/boot", "/etc"))
 _SYSTEM_FOLDERS = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/dev", "/bin", "/sbin", "/lib", "/lib64", "/nix")))
 PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV"})
 """Of the environment, with LC_*: none of it is a secret."""
-TOOLCHAINS = (
-    *(".local/bin", ".local/share/uv/python", ".local/share/uv/tools", ".local/share/pipx", ".local/share/mise"),
-    *(".pyenv", ".rbenv", ".nvm", ".asdf"),
-    *(".cargo/bin", ".rustup", ".bun/bin", ".deno/bin", ".volta", ".sdkman/candidates", "go/bin", ".local/lib"),
-)
-"""In the person's home: programs that they have installed for themselves."""
 
 
 def view_of(

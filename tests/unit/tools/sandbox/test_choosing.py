@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 
+from talaria.model.clock import SystemClock
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
+from talaria.tools.workspace import Workspaces
 
 
 @pytest.mark.parametrize(
@@ -20,3 +24,21 @@ def test_sandbox_is_the_one_that_was_set(backend: Backend, level: Level, about: 
     docker, ssh = DockerSettings(program="podman", image="debian"), SshSettings(host="ann@there")
     sandbox = Choosing(TerminalSettings(backend=backend, docker=docker, ssh=ssh)).sandbox
     assert (sandbox.level, sandbox.about) == (level, about)
+
+
+@pytest.mark.parametrize(
+    ("settings", "can_send"),
+    [
+        (TerminalSettings(backend="bubblewrap"), False),
+        (TerminalSettings(backend="bubblewrap", network=("pypi.org",)), True),
+        (TerminalSettings(backend="landlock", network=("pypi.org",)), False),
+        (TerminalSettings(backend="docker"), False),
+        (TerminalSettings(backend="docker", docker=DockerSettings(network="bridge")), True),
+        (TerminalSettings(backend="local"), True),
+        (TerminalSettings(backend="ssh"), True),
+    ],
+)
+def test_commands_can_tell_others_something_where_they_have_a_network(
+    tmp_path: Path, settings: TerminalSettings, *, can_send: bool
+) -> None:
+    assert Workspaces(settings, tmp_path, SystemClock()).can_send == can_send

@@ -1,9 +1,14 @@
-"""What every command may read of how this machine is set up."""
+"""What every command may read of this machine."""
 
 from pathlib import Path
 
-from talaria.tools.protected import HOST_KEYS, SYSTEM_SECRETS
-from talaria.tools.sandbox.system import etc
+import pytest
+
+from talaria.tools.credentials import SYSTEM_SECRETS
+from talaria.tools.protected import HOST_KEYS, TOOLCHAINS, Protected
+from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.system import etc, interpreter, system
+from talaria.tools.sandbox.view import view_of
 
 
 def test_no_private_key_of_the_machine_is_among_it(tmp_path: Path) -> None:
@@ -15,3 +20,16 @@ def test_no_private_key_of_the_machine_is_among_it(tmp_path: Path) -> None:
     shown = [Path(path) for path in etc(tmp_path)]
     assert tmp_path / "pki/tls/certs" in shown
     assert [path for path in secrets for place in shown if Path(tmp_path, path[5:]).is_relative_to(place)] == []
+
+
+def test_commands_read_nothing_that_a_tool_would_ask_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person, project, shared = tmp_path / "person", tmp_path / "person/project", tmp_path / "shared"
+    for place in (project, shared, person / "letters", *(person / name for name in TOOLCHAINS)):
+        place.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv("HOME", str(person))
+    view = view_of(project, person / ".talaria", TerminalSettings(read=(str(shared),)), {})
+    protected = Protected(person, person / ".talaria", shared=(shared,))
+    seen = (project, *view.reads, *view.writes, *map(Path, (*system(), *etc())), *interpreter())
+    assert len(seen) > len(TOOLCHAINS)
+    assert [place for place in seen if protected.is_private(place.resolve(), project)] == []
+    assert protected.is_private(person / "letters", project)
