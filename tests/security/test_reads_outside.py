@@ -164,8 +164,7 @@ async def test_a_yes_for_the_session_covers_the_folder_and_every_tool_that_reads
         ("read_file", f"everything in {world.folder}/beside"),
     ]
     assert (
-        ada.asked[0].text
-        == f"Read {world.letter}?\n  (A yes that lasts covers everything in {letters}, in this project.)"
+        ada.asked[0].text == f"Read {world.letter}? (A yes that lasts covers everything in {letters}, in this project.)"
     )
     assert ada.asked[0].reason == f"{world.letter} is outside the project"
 
@@ -201,7 +200,7 @@ async def test_every_way_out_asks_once_a_letter_was_read(world: World) -> None:
     world.config["terminal"] = {"network": ["127.0.0.1"]}
     world.config["approvals"] = {"allow": [f"read_file({world.letter})"]}
     world.config["mcp_servers"] = {
-        "office": {"command": sys.executable, "args": ["-I", "-S", str(MCP_SERVER), str(port)]}
+        "office": {"command": sys.executable, "args": ["-I", "-S", str(MCP_SERVER), str(port)], "sandbox": False}
     }
     address = f"http://127.0.0.1:{port}"
     ways: dict[str, tuple[str, dict[str, Any]]] = {

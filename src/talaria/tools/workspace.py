@@ -224,7 +224,7 @@ class Workspace:
         below = [path for path in view.guarded if path.is_relative_to(view.project)]
         guarded, missing = ([str(path.relative_to(view.project)) for path in paths] for paths in (below, view.unwanted))
         learning: asyncio.Future[None] | None = None
-        if self._sandbox.level != "remote":
+        if self._sandbox.level not in ("none", "remote"):  # there each command is asked about
             self._policy = policy = PolicyFiles(project, self._quarantine, guarded, missing)
             learning = asyncio.ensure_future(in_thread(lambda: self._learn(policy)))  # while the sandbox starts
             self._held_count = 0

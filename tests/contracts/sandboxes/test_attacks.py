@@ -52,6 +52,7 @@ async def test_a_command_cannot_hold_its_session_up(
         assert "on\n" in (await use("terminal", command="echo on", timeout_s=5)).text
 
 
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
 @pytest.mark.parametrize(
     "ending", ["true", END_THE_HOST, "(while true; do echo ../evil > .git/commondir; done) & sleep 0.1"]
 )

@@ -193,6 +193,7 @@ async def test_landlock_does_not_run_where_it_cannot_keep_our_own_code(
             await workspace.start(Command(command="true"), Output(tmp_path / "spill/s/x", scope.redactor))
 
 
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
 async def test_nothing_is_removed_through_a_link_in_a_home(
     use: Use,
     workspaces: Workspaces,
@@ -227,6 +228,7 @@ async def test_nothing_is_removed_through_a_repository_that_became_a_link(
     assert contents(outside) == before
 
 
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
 async def test_what_leads_git_elsewhere_is_kept_in_quarantine(
     use: Use, workspaces: Workspaces, scope: Scope, cwd: Path, tmp_path: Path
 ) -> None:
@@ -241,6 +243,7 @@ async def test_what_leads_git_elsewhere_is_kept_in_quarantine(
     assert kept[-1] == "x\n"
 
 
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
 async def test_a_link_of_the_person_is_not_strange(
     use: Use,
     workspaces: Workspaces,

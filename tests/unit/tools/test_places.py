@@ -134,10 +134,10 @@ def test_reading_tells_where_and_what_is_asked_outside_the_project(
     arguments = {"pattern": "x"} if tool == "search_files" else {}
     elsewhere = tmp_path / "elsewhere"
     invocation = prepared(scope, tool, path="out", **arguments)
-    shown = f'Search {elsewhere}?\n  {{"pattern":"x"}}' if arguments else f"Read {elsewhere}?"
+    searched = Proposal(f"Search {elsewhere}?", '{\n  "pattern": "x"\n}', "arguments as JSON")
+    shown = searched if arguments else Proposal(f"Read {elsewhere}?", None, "")
     assert (invocation.question, invocation.effect.kind) == (shown, "reads")
     assert (invocation.effect.paths, invocation.claim.folder) == ((elsewhere,), elsewhere)
-    assert prepared(scope, tool, path="x", **arguments).question is None
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=FIXTURES)
