@@ -20,6 +20,7 @@ from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Host, Sandbox, View
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.commands import Command, End, Sink, Started
+from talaria.tools.sandbox.reading import LEVELS, Reader
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
 from talaria.tools.sandbox.way_out import WayOut
@@ -131,6 +132,7 @@ class Workspaces:
         self._clock = clock
         self._choosing = Choosing(settings)
         self._all: dict[SessionId, Workspace] = {}
+        self._readers: dict[SessionId, Reader] = {}
 
     @property
     def sandbox(self) -> Sandbox:
@@ -165,13 +167,22 @@ class Workspaces:
         return self._all.setdefault(scope.session, made)  # another call may have been quicker
 
     def _made(self, scope: Scope) -> Workspace:
-        project, home = scope.cwd.resolve(), self._home.resolve()
+        project = scope.cwd.resolve()
         way_out = WayOut(self.settings.network, self._private, self._clock)
+        quarantine = Quarantine(self._home.resolve(), scope.session)
+        return Workspace(self.sandbox, project, lambda: self._view(project), way_out, quarantine)
 
-        def look() -> View:
-            return view_of(project, home, self.settings, os.environ, programs=self._programs)
+    def _view(self, project: Path) -> View:
+        return view_of(project, self._home.resolve(), self.settings, os.environ, programs=self._programs)
 
-        return Workspace(self.sandbox, project, look, way_out, Quarantine(home, scope.session))
+    async def reader(self, scope: Scope) -> Host | None:
+        """Where our own programs read the project of a session; None: there is no sandbox for that. Raises
+        `ToolFailed`."""
+        sandbox, project = await in_thread(lambda: (self.sandbox, scope.cwd.resolve()))
+        if sandbox.level not in LEVELS:
+            return None
+        reader = self._readers.setdefault(scope.session, Reader(sandbox, lambda: self._view(project)))
+        return await reader.host()
 
     def has(self, session: SessionId) -> bool:
         return session in self._all
@@ -184,10 +195,12 @@ class Workspaces:
         return workspace.take_news() if workspace else ()
 
     async def close(self, session: SessionId) -> None:
-        workspace = self._all.pop(session, None)
+        workspace, reader = self._all.pop(session, None), self._readers.pop(session, None)
         if workspace is not None:
             await completed(workspace.close())
+        if reader is not None:
+            await completed(reader.close())
 
     async def aclose(self) -> None:
-        for session in tuple(self._all):
+        for session in {*self._all, *self._readers}:
             await self.close(session)

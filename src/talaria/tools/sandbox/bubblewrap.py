@@ -59,7 +59,7 @@ def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, 
         *("--size", scratch, "--tmpfs", "/tmp", "--size", scratch, "--tmpfs", "/var/tmp"),  # noqa: S108
         *(("--size", scratch, "--tmpfs", str(view.home)) if view.home != Path("/") else ()),
         *_bound("--ro-bind", (*interpreter(), *view.reads)),
-        *_bound("--bind", (view.project, *view.writes)),
+        *_bound("--ro-bind" if view.is_read_only else "--bind", (view.project, *view.writes)),
         *_bound("--bind", _around(view), held),
         *_bound("--ro-bind", view.guarded, held),
         *_bound("--ro-bind", view.own),  # after all that can be written
