@@ -2,9 +2,10 @@
 
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
@@ -14,6 +15,9 @@ from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, Launch, launched, 
 from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
 from talaria.trees import Root
 from talaria.waiting import in_thread
+
+Held = Mapping[Path, Sequence[int]]
+"""Descriptors by path; bubblewrap closes one when it has mounted it, so there is one for each mount."""
 
 ROOT = "/run/talaria"
 FOLDER = "/tmp/.talaria"  # noqa: S108  (its own /tmp)
@@ -40,17 +44,18 @@ class Bubblewrap:
             launch = Launch(
                 argv=(*before, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
-                pass_fds=(filter, *(held or {}).values()),
+                pass_fds=(filter, *chain.from_iterable((held or {}).values())),
                 max_processes=view.limits.processes,
             )
             async with launched(launch) as host:
                 yield host
 
 
-def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, ...]:
+def arguments(view: View, held: Held | None = None) -> tuple[str, ...]:
     """Short, because every mount takes a quarter of a millisecond. `held`: what is already open, so that nobody can put
     a link in its place before it is mounted."""
     scratch = str(view.limits.scratch_bytes)
+    unused = None if held is None else {path: list(descriptors) for path, descriptors in held.items()}
     return (
         *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "sandbox"),
@@ -58,10 +63,11 @@ def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, 
         *("--proc", "/proc", "--dev", "/dev", "--size", scratch, "--tmpfs", "/dev/shm"),  # noqa: S108
         *("--size", scratch, "--tmpfs", "/tmp", "--size", scratch, "--tmpfs", "/var/tmp"),  # noqa: S108
         *(("--size", scratch, "--tmpfs", str(view.home)) if view.home != Path("/") else ()),
-        *_bound("--ro-bind", (*interpreter(), *view.reads)),
-        *_bound("--ro-bind" if view.is_read_only else "--bind", (view.project, *view.writes)),
-        *_bound("--bind", _around(view), held),
-        *_bound("--ro-bind", view.guarded, held),
+        *_bound("--ro-bind", interpreter()),
+        *_bound("--ro-bind", view.reads, unused),
+        *_bound("--ro-bind" if view.is_read_only else "--bind", (view.project, *view.writes), unused),
+        *_bound("--bind", _around(view), unused),
+        *_bound("--ro-bind", view.guarded, unused),
         *_bound("--ro-bind", view.own),  # after all that can be written
         *(word for path in view.hidden for word in _emptied(path)),
         *("--ro-bind", str(PROGRAM), f"{ROOT}/{PACKAGE}"),
@@ -70,12 +76,12 @@ def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, 
     )
 
 
-def _bound(kind: str, paths: Iterable[Path], held: Mapping[Path, int] | None = None) -> Iterator[str]:
+def _bound(kind: str, paths: Iterable[Path], unused: dict[Path, list[int]] | None = None) -> Iterator[str]:
     for path in paths:
-        if held is None:
+        if unused is None:
             yield from (kind, str(path), str(path))
-        elif path in held:
-            yield from (f"{kind}-fd", str(held[path]), str(path))
+        elif unused.get(path):
+            yield from (f"{kind}-fd", str(unused[path].pop()), str(path))
 
 
 def _around(view: View) -> Iterable[Path]:
@@ -99,20 +105,21 @@ def _mounts_descriptors() -> bool:
 
 
 @contextmanager
-def _held(view: View) -> Generator[Mapping[Path, int] | None]:
-    """The descriptors of what is guarded and of the folders on the way to it, by their paths. Reached without following
-    a link; what is a link by now, or has gone, is left out. None: bubblewrap is too old to mount descriptors."""
-    held: dict[Path, int] = {}
+def _held(view: View) -> Generator[Held | None]:
+    """The descriptors of what is shared, of what is guarded in it and of the folders on the way there, by their paths.
+    Reached without following a link; what is a link by now, or has gone, is left out. None: bubblewrap is too old to
+    mount descriptors."""
+    held: dict[Path, list[int]] = {}
     if not _mounts_descriptors():
         yield None
         return
     try:
-        for path in (*_around(view), *view.guarded):
+        for path in (view.project, *view.writes, *view.reads, *_around(view), *view.guarded):
             with suppress(OSError), Root.open(path.anchor) as root:
-                held[path] = root.handle(str(path.relative_to(path.anchor)))
+                held.setdefault(path, []).append(root.handle(str(path.relative_to(path.anchor))))
         yield held
     finally:
-        for descriptor in held.values():
+        for descriptor in chain.from_iterable(held.values()):
             os.close(descriptor)
 
 

@@ -17,7 +17,7 @@ from talaria.waiting import in_thread
 
 LEVELS: frozenset[Level] = frozenset(("strict", "landlock", "seatbelt"))
 """Where it is done: a container has another Python, if any, and starts slowly."""
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class Reader:
