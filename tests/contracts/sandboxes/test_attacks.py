@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -164,3 +165,12 @@ def test_secrets_below_the_project_are_hidden(tmp_path: Path) -> None:
     (tmp_path / ".ssh").mkdir()
     protected = Protected(tmp_path, tmp_path / "home")
     assert list(protected.secrets_below(tmp_path)) == [tmp_path / ".ssh"]
+
+
+async def test_shared_memory_of_other_processes_is_not_there(use: Use, backend: str) -> None:
+    """POSIX shared memory and semaphores are files there. Where there is no sandbox, they can be read."""
+    with NamedTemporaryFile(dir="/dev/shm", prefix="sem.talaria-") as shared:
+        shared.write(b"canary")
+        shared.flush()
+        found = await use("terminal", command=f"cat {shared.name} 2>&1")
+    assert ("canary\n" in found.text) is (backend == "local")
