@@ -16,7 +16,7 @@ MAX_FALLBACK_CHARS = 1_000
 NO_PREVIEWS: dict[str, object] = {
     "m.url_previews": [],  # MSC4095: none are bundled, and none are to be made
     "com.beeper.linkpreviews": [],  # the same under the name that clients know today
-    "uk.half-shot.unstable.show_url_previews": False,  # Element
+    "uk.half-shot.unstable.show_url_previews": False,  # Element Web's own hint
 }
 """Tells clients not to fetch the addresses in a message: the model may have put into one what nobody else may read.
 There is no standard for that yet."""
