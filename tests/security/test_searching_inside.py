@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from talaria.config.schema import Config
 from talaria.hands import Hands
@@ -23,7 +24,9 @@ from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox import bubblewrap, landlocked
+from talaria.tools.sandbox.base import Host
 from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.reading import MAX_OPEN
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.waiting import in_thread
 
@@ -136,16 +139,16 @@ async def test_where_a_search_runs_there_is_only_what_commands_see_and_nothing_t
 ) -> None:
     """Even if the search program had a fault."""
     (project / "note").write_text("ours")
-    host = await hands.workspaces.reader(scope)
-    assert host is not None
+    async with hands.workspaces.reading(scope) as host:
+        assert host is not None
 
-    async def run(*argv: str) -> int:
-        return (await host.start(Command(program=argv, cwd="/", is_kept=False), Output()).ended()).code
+        async def run(*argv: str) -> int:
+            return (await host.start(Command(program=argv, cwd="/", is_kept=False), Output()).ended()).code
 
-    assert await run("/bin/cat", str(project / "note")) == 0  # the control
-    assert await run("/bin/cat", str(tmp_path / "elsewhere/note")) != 0
-    assert await run("/bin/touch", str(project / "note")) != 0
-    assert await run("/bin/touch", str(project / "new")) != 0
+        assert await run("/bin/cat", str(project / "note")) == 0  # the control
+        assert await run("/bin/cat", str(tmp_path / "elsewhere/note")) != 0
+        assert await run("/bin/touch", str(project / "note")) != 0
+        assert await run("/bin/touch", str(project / "new")) != 0
 
 
 @LEVELS
@@ -175,13 +178,28 @@ async def test_where_no_command_can_run_a_search_still_can(hands: Hands, tmp_pat
     assert (await executor.call(call)).text == f"{folder}/greet.md\n1|say hello"
 
 
-async def test_a_search_goes_on_after_its_sandbox_was_lost(use: Use, hands: Hands, scope: Scope, project: Path) -> None:
+async def test_a_search_goes_on_after_its_sandbox_was_closed(
+    use: Use, hands: Hands, scope: Scope, project: Path
+) -> None:
     (project / "note").write_text("a needle\n")
-    first = await hands.workspaces.reader(scope)
-    assert first is not None
+    async with hands.workspaces.reading(scope) as first:
+        assert first is not None
     await hands.close(scope.session)
     assert not first.is_alive
     assert await use("search_files", pattern="needle") == f"{project}/note\n1|a needle"
+
+
+async def test_only_so_many_sandboxes_wait_for_the_next_search_and_none_that_is_in_use_is_closed(
+    hands: Hands, scope: Scope
+) -> None:
+    async with hands.workspaces.reading(scope) as used:
+        waiting: list[Host | None] = []
+        for number in range(MAX_OPEN + 1):
+            async with hands.workspaces.reading(structs.replace(scope, session=SessionId(f"s{number}"))) as one:
+                waiting.append(one)
+        assert used is not None
+        assert used.is_alive
+    assert [one is not None and one.is_alive for one in waiting] == [False] * 2 + [True] * (MAX_OPEN - 1)
 
 
 async def test_a_search_that_breaks_does_not_say_that_nothing_is_there(use: Use, project: Path) -> None:

@@ -7,8 +7,8 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from talaria.model.clock import Clock
@@ -20,7 +20,7 @@ from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Host, Sandbox, View
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.commands import Command, End, Sink, Started
-from talaria.tools.sandbox.reading import LEVELS, Reader
+from talaria.tools.sandbox.reading import LEVELS, MAX_OPEN, Reader
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
 from talaria.tools.sandbox.way_out import WayOut
@@ -175,14 +175,24 @@ class Workspaces:
     def _view(self, project: Path) -> View:
         return view_of(project, self._home.resolve(), self.settings, os.environ, programs=self._programs)
 
-    async def reader(self, scope: Scope) -> Host | None:
+    @asynccontextmanager
+    async def reading(self, scope: Scope) -> AsyncGenerator[Host | None]:
         """Where our own programs read the project of a session; None: there is no sandbox for that. Raises
         `ToolFailed`."""
         sandbox, project = await in_thread(lambda: (self.sandbox, scope.cwd.resolve()))
         if sandbox.level not in LEVELS:
-            return None
-        reader = self._readers.setdefault(scope.session, Reader(sandbox, lambda: self._view(project)))
-        return await reader.host()
+            yield None
+            return
+        reader = self._readers.pop(scope.session, None) or Reader(sandbox, lambda: self._view(project))
+        self._readers[scope.session] = reader  # the one that was used last is last
+        reader.users += 1
+        try:
+            idle = [session for session, one in self._readers.items() if not one.users]
+            for session in idle[: max(0, len(self._readers) - MAX_OPEN)]:
+                await completed(self._readers.pop(session).close())
+            yield await reader.host()
+        finally:
+            reader.users -= 1
 
     def has(self, session: SessionId) -> bool:
         return session in self._all

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -63,20 +63,20 @@ def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> 
         if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
         is_inside = workspaces is not None and not await in_thread(lambda: is_outside(Path(path), run.scope))
-        host = await workspaces.reader(run.scope) if workspaces and is_inside else None
-        wanted = Wanted(
-            root=path,
-            pattern=pattern,
-            by_name=target == "names",
-            glob=pattern if target == "names" else glob,
-            skip=min(max(0, offset), MAX_OFFSET),
-            limit=min(max(1, limit), MAX_LIMIT) + 1,
-            hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
-            shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope, protected)))),
-            around=await in_thread(lambda: ignored_above(path)) if host else None,
-            secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
-        )
-        found = await _searched(wanted, host, run.scope.redactor)
+        async with workspaces.reading(run.scope) if workspaces and is_inside else nullcontext() as host:
+            wanted = Wanted(
+                root=path,
+                pattern=pattern,
+                by_name=target == "names",
+                glob=pattern if target == "names" else glob,
+                skip=min(max(0, offset), MAX_OFFSET),
+                limit=min(max(1, limit), MAX_LIMIT) + 1,
+                hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
+                shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope, protected)))),
+                around=await in_thread(lambda: ignored_above(path)) if host else None,
+                secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
+            )
+            found = await _searched(wanted, host, run.scope.redactor)
         return _page(found, wanted)
 
     return (search_files,)

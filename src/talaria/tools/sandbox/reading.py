@@ -17,11 +17,16 @@ from talaria.waiting import in_thread
 
 LEVELS: frozenset[Level] = frozenset(("strict", "landlock", "seatbelt"))
 """Where it is done: a container has another Python, if any, and starts slowly."""
+MAX_OPEN = 8
+"""Of all sessions. Opening one again takes a moment; each is a process or two."""
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class Reader:
     """Of one session. Opened at the first use, and kept open until `close`."""
+
+    users = 0
+    """How many programs run in it."""
 
     def __init__(self, sandbox: Sandbox, look: Callable[[], View]) -> None:
         """`look`: what commands see. Not on the loop."""
