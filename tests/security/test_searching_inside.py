@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from tests.security.test_searching import KEY, race
 
 from talaria.config.schema import Config
 from talaria.hands import Hands
@@ -209,3 +210,18 @@ async def test_a_search_that_breaks_does_not_say_that_nothing_is_there(use: Use,
         assert not searching.done()
     os.kill(running[0], signal.SIGKILL)
     assert (await searching).startswith("Error: The search program failed")
+
+
+@pytest.mark.long
+@LEVELS
+async def test_a_folder_that_is_swapped_for_a_link_never_leads_a_search_out_of_the_sandbox(
+    use: Use, project: Path, tmp_path: Path
+) -> None:
+    (project / "a").mkdir()
+    (project / "a/id").write_text("ours")
+    (tmp_path / "elsewhere/id").write_text(KEY)
+
+    async def search(pattern: str) -> str:
+        return await use("search_files", pattern=pattern)
+
+    await race(search, project, tmp_path / "elsewhere", 400)

@@ -174,3 +174,14 @@ async def test_shared_memory_of_other_processes_is_not_there(use: Use, backend: 
         shared.flush()
         found = await use("terminal", command=f"cat {shared.name} 2>&1")
     assert ("canary\n" in found.text) is (backend == "local")
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_a_folder_to_start_in_does_not_tell_what_is_outside(use: Use, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    there, missing = [
+        (await use("terminal", command="true", workdir=str(tmp_path / name))).text.replace(name, "")
+        for name in ("elsewhere", "nowhere")
+    ]
+    assert there == missing
+    assert "No such file" in there
