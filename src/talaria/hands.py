@@ -98,7 +98,8 @@ class Hands:
         """Not where commands run on another machine: they would show other files than those."""
         if self._config.terminal.backend == "ssh":
             return ()
-        return (*file_tools(Seen(), self.workspaces.changing), *search_tools(self._protected), view_image)
+        files = file_tools(Seen(), self.workspaces.changing)
+        return (*files, *search_tools(self._protected, self.workspaces), view_image)
 
     def _browsing(self) -> tuple[Tool, ...]:
         from talaria.tools.browser.browser import Browser  # noqa: PLC0415

@@ -240,13 +240,28 @@ class Root:
             os.rmdir(last, dir_fd=parent)
 
     def remove_tree(self, name: str) -> None:
-        """A folder with all that is in it; links go, and not what they lead to."""
-        with self.folder(name) as inner:
-            for entry in inner.entries():
-                if entry.is_folder:
-                    inner.remove_tree(entry.name)
-                else:
-                    inner.remove(entry.name)
+        """A folder with all that is in it; links go, and not what they lead to. Whatever is deeper is moved up first:
+        commands can make trees that are deeper than a stack or a path can be. What can be removed is, before it
+        raises."""
+        fault: OSError | None = None
+        with self.folder(name) as top:
+            waiting = ["."]
+            for place in waiting:
+                try:
+                    with top.folder(place) as here:
+                        for entry in here.entries():
+                            if entry.is_folder:
+                                known = f"{os.urandom(8).hex()}.gone"
+                                os.rename(entry.name, known, src_dir_fd=here.descriptor, dst_dir_fd=top.descriptor)
+                                waiting.append(known)
+                            else:
+                                here.remove(entry.name)
+                    if place != ".":
+                        top.remove_folder(place)
+                except OSError as one:
+                    fault = fault or one
+        if fault is not None:
+            raise fault
         self.remove_folder(name)
 
     def move(self, name: str, to: "Root", new_name: str) -> None:

@@ -20,10 +20,10 @@ while os.getppid() == int(sys.argv[3]):
 
 
 @contextmanager
-def swapping(folder: Path, elsewhere: Path) -> Generator[None]:
-    """`folder` is by turns itself and a link to `elsewhere`."""
+def swapping(folder: Path, elsewhere: Path, beside: Path | None = None) -> Generator[None]:
+    """`folder` is by turns itself and a link to `elsewhere`. The other of the two is in `beside`, or next to it."""
 
-    link = folder.with_name("link-itself")
+    link = (beside or folder.parent) / "link-itself"
     link.symlink_to(elsewhere)
     words = (sys.executable, "-I", "-S", "-c", _SWAPPER, folder, link, str(os.getpid()))
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as swapper:

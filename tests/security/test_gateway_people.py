@@ -356,3 +356,16 @@ async def _complaints(house: House) -> str:
             board.gateway.stop()
             await running
     return str(board.gateway.health)
+
+
+async def test_a_folder_that_has_become_a_link_is_nobodys_workplace(house: House) -> None:
+    """As a command of a session in the folder around it could do."""
+    elsewhere = house.home.parent / "elsewhere"
+    elsewhere.mkdir()
+    folder(house, FRIEND).parent.mkdir()
+    folder(house, FRIEND).symlink_to(elsewhere)
+    async with house.open():
+        told = await answer(house, friend, call("write_file", path="note", content=SECRET))
+        assert "Wrote" in await answer(house, owner, call("write_file", path="note", content=SECRET))  # the control
+    assert "Wrote" not in told
+    assert not [*elsewhere.iterdir()]

@@ -5,14 +5,14 @@ from pathlib import Path
 from talaria.model.errors import BadInput
 from talaria.model.messages import Image
 from talaria.model.pictures import NO_IMAGE, encoded, media_type
+from talaria.trees import read_file
 
 MAX_IMAGE_BYTES = 20 << 20
 
 
 def read_image(file: Path) -> Image:
     try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_IMAGE_BYTES + 1)  # what has no end is not read to it
+        content = read_file(file, MAX_IMAGE_BYTES + 1)  # neither a pipe, which may wait for ever, nor a device
     except OSError as fault:
         raise BadInput(f"Cannot read the image {file}: {fault.strerror}.") from fault
     return image_of(content, str(file))

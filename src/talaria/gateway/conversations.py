@@ -22,6 +22,7 @@ from talaria.runtime.pool import Pool
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Session
 from talaria.store.mail import Outgoing
+from talaria.trees import Root
 
 USUAL = Capabilities(max_chars=2000)
 """Of a platform that is not connected: every one takes that much."""
@@ -129,6 +130,10 @@ class Conversations:
         if row is not None and Path(row.cwd).is_dir():
             return Path(row.cwd)
         folder = self._folder(received)
+        if self._desk.settings.cwd is None:
+            with Root.make(folder.parent) as people:
+                people.make_folder(folder.name, 0o700).close()  # not through a link that somebody has put there
+                return Path(people.path, folder.name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder.resolve()
 

@@ -4,13 +4,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from talaria.model.errors import BadInput, OperatorError
 from talaria.plugins.consent import CACHE, SKIPPED
+from talaria.plugins.copying import LeadsElsewhere, copy_folder
 from talaria.plugins.manifest import BadManifest, Manifest, is_file, manifest_file, read_manifest
 
 CLONE_S = 120
@@ -115,15 +116,15 @@ def _folder_name(name: str) -> str:
 
 def _copy(folder: Path, target: Path) -> None:
     """Whole or not at all; links that lead to a folder, or out of this one, are refused."""
-    for link in _links(folder):
-        if not _is_inside(link, folder):
-            raise BadInput(f"{link.relative_to(folder)} in the plugin is a link to a folder, or leads out of it.")
     arriving, leaving = (target.with_name(f".{target.name}.{word}") for word in ("new", "old"))
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _delete(arriving)
-        shutil.copytree(folder, arriving, ignore=_not_copied)
+        copy_folder(folder, arriving, skipped=NOT_COPIED)
         _take_place(arriving, target, leaving)
+    except LeadsElsewhere as link:
+        _delete(arriving)
+        raise BadInput(f"{link} in the plugin is a link to a folder, or leads out of it.") from link
     except OSError as fault:
         _delete(arriving)
         raise OperatorError(f"Cannot write {target}: {fault}.") from fault
@@ -148,21 +149,3 @@ def _delete(path: Path) -> None:
         path.unlink()
     else:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _not_copied(parent: str, names: Sequence[str]) -> list[str]:
-    return [name for name in names if name in NOT_COPIED and Path(parent, name).is_dir()]
-
-
-def _links(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in NOT_COPIED]
-        yield from (path for name in (*folders, *files) if (path := Path(parent, name)).is_symlink())
-
-
-def _is_inside(link: Path, folder: Path) -> bool:
-    """Whether it leads to a file there: what leads to a folder may lead in circles."""
-    try:
-        return link.is_file() and link.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError):
-        return False

@@ -1,13 +1,15 @@
 """Which of the plugins that are there shall be loaded: those that the settings want, as the person has agreed to
 them. Off the event loop: it reads all their files."""
 
+import os
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from talaria.plugins import consent
-from talaria.plugins.consent import Consent, Consents
+from talaria.plugins.consent import CACHE, SKIPPED, Consent, Consents
+from talaria.plugins.copying import LeadsElsewhere, copy_folder
 from talaria.plugins.discovery import MODELS, Found, own_names, shared_names
 from talaria.plugins.plugin import Plugin, Status
 
@@ -79,6 +81,8 @@ class Judge:
             return Plugin(found, "failed", [found.problem])
         try:
             return self._agreed(found, consents)
+        except LeadsElsewhere as link:
+            return Plugin(found, "failed", [f"{link} in it is a link to a folder, or leads out of it"])
         except (OSError, consent.TooMuch) as fault:
             return Plugin(found, "failed", [f"cannot be read: {fault}"])
 
@@ -109,4 +113,25 @@ class Judge:
             self.first_time.append(found.key)
         elif known.content != content:
             return Plugin(found, "changed", ["has changed since you enabled it"])
+        if found.source == "project" and found.folder is not None:
+            found = replace(found, folder=self._copied(found.folder, content))
         return Plugin(found, "loaded", list(found.manifest.warnings))
+
+    def _copied(self, folder: Path, content: str) -> Path:
+        """Commands of the model can write in a project: what is run is a copy of what the person has agreed to."""
+        place = self._file.parent / "cache" / "plugins" / content
+        if _holds(place / folder.name, content):
+            return place / folder.name
+        arriving = place.with_name(f"{content}.{os.urandom(6).hex()}")
+        copy_folder(folder, arriving / folder.name, skipped=SKIPPED | {CACHE})
+        if not _holds(arriving / folder.name, content):
+            raise OSError("it changed while it was read")
+        try:
+            arriving.rename(place)
+        except OSError:  # another one is there, which the plugin has changed since
+            return arriving / folder.name
+        return place / folder.name
+
+
+def _holds(folder: Path, content: str) -> bool:
+    return folder.exists() and consent.content_of((folder,)) == content

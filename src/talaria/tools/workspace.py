@@ -7,9 +7,16 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
-from functools import cached_property
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +30,7 @@ from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Host, Sandbox, View
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.commands import Command, End, Sink, Started
+from talaria.tools.sandbox.reading import LEVELS, MAX_OPEN, Reader
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
 from talaria.tools.sandbox.way_out import WayOut
@@ -294,6 +302,7 @@ class Workspaces:
         self._clock = clock
         self._choosing = Choosing(settings)
         self._all: dict[SessionId, Workspace] = {}
+        self._readers: dict[SessionId, Reader] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -343,14 +352,14 @@ class Workspaces:
         return self._all.setdefault(scope.session, made)  # another call may have been quicker
 
     def _made(self, scope: Scope) -> Workspace:
-        project, home = scope.cwd.resolve(), self._home.resolve()
+        project = scope.cwd.resolve()
         way_out = WayOut(self.settings.network, self._private, self._clock)
-
-        def look() -> View:
-            return view_of(project, home, self.settings, os.environ, programs=self._programs)
-
-        quarantine = Quarantine(home, scope.session)
+        quarantine = Quarantine(self._home.resolve(), scope.session)
+        look = partial(self._view, project)
         return Workspace(self.sandbox, project, look, way_out, quarantine, lambda: self._events)
+
+    def _view(self, project: Path) -> View:
+        return view_of(project, self._home.resolve(), self.settings, os.environ, programs=self._programs)
 
     @cached_property
     def _events(self) -> "FolderEvents | None":
@@ -374,6 +383,25 @@ class Workspaces:
                 held.enter_context(workspace.changing(path))
             yield
 
+    @asynccontextmanager
+    async def reading(self, scope: Scope) -> AsyncGenerator[Host | None]:
+        """Where our own programs read the project of a session; None: there is no sandbox for that. Raises
+        `ToolFailed`."""
+        sandbox, project = await in_thread(lambda: (self.sandbox, scope.cwd.resolve()))
+        if sandbox.level not in LEVELS:
+            yield None
+            return
+        reader = self._readers.pop(scope.session, None) or Reader(sandbox, lambda: self._view(project))
+        self._readers[scope.session] = reader  # the one that was used last is last
+        reader.users += 1
+        try:
+            idle = [session for session, one in self._readers.items() if not one.users]
+            for session in idle[: max(0, len(self._readers) - MAX_OPEN)]:
+                await completed(self._readers.pop(session).close())
+            yield await reader.host()
+        finally:
+            reader.users -= 1
+
     def has(self, session: SessionId) -> bool:
         return session in self._all
 
@@ -385,12 +413,14 @@ class Workspaces:
         return workspace.take_news() if workspace else ()
 
     async def close(self, session: SessionId) -> None:
-        workspace = self._all.pop(session, None)
+        workspace, reader = self._all.pop(session, None), self._readers.pop(session, None)
         if workspace is not None:
             await completed(workspace.close())
+        if reader is not None:
+            await completed(reader.close())
 
     async def aclose(self) -> None:
-        for session in tuple(self._all):
+        for session in {*self._all, *self._readers}:
             await self.close(session)
         if (events := self.__dict__.pop("_events", None)) is not None:
             events.close()

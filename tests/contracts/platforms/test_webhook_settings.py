@@ -32,7 +32,12 @@ def test_as_little_as_can_be_is_enough() -> None:
 def test_a_route_is_allowed_because_its_secret_proves_who_speaks() -> None:
     assert settings().allowed_users == ("ci",)
     assert settings(allowed_users=["ci"]).allowed_users == ("ci",)
-    assert settings().admin_users == ()
+
+
+def test_a_route_is_an_admin_only_if_it_is_named() -> None:
+    """On other platforms all who are allowed are, where nobody is named."""
+    assert settings().admins == ()
+    assert settings(admin_users=["ci"]).admins == ("ci",)
 
 
 WRONG: dict[str, tuple[Settings, str]] = {

@@ -11,6 +11,7 @@ import pytest
 from tests.contracts.plugins.conftest import Install, OpenWorld, module, write_plugin
 
 from talaria.model.errors import BadConfig
+from talaria.plugins.consent import content_of
 
 PLAIN = "def register(ctx): pass\n"
 
@@ -301,3 +302,34 @@ async def test_a_record_of_consents_that_is_damaged_lets_nobody_in(
         async with world("mine"):
             pass
     assert not (home / "ran").exists()
+
+
+async def test_a_plugin_of_the_project_runs_as_it_was_agreed_to_whatever_is_written_there_later(
+    world: OpenWorld, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands of the model can write there; and a module may be imported long after the plugin was."""
+    folder = tmp_path / "work/.talaria/plugins/ours"
+    late = "def register(ctx): pass\n\ndef later():\n    from . import more\n    return more.WORD\n"
+    write_plugin(folder, late, name="ours")
+    (folder / "more.py").write_text("WORD = 'agreed'\n")
+    monkeypatch.chdir(tmp_path / "work")
+    (home / "plugins.json").write_text(json.dumps({"ours": {"content": content_of((folder,))}}))
+    async with world("ours", plugins={"project": True}) as one:
+        assert one.statuses == {"ours": "loaded"}
+        (folder / "more.py").write_text("WORD = 'other'\n")
+        assert module("ours").later() == "agreed"
+    async with world("ours", plugins={"project": True}) as one:
+        assert one.statuses == {"ours": "changed"}
+
+
+async def test_a_plugin_of_the_project_holds_no_link_that_leads_elsewhere(
+    world: OpenWorld, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "work/.talaria/plugins/ours"
+    write_plugin(folder, PLAIN, name="ours")
+    (tmp_path / "secret").write_text("x")
+    (folder / "data").symlink_to(tmp_path / "secret")
+    monkeypatch.chdir(tmp_path / "work")
+    (home / "plugins.json").write_text(json.dumps({"ours": {"content": content_of((folder,))}}))
+    async with world("ours", plugins={"project": True}) as one:
+        assert one.problems_of("ours") == ["data in it is a link to a folder, or leads out of it"]

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -166,3 +167,23 @@ def test_secrets_below_the_project_are_hidden(tmp_path: Path) -> None:
     (tmp_path / ".ssh").mkdir()
     protected = Protected(tmp_path, tmp_path / "home")
     assert list(protected.secrets_below(tmp_path)) == [tmp_path / ".ssh"]
+
+
+async def test_shared_memory_of_other_processes_is_not_there(use: Use, backend: str) -> None:
+    """POSIX shared memory and semaphores are files there. Where there is no sandbox, they can be read."""
+    with NamedTemporaryFile(dir="/dev/shm", prefix="sem.talaria-") as shared:
+        shared.write(b"canary")
+        shared.flush()
+        found = await use("terminal", command=f"cat {shared.name} 2>&1")
+    assert ("canary\n" in found.text) is (backend == "local")
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_a_folder_to_start_in_does_not_tell_what_is_outside(use: Use, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    there, missing = [
+        (await use("terminal", command="true", workdir=str(tmp_path / name))).text.replace(name, "")
+        for name in ("elsewhere", "nowhere")
+    ]
+    assert there == missing
+    assert "No such file" in there

@@ -12,6 +12,7 @@ import pytest
 
 import talaria
 from talaria.model.clock import SystemClock
+from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.model.messages import ToolResult
 from talaria.tools.base import Scope
@@ -156,6 +157,42 @@ async def test_a_repository_that_becomes_a_link_before_it_is_mounted_is_not_foll
         await workspace.close()
     assert "kept\n" not in output.text()
     assert contents(outside) == before
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
+async def test_a_link_in_place_of_a_folder_of_programs_shows_nothing_private(
+    tmp_path: Path, scope: Scope, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made by a command while the home itself was the project, for a session somewhere else."""
+    person = tmp_path / "person"
+    for name in (".ssh/id", "documents/id", ".cargo/bin/tool", "tools/tool"):
+        (person / name).parent.mkdir(parents=True)
+        (person / name).write_text(f"{name}\n")
+    (person / ".nvm").symlink_to(".ssh")
+    (person / ".rustup").symlink_to("documents")
+    (person / "listed").symlink_to(".ssh")
+    (person / "lib").symlink_to("tools")
+    monkeypatch.setenv("HOME", str(person))
+    listed = TerminalSettings(backend=backend, read=(str(person / "listed"), str(person / "lib")))
+    output = Output(tmp_path / "spill/s/x", scope.redactor)
+    async with aclosing(Workspaces(listed, tmp_path / "home", SystemClock())) as workspaces:
+        names = (".nvm/id", ".rustup/id", "listed/id", ".ssh/id", ".cargo/bin/tool", "tools/tool")
+        command = Command(command=f"cat {' '.join(str(person / name) for name in names)} 2>/dev/null")
+        await (await (await workspaces.open(scope)).start(command, output)).awaited(20)
+    assert output.text() == ".cargo/bin/tool\ntools/tool\n"  # the controls: folders, and a link of the person
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_a_project_that_becomes_a_link_before_it_is_mounted_is_not_followed(
+    tmp_path: Path, scope: Scope, outside: Path, backend: Backend
+) -> None:
+    """As commands of a session in the folder around it could do."""
+    view = view_of(scope.cwd, tmp_path / "home", TerminalSettings(backend=backend), os.environ)
+    scope.cwd.rename(tmp_path / "moved")
+    scope.cwd.symlink_to(outside)
+    with pytest.raises(ToolFailed, match="Commands cannot run"):
+        async with Bubblewrap().opened(view):
+            pass
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)

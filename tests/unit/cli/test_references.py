@@ -1,10 +1,12 @@
 """`@path` in what a person says."""
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
 
+from talaria.cli.pictures import read_image
 from talaria.cli.references import MAX_FILE_BYTES, MOST_FILES, with_references
 from talaria.model.errors import BadInput
 from talaria.model.messages import Context, Image, Text, User, user
@@ -95,3 +97,9 @@ def test_links_inside_of_the_folder_lead_where_they_lead(folder: Path) -> None:
         "[The file short/x.txt:]\ncontent of x",
         "[The file x:]\ncontent of x",
     ]
+
+
+def test_a_pipe_in_place_of_an_image_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "picture.png")
+    with pytest.raises(BadInput, match="Cannot read the image"):
+        read_image(tmp_path / "picture.png")

@@ -1,6 +1,9 @@
 """A restore in this very process: what it keeps of the old home, and what it refuses to unpack."""
 
 import asyncio
+import io
+import os
+import subprocess
 import tarfile
 import time
 from pathlib import Path
@@ -61,3 +64,22 @@ def test_what_would_fill_the_disk_is_not_unpacked(tmp_path: Path, size_bytes: in
     with pytest.raises(BadInput, match=sentence), Progress("Unpacking") as show:
         unpack(archive, folder, show)
     assert [*folder.iterdir()] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize(("size_bytes", "fits"), [(1 << 20, True), (8 << 20, False)])
+def test_what_is_larger_than_the_disk_is_not_unpacked(tmp_path: Path, size_bytes: int, fits: bool) -> None:
+    archive, disk = tmp_path / "large.tar.gz", tmp_path / "disk"
+    disk.mkdir()
+    with tarfile.open(archive, "w:gz") as tar:
+        large = tarfile.TarInfo("home/skills/large")
+        large.size = size_bytes
+        tar.addfile(large, io.BytesIO(bytes(size_bytes)))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=70m", "tmpfs", disk], check=True)  # of which 64 stay free
+    try:
+        with pytest.raises((OSError, BadInput)) as refused, Progress("Unpacking") as show:
+            unpack(archive, disk, show)
+        assert ("No space left" in str(refused.value)) is not fits  # what fits is refused for what else is missing
+        assert [*disk.rglob("large")] == ([disk / "skills/large"] if fits else [])
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)

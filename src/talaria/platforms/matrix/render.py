@@ -1,8 +1,8 @@
 """Our markdown as what Matrix shows: HTML without pictures, and the text itself for those who cannot show it."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -12,6 +12,14 @@ MAX_CHARS = 16_000
 MAX_CONTENT_CHARS = 46_000
 MAX_FALLBACK_CHARS = 1_000
 """What is shown of an edit by those who do not know edits."""
+
+NO_PREVIEWS: dict[str, object] = {
+    "m.url_previews": [],  # MSC4095: none are bundled, and none are to be made
+    "com.beeper.linkpreviews": [],  # the same under the name that clients know today
+    "uk.half-shot.unstable.show_url_previews": False,  # Element Web's own hint
+}
+"""Tells clients not to fetch the addresses in a message: the model may have put into one what nobody else may read.
+There is no standard for that yet."""
 
 _PARSER = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
 
@@ -46,6 +54,13 @@ def edited(text: str) -> dict[str, Any]:
         "m.mentions": {},
         "m.new_content": {"msgtype": "m.text", **content(text)},
     }
+
+
+def without_previews(content: Mapping[str, object]) -> dict[str, object]:
+    """Of any message, and of what it is changed to."""
+    changed = content.get("m.new_content")
+    edit = {"m.new_content": {**cast("dict[str, object]", changed), **NO_PREVIEWS}} if isinstance(changed, dict) else {}
+    return {**content, **NO_PREVIEWS, **edit}
 
 
 def _without_pictures(tokens: Sequence[Token]) -> list[Token]:

@@ -3,7 +3,7 @@
 import nio  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import AccessLost, Address, Moved, Rejected
-from talaria.platforms.matrix import encryption
+from talaria.platforms.matrix import encryption, render
 from talaria.platforms.matrix.client import Client, answered
 from talaria.platforms.matrix.incoming import NAME
 from talaria.platforms.matrix.rooms import Rooms
@@ -33,6 +33,8 @@ class Speaker:
         return await self._sent(room, content, txn, "m.room.message")
 
     async def _sent(self, room: str, content: Content, txn: str, type_: str) -> str:
+        if type_ == "m.room.message":
+            content = render.without_previews(content)
         sending = self._client.room_send(room, type_, content, txn, ignore_unverified_devices=True)
         try:
             return (await answered(sending, nio.RoomSendResponse)).event_id

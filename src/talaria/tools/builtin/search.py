@@ -4,19 +4,25 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from talaria.model.errors import BadArguments, ToolFailed
+from talaria.model.redaction import Redactor
 from talaria.tools.base import Run, Scope, Tool
-from talaria.tools.builtin.located import located
+from talaria.tools.builtin.located import is_outside, located
 from talaria.tools.diffs import visible
 from talaria.tools.function import tool
 from talaria.tools.protected import OPEN_IN_HOME, Protected
+from talaria.tools.sandbox.base import Host
+from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.reading import PACKAGE
+from talaria.tools.sandbox.system import PYTHON
 from talaria.tools.searching.program import REFUSED, Hit, Wanted
-from talaria.tools.searching.tree import Identity
+from talaria.tools.searching.tree import Identity, ignored_above
+from talaria.tools.workspace import Workspaces
 from talaria.waiting import completed, in_thread
 
 TIME_S = 20.0
@@ -25,12 +31,19 @@ MAX_OFFSET = 100_000
 MAX_PATTERN_CHARS = 10_000
 MAX_SHOWN_BYTES = 32_000
 _MAX_LINE_BYTES = 1 << 20
-_FOLDER = str(Path(__file__).parents[3])
-_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop()); from talaria.tools.searching.program import main; main()"
+_PROGRAM = """\
+import sys, types
+talaria = sys.modules["talaria"] = types.ModuleType("talaria")
+talaria.__path__ = [sys.argv.pop()]  # the folder around it cannot be listed in every sandbox
+from talaria.tools.searching.program import main
+main()
+"""
+_ARGUMENTS = ("-I", "-S", "-c", _PROGRAM, str(PACKAGE))
 
 
-def search_tools(protected: Protected) -> tuple[Tool, ...]:
-    """What is private is not searched, wherever the search begins."""
+def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> tuple[Tool, ...]:
+    """What is private is not searched, wherever the search begins. `workspaces`: a project is searched in the sandbox
+    of its session, if it has one."""
 
     @located("reads", "Search")
     @tool(after_crash="repeat")
@@ -49,18 +62,21 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
         """
         if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
-        wanted = Wanted(
-            root=path,
-            pattern=pattern,
-            by_name=target == "names",
-            glob=pattern if target == "names" else glob,
-            skip=min(max(0, offset), MAX_OFFSET),
-            limit=min(max(1, limit), MAX_LIMIT) + 1,
-            hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
-            shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope, protected)))),
-            secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
-        )
-        found = await _searched(wanted)
+        is_inside = workspaces is not None and not await in_thread(lambda: is_outside(Path(path), run.scope))
+        async with workspaces.reading(run.scope) if workspaces and is_inside else nullcontext() as host:
+            wanted = Wanted(
+                root=path,
+                pattern=pattern,
+                by_name=target == "names",
+                glob=pattern if target == "names" else glob,
+                skip=min(max(0, offset), MAX_OFFSET),
+                limit=min(max(1, limit), MAX_LIMIT) + 1,
+                hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
+                shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope, protected)))),
+                around=await in_thread(lambda: ignored_above(path)) if host else None,
+                secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
+            )
+            found = await _searched(wanted, host, run.scope.redactor)
         return _page(found, wanted)
 
     return (search_files,)
@@ -68,10 +84,32 @@ def search_tools(protected: Protected) -> tuple[Tool, ...]:
 
 @dataclass(slots=True)
 class _Found:
+    """What the search program prints. Also a command's `Sink`."""
+
+    limit: int
     hits: list[Hit] = field(default_factory=list[Hit])
-    code: int = 0
-    said: str = ""
+    refusal: str = ""
     is_stopped: bool = False
+    pending: bytearray = field(default_factory=bytearray)
+
+    def add(self, chunk: bytes) -> None:
+        *lines, rest = (self.pending + chunk).split(b"\n")
+        self.pending = rest[:_MAX_LINE_BYTES]
+        for line in lines:
+            self._take(bytes(line))
+
+    def _take(self, line: bytes) -> None:
+        with suppress(ValueError, RecursionError):  # it is not one of ours
+            match json.loads(line):
+                case [str(path), int(number), str(text)] if len(self.hits) < self.limit:
+                    self.hits.append((path, number, text))
+                case str(sentence):
+                    self.refusal = sentence
+                case _:
+                    pass
+
+    def skip(self, size_bytes: int) -> None:
+        """It printed far more than it should."""
 
 
 def _identities(places: Iterable[Path]) -> Iterator[Identity]:
@@ -90,33 +128,39 @@ def _open_to_the_model(scope: Scope, protected: Protected) -> Iterator[Path]:
         yield people
 
 
-async def _searched(wanted: Wanted) -> _Found:
-    found = _Found()
+async def _searched(wanted: Wanted, host: Host | None, redactor: Redactor) -> _Found:
+    found = _Found(wanted["limit"])
     try:
         async with asyncio.timeout(TIME_S):
-            await _collect(wanted, found)
+            code = await (_run_outside(wanted, found) if host is None else _run_inside(wanted, found, host))
     except TimeoutError:
         if not found.hits:
             raise ToolFailed(f"The search took longer than {TIME_S:.0f} seconds; narrow it.") from None
-        found.is_stopped = True
-    if found.code == REFUSED:
-        raise ToolFailed(found.said)
+        found.is_stopped, code = True, 0
+    if code == REFUSED:
+        raise ToolFailed(redactor.text(found.refusal))
+    if code != 0:
+        raise ToolFailed(f"The search program failed (exit code {code}). Try again, or narrow the search.")
     return found
 
 
-def _hit(line: bytes) -> Hit:
-    path, number, text = json.loads(line)
-    return path, number, text
+async def _run_inside(wanted: Wanted, found: _Found, host: Host) -> int:
+    """Its exit code. What comes from there is only data."""
+    command = Command(program=(PYTHON, *_ARGUMENTS), cwd="/", is_kept=False, has_input=True)
+    started = host.start(command, found)
+    try:
+        started.write(json.dumps(wanted).encode())
+        started.close_input()
+        return (await started.ended()).code
+    finally:
+        if started.end is None:
+            await completed(started.killed())
 
 
-async def _collect(wanted: Wanted, found: _Found) -> None:
+async def _run_outside(wanted: Wanted, found: _Found) -> int:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-c", _PROGRAM, _FOLDER),
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        limit=_MAX_LINE_BYTES,
+        *(sys.executable, *_ARGUMENTS), stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
     )
     assert process.stdin is not None  # noqa: S101  (as asked for)
     assert process.stdout is not None  # noqa: S101
@@ -125,11 +169,9 @@ async def _collect(wanted: Wanted, found: _Found) -> None:
             process.stdin.write(json.dumps(wanted).encode())  # not as an argument: others can read those
             await process.stdin.drain()
             process.stdin.close()
-        while len(found.hits) < wanted["limit"] and (line := await process.stdout.readline()):
-            found.hits.append(_hit(line))
-        if len(found.hits) < wanted["limit"]:
-            _, said = await process.communicate()
-            found.code, found.said = process.returncode or 0, said.decode("utf-8", "replace")
+        while chunk := await process.stdout.read(1 << 16):
+            found.add(chunk)
+        return await process.wait()
     finally:
         if process.returncode is None:
             process.kill()

@@ -7,6 +7,7 @@ import msgspec
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Tool
 from talaria.tools.builtin.held import settle
+from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
@@ -116,6 +117,8 @@ def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
     if workspaces.sandbox.level in ("container", "remote"):
         return workdir
     place = scope.resolve(workdir)
+    if workspaces.sandbox.level == "strict" and is_outside(place, scope):
+        return str(place)  # what is there is told by the sandbox: commands do not learn more from us than from it
     if not place.is_dir():
         raise ToolFailed(f"Cannot start the command in {place}: it is no folder.")
     return str(place)

@@ -46,6 +46,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     """Of the person; commands see an empty one in its place."""
     environment: Mapping[str, str] = {}
+    is_read_only: bool = False
+    """The project, too, and `writes`."""
     has_egress: bool = False
     """Whether there is a way out, through a proxy of ours."""
     limits: Limits = Limits()

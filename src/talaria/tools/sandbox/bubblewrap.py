@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
@@ -28,6 +29,9 @@ from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interprete
 from talaria.tools.sandbox.watch_limits import limit_watches
 from talaria.trees import Root
 from talaria.waiting import in_thread
+
+Held = Mapping[Path, Sequence[int]]
+"""Descriptors by path; bubblewrap closes one when it has mounted it, so there is one for each mount."""
 
 ROOT = "/run/talaria"
 FOLDER = "/tmp/.talaria"  # noqa: S108  (its own /tmp)
@@ -99,13 +103,14 @@ async def _wrapper(view: View) -> AsyncGenerator[tuple[tuple[str, ...], tuple[in
     async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
         around = (*await in_thread(_before_bwrap), BWRAP)
         before = (*around, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
-        yield before, (filter, *(held or {}).values())
+        yield before, (filter, *chain.from_iterable((held or {}).values()))
 
 
-def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, ...]:
+def arguments(view: View, held: Held | None = None) -> tuple[str, ...]:
     """Short, because every mount takes a quarter of a millisecond. `held`: what is already open, so that nobody can put
     a link in its place before it is mounted."""
     scratch = str(view.limits.scratch_bytes)
+    unused = None if held is None else {path: list(descriptors) for path, descriptors in held.items()}
     return (
         *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "sandbox"),
@@ -113,10 +118,11 @@ def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, 
         *("--proc", "/proc", "--dev", "/dev", "--size", scratch, "--tmpfs", "/dev/shm"),  # noqa: S108
         *("--size", scratch, "--tmpfs", "/tmp", "--size", scratch, "--tmpfs", "/var/tmp"),  # noqa: S108
         *(("--size", scratch, "--tmpfs", str(view.home)) if view.home != Path("/") else ()),
-        *_bound("--ro-bind", (*interpreter(), *view.reads)),
-        *_bound("--bind", (view.project, *view.writes)),
-        *_bound("--bind", _around(view), held),
-        *_bound("--ro-bind", view.guarded, held),
+        *_bound("--ro-bind", interpreter()),
+        *_bound("--ro-bind", view.reads, unused),
+        *_bound("--ro-bind" if view.is_read_only else "--bind", (view.project, *view.writes), unused),
+        *_bound("--bind", _around(view), unused),
+        *_bound("--ro-bind", view.guarded, unused),
         *_bound("--ro-bind", view.own),  # after all that can be written
         *(word for path in view.hidden for word in _emptied(path)),
         *("--ro-bind", str(PROGRAM), f"{ROOT}/{PACKAGE}"),
@@ -125,12 +131,12 @@ def arguments(view: View, held: Mapping[Path, int] | None = None) -> tuple[str, 
     )
 
 
-def _bound(kind: str, paths: Iterable[Path], held: Mapping[Path, int] | None = None) -> Iterator[str]:
+def _bound(kind: str, paths: Iterable[Path], unused: dict[Path, list[int]] | None = None) -> Iterator[str]:
     for path in paths:
-        if held is None:
+        if unused is None:
             yield from (kind, str(path), str(path))
-        elif path in held:
-            yield from (f"{kind}-fd", str(held[path]), str(path))
+        elif unused.get(path):
+            yield from (f"{kind}-fd", str(unused[path].pop()), str(path))
 
 
 def _around(view: View) -> tuple[Path, ...]:
@@ -153,20 +159,21 @@ def _before_bwrap() -> tuple[str, ...]:
 
 
 @contextmanager
-def _held(view: View) -> Generator[Mapping[Path, int] | None]:
-    """The descriptors of what is guarded and of the folders on the way to it, by their paths. Reached without following
-    a link; what is a link by now, or has gone, is left out. None: bubblewrap is too old to mount descriptors."""
-    held: dict[Path, int] = {}
+def _held(view: View) -> Generator[Held | None]:
+    """The descriptors of what is shared, of what is guarded in it and of the folders on the way there, by their paths.
+    Reached without following a link; what is a link by now, or has gone, is left out. None: bubblewrap is too old to
+    mount descriptors."""
+    held: dict[Path, list[int]] = {}
     if not _mounts_descriptors():
         yield None
         return
     try:
-        for path in (*_around(view), *view.guarded):
+        for path in (view.project, *view.writes, *view.reads, *_around(view), *view.guarded):
             with suppress(OSError), Root.open(path.anchor) as root:
-                held[path] = root.handle(str(path.relative_to(path.anchor)))
+                held.setdefault(path, []).append(root.handle(str(path.relative_to(path.anchor))))
         yield held
     finally:
-        for descriptor in held.values():
+        for descriptor in chain.from_iterable(held.values()):
             os.close(descriptor)
 
 

@@ -49,7 +49,7 @@ class Landlocked:
             )
         async with in_threads(scratch()) as folder:
             readable = await in_thread(lambda: tuple(_readable(view)))
-            writable = (view.project, *view.writes, folder)
+            writable = (folder,) if view.is_read_only else (view.project, *view.writes, folder)
             path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
             environment = {**view.environment, **surroundings(folder), "PATH": path}
             places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}
@@ -89,3 +89,5 @@ def _readable(view: View) -> Iterator[Path]:
     yield from (Path(path) for path in (*system(), *etc(), "/proc", "/sys/devices/system/cpu"))
     yield from interpreter()
     yield from view.reads
+    if view.is_read_only:
+        yield from (view.project, *view.writes)

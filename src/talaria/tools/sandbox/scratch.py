@@ -1,11 +1,12 @@
 """A session's own folders where its sandbox cannot mount any: a home and a place for temporary files."""
 
 import os
-import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
+
+from talaria.trees import Root
 
 
 @contextmanager
@@ -17,7 +18,8 @@ def scratch() -> Generator[Path]:
             place.mkdir(mode=0o700)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError), Root.open(folder.parent) as around:
+            around.remove_tree(folder.name)
 
 
 def surroundings(folder: Path) -> dict[str, str]:

@@ -105,8 +105,9 @@ def _launch(view: View, folder: Path, listener: socket.socket | None) -> Launch:
 
 def profile(view: View, scratch: Path, port: int | None) -> str:
     """What commands may do. `port` is where the way out begins, on this machine."""
-    writable = (view.project, *view.writes, scratch)
-    readable = (*map(Path, _SYSTEM), *interpreter(), *view.reads, *writable)
+    shared = (view.project, *view.writes)
+    writable = (scratch,) if view.is_read_only else (*shared, scratch)
+    readable = (*map(Path, _SYSTEM), *interpreter(), *view.reads, *shared, scratch)
     kept = (*view.guarded, *view.own, *view.hidden)
     return "\n".join(
         (

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from talaria.tools.sandbox.base import Limits, View
 from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.system import interpreter, own_code, system
+from talaria.trees import Root
 
 GIT_S = 2.0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
@@ -46,8 +48,8 @@ def view_of(
     protected = Protected(person, home, programs=programs)
     if protected.is_secret(project):
         raise ToolFailed(f"Commands do not run in {project}: it is private.")
-    writable = tuple(_existing(settings.write))
-    readable = (*_toolchains(person), *_existing(settings.read))
+    writable = tuple(_existing(settings.write, protected))
+    readable = (*_toolchains(person), *_existing(settings.read, protected))
     inside = look(project, writable)
     roots = (project, *writable)
     policy = chain.from_iterable(map(protected.policy_below, roots))
@@ -129,17 +131,22 @@ def _overlap(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
-def _existing(paths: Sequence[str]) -> Iterator[Path]:
+def _existing(paths: Sequence[str], protected: Protected) -> Iterator[Path]:
+    """A link that leads to something private does not count: only the person can name that, by its own name."""
     for given in paths:
-        path = Path(given).expanduser().resolve()
-        if path.exists():
+        named = Path(given).expanduser()
+        path = named.resolve()
+        if path.exists() and (path == named or not protected.is_secret(path)):
             yield path
 
 
 def _toolchains(person: Path) -> Iterator[Path]:
-    for name in TOOLCHAINS:
-        if (person / name).is_dir():
-            yield person / name
+    """Links do not count: commands of a session in the home itself could have made them, to show anything to the
+    next one."""
+    with Root.open(person) as home:
+        for name in TOOLCHAINS:
+            with suppress(OSError), home.folder(name):
+                yield person / name
 
 
 def _identity() -> dict[str, str]:

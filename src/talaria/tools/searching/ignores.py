@@ -1,5 +1,6 @@
 """What `.gitignore` files leave out. The last pattern that fits decides, those of deeper folders after all others."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,6 +9,9 @@ from talaria.trees import Root
 
 FILE = ".gitignore"
 MAX_BYTES = 1 << 20
+
+Above = tuple[str, str]
+"""The path of a folder, and what its `.gitignore` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +40,42 @@ class Ignores:
 
 def inside(folder: Root, path: str, around: Ignores | None) -> Ignores | None:
     """With what the folder itself says, which is called `path`."""
-    try:
-        text = folder.read(FILE, MAX_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return around
+    return _with_rules(path, read(folder), around)
+
+
+def _with_rules(path: str, text: str, around: Ignores | None) -> Ignores | None:
     rules = tuple(parsed(text.splitlines()))
     return Ignores(path, rules, around) if rules else around
 
 
-def above(folder: Root, path: str) -> Ignores | None:
-    """What the folders around say, up to that of the repository."""
-    outer: list[tuple[Root, str]] = []
+def read(folder: Root) -> str:
+    """What the `.gitignore` of a folder says; empty, if there is none."""
     try:
-        here: Root | None = folder
-        while here is not None and here.find(".git") is None:
-            here, path = here.outer(), path.rpartition("/")[0]
-            if here is not None:
-                outer.append((here, path))
-        found = None
-        for around, name in reversed(outer):
-            found = inside(around, name, found)
-        return found
-    finally:
-        for around, _ in outer:
-            around.close()
+        return folder.read(FILE, MAX_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def texts_above(folder: Root, path: str) -> list[Above]:
+    """What the folders around say, up to that of the repository; the outermost first."""
+    found: list[Above] = []
+    here: Root | None = Root(os.dup(folder.descriptor))
+    while here is not None:
+        with here:
+            if here.find(".git") is not None:
+                break
+            around, path = here.outer(), path.rpartition("/")[0]
+        here = around
+        if here is not None and (text := read(here)):
+            found.append((path, text))
+    return found[::-1]
+
+
+def above(texts: Iterable[Above]) -> Ignores | None:
+    found = None
+    for path, text in texts:
+        found = _with_rules(path, text, found)
+    return found
 
 
 def parsed(lines: Iterable[str]) -> Iterator[Rule]:

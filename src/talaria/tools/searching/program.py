@@ -1,4 +1,5 @@
-"""Takes what is wanted as JSON, prints one match per line: a JSON list of path, line number, line."""
+"""Takes what is wanted as JSON, prints one match per line: a JSON list of path, line number, line. If it cannot search,
+it prints a sentence as a JSON string. It runs in a sandbox where there is one (`sandbox/reading.py`)."""
 
 import fnmatch
 import json
@@ -10,11 +11,12 @@ from typing import NoReturn, TypedDict
 
 from talaria.model.finding import Finder, decoded, encoded
 from talaria.tools.searching import tree
+from talaria.tools.searching.ignores import Above
 from talaria.tools.searching.tree import File, Identity, Private
 
 MAX_LINE_CHARS = 300
 REFUSED = 3
-"""Exit code; the sentence stands on standard error."""
+"""Exit code, with a sentence."""
 
 Hit = tuple[str, int, str]
 """A path; a line, from 1, and what stands there. Of a file found by its name they are 0 and empty."""
@@ -35,6 +37,8 @@ class Wanted(TypedDict):
     """Files and folders that are not searched."""
     shown: list[Identity]
     """Folders inside of those that are."""
+    around: list[Above] | None
+    """What the folders above the root ignore; None: look there."""
     secrets: list[str]
     """In every form. Files are searched as if they held something else in their place: so a search, which tells
     whether something is there, cannot be asked about them piece by piece."""
@@ -45,7 +49,7 @@ def main() -> None:
     hidden, shown = (frozenset((device, inode) for device, inode in wanted[which]) for which in ("hidden", "shown"))
     private = Private(hidden, shown)
     try:
-        with tree.opened(wanted["root"], private) as files:
+        with tree.opened(wanted["root"], private, wanted["around"]) as files:
             hits = _Search(wanted, private).hits(files)
             for hit in islice(hits, wanted["skip"], wanted["skip"] + wanted["limit"]):
                 sys.stdout.write(f"{json.dumps(hit)}\n")
@@ -64,7 +68,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    sys.stderr.buffer.write(sentence.encode("utf-8", "backslashreplace"))
+    sys.stdout.write(f"{json.dumps(sentence)}\n")
     sys.exit(REFUSED)
 
 

@@ -6,11 +6,11 @@ what is private is known by what was opened, not by its name.
 
 import errno
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from talaria.tools.searching.ignores import Ignores, above, inside
+from talaria.tools.searching.ignores import Above, Ignores, above, inside, texts_above
 from talaria.trees import Root, open_in, read_all
 
 SKIPPED_FOLDERS = frozenset({".git", ".hg", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"})
@@ -50,20 +50,39 @@ class Private(NamedTuple):
 
 
 @contextmanager
-def opened(path: str, private: Private) -> Generator[Iterator[File]]:
+def opened(path: str, private: Private, around: Iterable[Above] | None) -> Generator[Iterator[File]]:
     """Sorted by name, folder by folder, from a resolved path on; the root itself is never left out, what is private
-    always. Raises `OSError`."""
-    with Root.open("/") as top:
-        below = path.strip("/")
-        try:
-            root, name = top.folder(below), ""
-        except NotADirectoryError:
-            around, _, name = below.rpartition("/")
-            root = top.folder(around)
+    always. `around`: what the folders above ignore; None: look there. Raises `OSError`."""
+    root, name = _start(path)
     with root:
         if private.holds(root) or (name and _identity(root, name) in private.hidden):
             raise PermissionError(errno.EACCES, "it is private")
-        yield iter((File(path, root, name),)) if name else _below(root, path, private.hidden)
+        if name:
+            yield iter((File(path, root, name),))
+        else:
+            ignores = above(texts_above(root, path) if around is None else around)
+            yield _below(root, path, ignores, private.hidden)
+
+
+def ignored_above(path: str) -> list[Above]:
+    """What the folders above ignore, for a search that does not see them."""
+    try:
+        root, name = _start(path)
+        with root:
+            return [] if name else texts_above(root, path)
+    except OSError:  # the search itself says what is wrong
+        return []
+
+
+def _start(path: str) -> tuple[Root, str]:
+    """A folder; or that of a file, and its name there."""
+    with Root.open("/") as top:
+        below = path.strip("/")
+        try:
+            return top.folder(below), ""
+        except NotADirectoryError:
+            around, _, name = below.rpartition("/")
+            return top.folder(around), name
 
 
 def _identity(folder: Root, name: str) -> Identity:
@@ -80,9 +99,9 @@ class _Level(NamedTuple):
     folders: list[str]
 
 
-def _below(root: Root, path: str, hidden: frozenset[Identity]) -> Iterator[File]:
+def _below(root: Root, path: str, ignores: Ignores | None, hidden: frozenset[Identity]) -> Iterator[File]:
     """Files first; in a list of its own, as folders may lie deeper than a stack allows."""
-    levels = [_listed(Root(os.dup(root.descriptor)), path.rstrip("/"), above(root, path), hidden)]
+    levels = [_listed(Root(os.dup(root.descriptor)), path.rstrip("/"), ignores, hidden)]
     try:
         while levels:
             level = levels[-1]

@@ -52,6 +52,30 @@ async def test_a_message_is_seen_with_its_markup_and_mentions_nobody(
     assert "<img" not in str(content["formatted_body"])
 
 
+async def test_clients_are_told_not_to_fetch_what_a_message_links_to(
+    server: Synapse, connect: Connect, listen: Listen, words: Words
+) -> None:
+    """Each client heeds another of these."""
+    none: dict[str, object] = {
+        "m.url_previews": [],
+        "com.beeper.linkpreviews": [],
+        "uk.half-shot.unstable.show_url_previews": False,
+    }
+    room = await met(server, connect, listen)
+    async with connect() as matrix:
+        sent = await matrix.send(words(room, "https://evil.example/?q=stolen"))
+        await server.wait_for(1)
+        first = await last(await server.person(), room, server.bot)
+        await matrix.edit(sent, words(room, "[a page](https://evil.example/?q=stolen)"))
+        await matrix.send(words(room, "end", key="key-2"))
+        await server.wait_for(2)
+    events = (await server.person()).events(room)
+    changes = [event["content"] for event in events if "m.new_content" in event["content"]]
+    assert first.items() >= none.items()
+    assert [change["m.new_content"].items() >= none.items() for change in changes] == [True]
+    assert changes[0].items() >= none.items()
+
+
 async def test_the_same_key_is_the_same_message_also_after_a_restart(
     server: Synapse, connect: Connect, listen: Listen, words: Words
 ) -> None:

@@ -75,7 +75,8 @@ class Host:
         if "confinement" in self._settings:
             import shutil  # noqa: PLC0415  (takes as long to load as all the rest)
 
-            shutil.rmtree(self._settings["confinement"]["scratch"], ignore_errors=True)
+            with suppress(RecursionError):  # too deep: whoever started us removes it, too
+                shutil.rmtree(self._settings["confinement"]["scratch"], ignore_errors=True)
 
     def _greet(self) -> None:
         hello = frame(HELLO, 0, json.dumps({"pid": os.getpid()}).encode())

@@ -1,0 +1,66 @@
+"""Where our own programs read a project for the model: a sandbox that shows what the session's commands see, read-only.
+
+It is not the sandbox of the commands: a search knows the secrets that it must not report, and commands could look into
+a process beside them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from msgspec import structs
+
+from talaria.model.errors import ToolFailed
+from talaria.tools.sandbox.base import Host, Level, Sandbox, View
+from talaria.waiting import in_thread
+
+LEVELS: frozenset[Level] = frozenset(("strict", "landlock", "seatbelt"))
+"""Where it is done: a container has another Python, if any, and starts slowly."""
+MAX_OPEN = 8
+"""Of all sessions. Opening one again takes a moment; each is a process or two."""
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+class Reader:
+    """Of one session. Opened at the first use, and kept open until `close`."""
+
+    users = 0
+    """How many programs run in it."""
+
+    def __init__(self, sandbox: Sandbox, look: Callable[[], View]) -> None:
+        """`look`: what commands see. Not on the loop."""
+        self._sandbox = sandbox
+        self._look = look
+        self._opening = asyncio.Lock()
+        self._open = AsyncExitStack()
+        self._host: Host | None = None
+
+    async def host(self) -> Host | None:
+        """None: no command could run in this project either. Raises `ToolFailed` if the sandbox does not start."""
+        async with self._opening:
+            if self._host is None or not self._host.is_alive:
+                await self._leave()
+                try:
+                    view = await in_thread(self._look)
+                except ToolFailed:
+                    return None
+                if view.hidden and self._sandbox.level == "landlock":  # it cannot hide anything
+                    return None
+                self._host = await self._open.enter_async_context(self._sandbox.opened(read_only(view)))
+            return self._host
+
+    async def close(self) -> None:
+        async with self._opening:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        self._host = None
+        await self._open.aclose()
+
+
+def read_only(view: View) -> View:
+    """The same, with nothing to write and no way out, and with the programs that read there."""
+    return structs.replace(
+        view, is_read_only=True, reads=(*view.reads, PACKAGE), guarded=(), own=(), unwanted=(), has_egress=False
+    )

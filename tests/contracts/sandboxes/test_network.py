@@ -1,0 +1,79 @@
+"""Commands reach the hosts that are listed, through our proxy, and nobody else."""
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from talaria.model.clock import SystemClock
+from talaria.tools.base import Scope
+from talaria.tools.output import Output
+from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.workspace import Workspaces
+
+Fetch = Callable[..., Awaitable[str]]
+
+FETCH = """\
+python3 - <<'END'
+import os, urllib.request
+for name in ("no_proxy", "NO_PROXY"):
+    os.environ.pop(name, None)
+for way in ({}, {"http": os.environ.get("http_proxy", "http://127.0.0.1:1")}):
+    for host in ("127.0.0.1", "127.0.0.2"):
+        try:
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler(way))
+            print("through" if way else "direct", host, opener.open(f"http://{host}:PORT/", timeout=5).read().decode())
+        except OSError:
+            pass
+END"""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a server on both addresses."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"reached")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("0.0.0.0", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def fetch(backend: Backend, port: int, scope: Scope, tmp_path: Path) -> Fetch:
+    async def run(*listed: str) -> str:
+        settings = TerminalSettings(backend=backend, network=listed)
+        output = Output(tmp_path / "spill/s/x", scope.redactor)
+        private = ("127.0.0.1", "127.0.0.2")  # else the proxy would refuse both, listed or not
+        async with aclosing(Workspaces(settings, tmp_path / "home", SystemClock(), private)) as workspaces:
+            workspace = await workspaces.open(scope)
+            started = await workspace.start(Command(command=FETCH.replace("PORT", str(port))), output)
+            await started.awaited(30)
+        return output.text()
+
+    return run
+
+
+async def test_nobody_is_reached_where_none_is_listed(fetch: Fetch, backend: Backend) -> None:
+    """Where there is no sandbox, all are: so the attempts can succeed."""
+    reached = "direct 127.0.0.1 reached\ndirect 127.0.0.2 reached\n"
+    assert await fetch() == (reached if backend == "local" else "")
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
+async def test_only_hosts_that_are_listed_are_reached(fetch: Fetch) -> None:
+    assert await fetch("127.0.0.1") == "through 127.0.0.1 reached\n"
