@@ -71,7 +71,7 @@ ELSEWHERE = {
     ),
     "makes the folders that it works in": (
         *("cli/health/security", "tools/sandbox/canaries", "tools/sandbox/link_trial", "tools/sandbox/resource_trial"),
-        *("tools/sandbox/scratch", "tools/sandbox/trial"),
+        *("cli/health/own_trial", "tools/sandbox/policy_trial", "tools/sandbox/scratch", "tools/sandbox/trial"),
     ),
     "opens no file: a session, a chat, a page, a stream": (
         *(

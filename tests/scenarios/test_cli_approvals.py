@@ -52,6 +52,9 @@ def test_doctor_tries_to_break_out_and_tells_the_level(talaria: Talaria) -> None
     assert lines[0].startswith("PASS  sandbox: level strict (bubblewrap)")
     assert "PASS  read the secret store: fails" in lines
     assert "PASS  write .git/hooks: fails" in lines
+    assert "PASS  change settings of git that were replaced from outside: fails" in lines
+    assert "PASS  have a person agree to more than they see: fails" in lines
+    assert "PASS  lose a home by two restores in one second: fails" in lines
     assert not [line for line in lines if line.startswith("FAIL")]
     assert told.returncode == 0
 
@@ -63,5 +66,7 @@ def test_doctor_fails_where_nothing_is_confined(talaria: Talaria, home: Path) ->
     findings = {one["subject"]: one for one in json.loads(told.stdout)}
     assert findings["sandbox"]["verdict"] == "fail"
     assert findings["read the secret store"]["text"].startswith("SUCCEEDS")
+    assert findings["leave a file that other programs obey"]["text"].startswith("SUCCEEDS")
+    assert findings["change settings of a nested submodule"]["text"].startswith("SUCCEEDS")
     assert told.returncode != 0
     assert not list(home.glob("*.env"))

@@ -10,6 +10,7 @@ from talaria.tools.sandbox.choosing import best
 from talaria.tools.sandbox.landlocked import Landlocked
 from talaria.tools.sandbox.link_trial import LINKS
 from talaria.tools.sandbox.local import Local
+from talaria.tools.sandbox.policy_trial import POLICY
 from talaria.tools.sandbox.probes import ATTEMPTS, Finding
 from talaria.tools.sandbox.resource_trial import MEMORY, RESOURCES
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
@@ -48,7 +49,7 @@ WEAKNESSES: dict[Backend, set[str]] = {
 async def test_no_escape_succeeds_at_the_claimed_level(findings: list[Finding], backend: Backend) -> None:
     failed = [(one.name, one.detail) for one in findings if one.verdict(LEVELS[backend]) == "fail"]
     assert failed == []
-    assert len(findings) == len((*ATTEMPTS, *RESOURCES, *LINKS))
+    assert len(findings) == len((*ATTEMPTS, *RESOURCES, *LINKS, *POLICY))
 
 
 async def test_what_a_level_does_not_give_is_known(findings: list[Finding], backend: Backend) -> None:

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from talaria.cli.health import own_trial
 from talaria.cli.health.finding import Finding, Verdict
 from talaria.config import paths
 from talaria.model.errors import TalariaError
@@ -22,7 +23,7 @@ from talaria.tools.sizes import show_size
 _VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail", "skip": "skip"}
 _PROMISES: dict[Level, str] = {
     "strict": "commands see only the project and the system's programs, and reach no network but what is allowed",
-    "landlock": "commands can write only in the project and reach no network; hooks and settings in it are not guarded",
+    "landlock": "commands can write only in the project and reach no network; hooks and settings in it are put back",
     "seatbelt": "commands can write only in the project and reach no network",
     "container": "commands run in a container",
     "remote": "commands run on another machine",
@@ -34,6 +35,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     sandbox = Choosing(settings.config.terminal).sandbox
     yield _level(sandbox)
     yield from _attempts(sandbox, settings)
+    yield from own_trial.examine()
     if sandbox.level in ("strict", "landlock"):
         yield from _limits(settings.config.terminal)
     yield from _files(settings.home)

@@ -117,7 +117,7 @@ def _replaced(home: Path, new: Path) -> Path | None:
         _take_along(home, new)
         os.sync()
         _check_alone(home)  # the question may have taken a while
-        aside = _reserve_aside(home)
+        aside = reserve_aside(home)
         replace_home(home, new, aside)
     except OSError as fault:
         if home.is_dir() and os.path.samestat(home.stat(), unpacked):
@@ -133,7 +133,7 @@ def _replaced(home: Path, new: Path) -> Path | None:
     return aside
 
 
-def _reserve_aside(home: Path) -> Path:
+def reserve_aside(home: Path) -> Path:
     """An empty folder that nobody else has, for the old home to take its place."""
     name = time.strftime(f"{home.name}.before-restore-%Y-%m-%d-%H%M%S")
     for number in count(2):

@@ -13,6 +13,7 @@ from talaria.tools.sandbox.base import Limits, Sandbox, View
 from talaria.tools.sandbox.canaries import Canaries
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.link_trial import tidy, try_links
+from talaria.tools.sandbox.policy_trial import try_policy
 from talaria.tools.sandbox.probes import Finding, judge
 from talaria.tools.sandbox.resource_trial import try_limits
 from talaria.tools.sandbox.settings import TerminalSettings
@@ -35,7 +36,8 @@ async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) ->
         findings = await in_thread(lambda: judge(said, canaries))
         intruder, _ = canaries.arguments
         findings += await try_limits(sandbox, view, intruder)
-        return [*findings, *await try_links(sandbox, view, home, intruder)]
+        findings += await try_links(sandbox, view, home, intruder)
+    return [*findings, *await try_policy(sandbox, home, settings, os.environ)]
 
 
 @contextmanager
