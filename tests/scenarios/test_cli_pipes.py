@@ -110,11 +110,11 @@ def test_images_and_a_pipe_go_with_one_question(talaria: Talaria, server: ModelS
     ("name", "says"),
     [
         ("missing.png", "Cannot read the image missing.png: No such file or directory."),
-        ("folder", "Cannot read the image folder: Is a directory."),
+        ("folder", "Cannot read the image folder: it is a folder, device or pipe."),
         ("words.png", "words.png is not a PNG, JPEG, GIF or WebP image"),
         ("empty.png", "empty.png is not a PNG, JPEG, GIF or WebP image"),
         ("large.png", "The image large.png is larger than 20 MB."),
-        ("/dev/zero", "The image /dev/zero is larger than 20 MB."),
+        ("/dev/zero", "Cannot read the image /dev/zero: it is a folder, device or pipe."),
     ],
 )
 def test_an_image_that_is_none_is_told(

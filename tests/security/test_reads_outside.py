@@ -231,7 +231,7 @@ async def test_every_way_out_asks_once_a_letter_was_read(world: World) -> None:
         assert [way for way in ways if f"{way}-secret" in world.sink.heard.decode()] == []
 
 
-@pytest.mark.parametrize("tool", ["read_file", "execute_code"])
+@pytest.mark.parametrize("tool", ["read_file", pytest.param("execute_code", marks=pytest.mark.long)])
 async def test_a_letter_that_was_read_stays_private_in_later_turns_and_after_a_restart(world: World, tool: str) -> None:
     world.config["approvals"] = {"allow": ["read_file"]}
     script = ("execute_code", {"code": f"print(read_file(path='{world.letter}'))"})

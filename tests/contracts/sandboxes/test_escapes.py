@@ -16,6 +16,7 @@ from talaria.tools.sandbox.resource_trial import MEMORY, RESOURCES
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.trial import attempted
 
+pytestmark = pytest.mark.xdist_group("escapes")
 _FOUND: dict[Backend, list[Finding]] = {}
 """Looked for once: it takes some seconds."""
 

@@ -60,6 +60,9 @@ def findings_of_a_user(backend: str, program: str = MATRIX) -> dict[str, tuple[s
 
 
 @only_as_root
+@pytest.mark.parametrize(
+    "backend", ["bubblewrap", "landlock", pytest.param("local", marks=pytest.mark.long)], indirect=True
+)
 def test_no_escape_of_a_user_succeeds_at_the_claimed_level(backend: Backend) -> None:
     findings = findings_of_a_user(backend)
     assert {name: found for name, found in findings.items() if found[0] == "fail"} == {}

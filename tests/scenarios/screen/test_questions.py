@@ -361,7 +361,7 @@ def test_files_that_other_programs_obey_are_kept_only_if_the_person_says_so(
         screen = open_screen()
         screen.say("go")
         box = screen.see("── May write_file do this?", "choose · Enter answers")
-        assert "Commands have changed files that other programs obey. Keep the changes?" in box
+        assert "Commands have changed files that other programs obey." in box
         assert "+export A=1" in box
         screen.type(keys)
         screen.see("Done with it.")
