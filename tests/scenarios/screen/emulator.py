@@ -73,7 +73,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509  (one call, which takes no lock)
+            preexec_fn=_take_terminal,  # noqa: PLW1509  (two calls, which take no lock)
         )
         os.close(slave)
 
@@ -216,8 +216,10 @@ class Terminal:
 
 
 def _take_terminal() -> None:
-    """So that its keys reach the program as signals, where it wants them so."""
+    """So that its keys reach the program as signals, where it wants them so, also if our own tests ignore them because
+    they run in the background."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def talaria(*arguments: str) -> list[str]:
