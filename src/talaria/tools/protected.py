@@ -20,7 +20,7 @@ POLICY = (
 COMPARED = (
     *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "TALARIA.md", ".cursorrules", ".windsurfrules"),
     *(".cargo/config.toml", ".cargo/config", ".github/workflows", ".github/actions", ".github/copilot-instructions.md"),
-    *(".gitlab-ci.yml", ".lefthook", ".lefthook.yaml", "lefthook.yaml", ".direnv", ".vimrc", ".lvimrc"),
+    *(".gitlab-ci.yml", ".lefthook", ".lefthook.yaml", "lefthook.yaml", ".vimrc", ".lvimrc"),
 )
 """The same, but branches of a repository differ in them, so commands may change them for a moment: what they leave is
 compared afterwards."""
