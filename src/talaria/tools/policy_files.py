@@ -39,6 +39,10 @@ _BARE = frozenset({"HEAD", "config", "objects", "refs"})
 """A folder that holds these is a repository by itself, with its own settings."""
 
 
+_NEVER = (0, 0, 0, 0, 0)
+"""The stamp of no file."""
+
+
 class File(msgspec.Struct, frozen=True):
     """As it was when nobody but the person could have changed it."""
 
@@ -119,19 +123,21 @@ class PolicyFiles:
             return bool(changed)
 
     @contextmanager
-    def changing(self, name: str) -> Generator[None]:
-        """While a tool of ours changes a file with the person's consent."""
+    def changing(self, name: str, content: bytes) -> Generator[None]:
+        """While a tool of ours writes that content with the person's consent."""
         with self._lock:
             yield
-            self._accept([name] if self._place(name) is not None else [])
+            if self._place(name) is not None:
+                self._accept_only(name, content)
 
     def hold(self) -> tuple[Held, ...]:
         """What has changed, and could do harm, moves to the quarantine."""
         with self._lock:
-            changed = list(self._changed())
-            harmless = [name for name in changed if self._is_harmless(name)]
-            self._accept(harmless)
-            places = dict.fromkeys(self._outermost_new(name) for name in changed if name not in harmless)
+            seen = {name: self._read(name) for name in self._changed()}  # once: it may be other the next moment
+            harmless = [name for name, file in seen.items() if self._is_harmless(name, file)]
+            for name in harmless:
+                self._take(name, seen[name])
+            places = dict.fromkeys(self._outermost_new(name) for name in seen if name not in harmless)
             return tuple(self._held(place) for place in places if place)
 
     def keep(self, held: Held) -> None:
@@ -140,9 +146,11 @@ class PolicyFiles:
             now = self._read(held.name)
             if now is not None and (held.before is None or now.content != held.before.content):
                 raise OSError(errno.EEXIST, "something else is there by now")
-            if held.to is not None:
-                self._quarantine.give_back(held.to.name, self._project, held.name)
-            self._accept([held.name, *self._walk(held.name)])
+            assert held.to is not None  # noqa: S101  (what could not be moved is not asked about)
+            shown = self._quarantine.contents(held.to.name)
+            self._quarantine.give_back(held.to.name, self._project, held.name)
+            for name, content in shown.items():
+                self._accept_only(f"{held.name}/{name}".rstrip("/"), content)
 
     def _held(self, name: str) -> Held:
         before, needs = self._known.get(name), ".git" in name.split("/") or name in self._missing
@@ -160,30 +168,37 @@ class PolicyFiles:
                 self._project.replace(name, before.content, mode=stat.S_IMODE(before.mode))
         except OSError as fault:
             return Held(name, moved.to, before, f"What was there before could not be put back: {fault.strerror}.")
-        self._accept([name])
+        self._accept_only(name, before.content)
         return Held(name, moved.to, before, needs_a_yes=needs)
 
     def _accept(self, names: Iterable[str]) -> None:
         for name in names:
-            known = self._read(name)
-            before = self._known.get(name)
-            self._kept_bytes -= len(before.content or b"") if before else 0
-            if known is not None and known.content is not None:
-                if self._kept_bytes + len(known.content) > MAX_KEPT_BYTES:
-                    known = File(known.stamp, known.mode, None)
-                else:
-                    self._kept_bytes += len(known.content)
-            if known is None:
-                self._known.pop(name, None)
-            else:
-                self._known[name] = known
+            self._take(name, self._read(name))
+
+    def _accept_only(self, name: str, content: bytes) -> None:
+        """If that is what the file holds. A command may have changed it again by now: then it counts as changed."""
+        now = self._read(name)
+        if now is None or now.content == content or len(content) > MAX_FILE_BYTES:
+            self._take(name, now)
+        else:
+            self._take(name, File(_NEVER, now.mode, content))
+
+    def _take(self, name: str, known: File | None) -> None:
+        before = self._known.pop(name, None)
+        self._kept_bytes -= len(before.content or b"") if before else 0
+        if known is None:
+            return
+        if known.content is not None and self._kept_bytes + len(known.content) > MAX_KEPT_BYTES:
+            known = File(known.stamp, known.mode, None)
+        self._kept_bytes += len(known.content or b"")
+        self._known[name] = known
 
     def _changed(self) -> Iterator[str]:
         """The names of files and links that are new or other than they were; what has gone is forgotten."""
         for name in list(self._known):
             found = self._find(name)
             if found is None:
-                del self._known[name]
+                self._take(name, None)
             elif _stamp(found) != self._known[name].stamp:
                 now = self._read(name)
                 if now is not None and _is_same(now, self._known[name]):
@@ -254,10 +269,9 @@ class PolicyFiles:
         is_old = any(known == place or known.startswith(f"{place}/") for known in self._known)
         return name if is_old else place
 
-    def _is_harmless(self, name: str) -> bool:
+    def _is_harmless(self, name: str, now: File | None) -> bool:
         """What git itself writes for a new repository, branch or worktree: it runs nothing, and leads nowhere else."""
         *above, last = name.split("/")
-        now = self._read(name)
         if now is None:
             return True
         if now.content is None or not stat.S_ISREG(now.mode):

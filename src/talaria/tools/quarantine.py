@@ -60,6 +60,15 @@ class Quarantine:
             return Moved(name, None, fault.strerror or str(fault))
         return Moved(name, self._folder / new)
 
+    def contents(self, new: str) -> dict[str, bytes]:
+        """Of plain files: of one that was moved as such, under the empty name; of a folder, of those in it."""
+        with Root.open(self._folder) as folder:
+            if not stat.S_ISDIR(folder.info(new).st_mode):
+                return {"": folder.read(new, MAX_COPIED_BYTES)} if stat.S_ISREG(folder.info(new).st_mode) else {}
+            with folder.folder(new) as inner:
+                names = [f"{above}/{one.name}".lstrip("/") for above, one in inner.descend() if one.is_plain_file]
+                return {name: inner.read(name, MAX_COPIED_BYTES) for name in names[:MAX_COPIED_FILES]}
+
     def give_back(self, new: str, project: Root, name: str) -> None:
         """To where it was, or in the place of what is there. Raises `OSError`."""
         with Root.open(self._folder) as folder:

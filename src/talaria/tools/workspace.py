@@ -192,12 +192,12 @@ class Workspace:
             return f"{held.name} was allowed, but cannot be put back: {fault.strerror}. It is in {held.to}."
         return f"The person allowed the change to {held.name}."
 
-    def changing(self, path: Path) -> AbstractContextManager[None]:
-        """While a tool changes a file with the person's consent. Not on the loop."""
+    def changing(self, path: Path, content: bytes) -> AbstractContextManager[None]:
+        """While a tool writes a file with the person's consent. Not on the loop."""
         project, policy = self._project, self._policy
         if project is None or policy is None or not path.is_relative_to(project.path):
             return nullcontext()
-        return policy.changing(str(path.relative_to(project.path)))
+        return policy.changing(str(path.relative_to(project.path)), content)
 
     def _stir(self) -> None:
         """Something was made that matters, and commands run."""
@@ -376,11 +376,11 @@ class Workspaces:
         return events
 
     @contextmanager
-    def changing(self, path: Path) -> Generator[None]:
-        """While a tool changes a file with the person's consent, whatever runs meanwhile. Not on the loop."""
+    def changing(self, path: Path, content: bytes) -> Generator[None]:
+        """While a tool writes a file with the person's consent, whatever runs meanwhile. Not on the loop."""
         with ExitStack() as held:
             for workspace in tuple(self._all.values()):
-                held.enter_context(workspace.changing(path))
+                held.enter_context(workspace.changing(path, content))
             yield
 
     @asynccontextmanager

@@ -23,10 +23,14 @@ MAX_CHANGED_BYTES = 10 << 20
 USUAL_LINES = 1_000
 
 
-Changing = Callable[[Path], AbstractContextManager[None]]
+Changing = Callable[[Path, bytes], AbstractContextManager[None]]
 
 
-def file_tools(seen: Seen, changing: Changing = nullcontext) -> tuple[Tool, ...]:
+def _unwatched(_: Path, __: bytes) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def file_tools(seen: Seen, changing: Changing = _unwatched) -> tuple[Tool, ...]:
     """`seen` is what the model knows of files, for all sessions that share these tools. `changing`: entered around each
     change of a file."""
 
@@ -154,7 +158,7 @@ def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: S
             f"Nothing was changed: what {target} holds cannot be kept for a rollback: {fault.strerror}."
         ) from fault
     try:
-        with changing(target):
+        with changing(target, content):
             places.write(target, content, before)
         stamp = places.stamp(target)
     except OSError as fault:
