@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from talaria.tools.gitconfig import is_harmless
-from talaria.tools.protected import policy_place
+from talaria.tools.protected import ANYWHERE, policy_place
 from talaria.tools.quarantine import Quarantine, first_strange
 from talaria.trees import Entry, Root
 
@@ -37,6 +37,8 @@ _OF_GIT = frozenset({"hooks", "modules", "worktrees"})
 _STORES_OF_GIT = frozenset({"objects", "refs", "logs", "info", "lfs", "rr-cache", "branches"})
 _BARE = frozenset({"HEAD", "config", "objects", "refs"})
 """A folder that holds these is a repository by itself, with its own settings."""
+_TELLING = frozenset({".git", *_BARE, *(name.rpartition("/")[2] for name in ANYWHERE)})
+"""Names that may matter in a folder of which nothing is known yet."""
 
 
 _NEVER = (0, 0, 0, 0, 0)
@@ -85,7 +87,7 @@ class PolicyFiles:
         nobody should make."""
         self._project = project
         self._quarantine = quarantine
-        self._places = tuple(place for place in places if place not in ("", "."))
+        self._places = frozenset(place for place in places if place not in ("", "."))
         self._missing = tuple(missing)
         self._events: Subscription | None = None
         self._known: dict[str, File] = {}
@@ -240,11 +242,13 @@ class PolicyFiles:
                     found = here.entries()
             except OSError:
                 continue
+            is_telling = ".git" in folder.split("/") or (folder != "" and self._place(folder) is not None)
             for entry in found:
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_folder and _is_entered(folder, entry):
                     waiting.append(name)
-                yield from self._of_interest(name, is_folder=entry.is_folder)
+                if is_telling or entry.name in _TELLING or name in self._places:  # most are not: they are many
+                    yield from self._of_interest(name, is_folder=entry.is_folder)
 
     def _watch(self, here: Root, folder: str) -> None:
         if self._events is None:

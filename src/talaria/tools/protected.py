@@ -40,7 +40,7 @@ STARTUP = (
 """In the person's home: what runs when they log in or open a shell."""
 
 _OF_GIT = frozenset({"hooks", "config", "config.worktree", "commondir"})
-_ANYWHERE = frozenset(name for name in (*POLICY, *COMPARED) if not name.startswith(".git/"))
+ANYWHERE = frozenset(name for name in (*POLICY, *COMPARED) if not name.startswith(".git/"))
 
 KEPT = ("config.yaml", ".env", "plugins.json", "plugins")
 """In Talaria's own home: some people keep them elsewhere, and a link here."""
@@ -180,8 +180,8 @@ def policy_place(name: str) -> str | None:
             if not inner:
                 return name
             return None if heeded is None else "/".join(parts[: at + heeded + 1])
-        if part in _ANYWHERE or f"{part}/{''.join(parts[at : at + 1])}" in _ANYWHERE:
-            return "/".join(parts[: at if part in _ANYWHERE else at + 1])
+        if part in ANYWHERE or f"{part}/{''.join(parts[at : at + 1])}" in ANYWHERE:
+            return "/".join(parts[: at if part in ANYWHERE else at + 1])
     return None
 
 
