@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,12 +110,28 @@ class PolicyFiles:
         named = (place for place in self._places if name == place or name.startswith(f"{place}/"))
         return policy_place(name) or next(named, None)
 
-    def learn(self) -> None:
-        """Everything is as it should be."""
+    def learn(self, known: Mapping[str, File] | None = None) -> None:
+        """Everything is as it should be; or, if another session knows what that is, as it knows it."""
         with self._lock:
             self._known.clear()
             self._kept_bytes = 0
-            self._accept(self._walk(""))
+            found = list(self._walk(""))
+            if known is None:
+                self._accept(found)
+            else:
+                for name, file in known.items():
+                    self._take(name, file)
+
+    def known(self, name: str = "") -> Mapping[str, File]:
+        """Of the whole project, or of something in it."""
+        with self._lock:
+            return {one: file for one, file in self._known.items() if f"{one}/".startswith(f"{name}/" if name else "")}
+
+    def adopt(self, known: Mapping[str, File]) -> None:
+        """The person has allowed this in another session."""
+        with self._lock:
+            for name, file in known.items():
+                self._take(name, file)
 
     def accept(self) -> bool:
         """What has changed is the person's own doing. False: nothing has."""

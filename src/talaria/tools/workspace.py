@@ -60,13 +60,15 @@ class Workspace:
         way_out: WayOut,
         quarantine: Quarantine,
         events: Callable[[], "FolderEvents | None"] = lambda: None,
+        others: Callable[[], Sequence["Workspace"]] = tuple,
     ) -> None:
         """`look`: what commands see, as it is then. `events`: who tells what is made in folders. Both not on the
-        loop."""
+        loop. `others`: those of other sessions in the same project."""
         self._sandbox = sandbox
         self._quarantine = quarantine
         self._look = look
         self._events = events
+        self._others = others
         self.way_out = way_out
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._opening = asyncio.Lock()
@@ -86,6 +88,7 @@ class Workspace:
         self._guarded: tuple[Path, ...] = ()
         self._is_stirred = False
         self._stirring: asyncio.Task[None] | None = None
+        self.project = project
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
         self.processes = Processes(self._news.append)
@@ -112,17 +115,24 @@ class Workspace:
         self.cwd = end.cwd or self.cwd
 
     async def _is_as_it_should_be(self, host: Host) -> bool:
-        """Before a command, when none runs: what has changed in the meantime is the person's own doing, and is guarded
-        from now on. False: it cannot be."""
+        """Before a command, when none runs in the project: what has changed in the meantime is the person's own doing,
+        and is guarded from now on. False: it cannot be."""
         policy = self._policy
         if policy is None:
             return True
         if not self._is_settled:
             await self._compare()
+        if any(one.may_have_changed_files for one in self._others()):
+            return await self._guard_again(host)
         if await in_thread(lambda: policy.accept() | bool(host.unguarded(self._guarded))):
             self._guarded = (await in_thread(self._look)).guarded
             return await self._guard_again(host)
         return True
+
+    @property
+    def may_have_changed_files(self) -> bool:
+        """That nobody has compared yet."""
+        return bool(self._running) or not self._is_settled
 
     async def _guard_again(self, host: Host) -> bool:
         """What somebody outside has replaced has lost its guard. False: it cannot be guarded while the sandbox runs."""
@@ -184,12 +194,15 @@ class Workspace:
 
     async def keep(self, held: Held) -> str:
         """The person wants it. What came of it."""
-        assert self._policy is not None  # noqa: S101  (it was held by this)
-        policy = self._policy
+        policy, others = self._policy, [one.policy for one in self._others()]
+        if policy is None:
+            return f"{held.name} was allowed, but the shell of this session is gone. It is in {held.to}."
         try:
             await completed(in_thread(lambda: policy.keep(held)))
         except OSError as fault:
             return f"{held.name} was allowed, but cannot be put back: {fault.strerror}. It is in {held.to}."
+        for other in filter(None, others):
+            await in_thread(partial(other.adopt, policy.known(held.name)))
         return f"The person allowed the change to {held.name}."
 
     def changing(self, path: Path, content: bytes) -> AbstractContextManager[None]:
@@ -208,6 +221,12 @@ class Workspace:
             self._stirring = asyncio.create_task(self._heed(), name="policy files")
 
     async def _heed(self) -> None:
+        try:
+            await self._look_at_news()
+        except Exception:  # what it did not do is done when the next command begins or ends
+            log.exception("what was made in %s could not be looked at", self.cwd)
+
+    async def _look_at_news(self) -> None:
         """Guards are put back at once. The rest is compared when its command ends, but nobody waits for the end of a
         background process."""
         while self._is_stirred and self._host is not None:
@@ -234,7 +253,9 @@ class Workspace:
         learning: asyncio.Future[None] | None = None
         if self._sandbox.level not in ("none", "remote"):  # there each command is asked about
             self._policy = policy = PolicyFiles(project, self._quarantine, guarded, missing)
-            learning = asyncio.ensure_future(in_thread(lambda: self._learn(policy)))  # while the sandbox starts
+            running = next((one.policy for one in self._others() if one.may_have_changed_files), None)
+            learn = partial(self._learn, policy, running)
+            learning = asyncio.ensure_future(in_thread(learn))  # while the sandbox starts
             self._held_count = 0
         try:
             host = await self._open.enter_async_context(self._sandbox.opened(view))
@@ -245,12 +266,19 @@ class Workspace:
             await self._open.enter_async_context(self.way_out.served(host.listener))
         return host
 
-    def _learn(self, policy: PolicyFiles) -> None:
+    @property
+    def policy(self) -> PolicyFiles | None:
+        """What is known of policy files; None: nothing runs here."""
+        return self._policy
+
+    def _learn(self, policy: PolicyFiles, running: PolicyFiles | None) -> None:
+        """`running`: of another session, whose commands may have changed something by now. What was there before
+        counts."""
         events = self._events()
         if events is not None:
             subscription = events.subscribe(policy.is_wanted, self._stir)
             policy.watch(subscription)
-        policy.learn()
+        policy.learn(running.known() if running is not None else None)
 
     async def _leave(self) -> None:
         self._host = None
@@ -356,7 +384,11 @@ class Workspaces:
         way_out = WayOut(self.settings.network, self._private, self._clock)
         quarantine = Quarantine(self._home.resolve(), scope.session)
         look = partial(self._view, project)
-        return Workspace(self.sandbox, project, look, way_out, quarantine, lambda: self._events)
+        others = partial(self._in_project, project, scope.session)
+        return Workspace(self.sandbox, project, look, way_out, quarantine, lambda: self._events, others)
+
+    def _in_project(self, project: Path, but: SessionId) -> Sequence[Workspace]:
+        return [one for session, one in self._all.items() if session != but and one.project == project]
 
     def _view(self, project: Path) -> View:
         return view_of(project, self._home.resolve(), self.settings, os.environ, programs=self._programs)

@@ -3,6 +3,7 @@
 Each attack has its control: where everything is allowed, the same command leaves what it made.
 """
 
+import asyncio
 import json
 import os
 import stat
@@ -247,6 +248,11 @@ async def test_what_a_background_process_makes_is_held_without_waiting_for_its_e
     assert ".envrc appeared while commands ran" in told.text + "".join(workspaces.take_news(scope.session))
 
 
+async def _written(file: Path, text: str) -> None:
+    while file.read_text() != text:
+        await asyncio.sleep(0.01)
+
+
 async def test_two_sessions_in_one_project(use: Use, workspaces: Workspaces, scope: Scope, cwd: Path) -> None:
     other = msgspec.structs.replace(scope, session=SessionId("session-2"))
     tools = Executor(Toolbox(terminal_tools(workspaces)), Alone(), other)
@@ -254,8 +260,20 @@ async def test_two_sessions_in_one_project(use: Use, workspaces: Workspaces, sco
     async def use_other(command: str) -> ToolResult:
         return await tools.call(ToolCall(CallId("c"), "terminal", json.dumps({"command": command})))
 
+    (cwd / "AGENTS.md").write_text("good\n")
+    await use_other("true")
     for attack in (use("terminal", command="echo evil > .envrc"), use_other("echo evil > .mcp.json")):
         assert "It was moved to" in (await attack).text
+    await use("terminal", command="echo evil > AGENTS.md; until [ -e go ]; do sleep 0.01; done", background=True)
+    await _written(cwd / "AGENTS.md", "evil\n")
+    late = Executor(
+        Toolbox(terminal_tools(workspaces)), Alone(), msgspec.structs.replace(scope, session=SessionId("3"))
+    )
+    command = json.dumps({"command": 'touch go; until [ "$(cat AGENTS.md)" = good ]; do sleep 0.01; done'})
+    await asyncio.gather(
+        late.call(ToolCall(CallId("c"), "terminal", command)), use("process", action="wait", id="p1", timeout_s=30)
+    )
+    assert (cwd / "AGENTS.md").read_text() == "good\n"
     (cwd / ".envrc").write_text("mine\n")
     await use("terminal", command="true")
     await use_other("echo evil > .envrc")
