@@ -70,7 +70,7 @@ class FolderEvents:
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Subscribers are told on this loop as soon as something is made."""
-        loop.add_reader(self._descriptor, self._announce)
+        loop.add_reader(self._descriptor, self._notify)
 
     def add(self, subscription: Subscription, folder: Root, name: str) -> None:
         with self._lock:
@@ -86,7 +86,7 @@ class FolderEvents:
                     del self._watched[watch]
 
     def read(self) -> set[Subscription]:
-        """Hands out what has come; whom it concerned."""
+        """Passes on what has come; returns whom it concerned."""
         told: set[Subscription] = set()
         with self._lock:
             while True:
@@ -98,9 +98,9 @@ class FolderEvents:
                 while at < len(data):
                     watch, mask, _, size = _EVENT.unpack_from(data, at)
                     at += _EVENT.size + size
-                    told |= self._hand_out(watch, mask, os.fsdecode(data[at - size : at].rstrip(b"\0")))
+                    told |= self._dispatch(watch, mask, os.fsdecode(data[at - size : at].rstrip(b"\0")))
 
-    def _hand_out(self, watch: int, mask: int, name: str) -> set[Subscription]:
+    def _dispatch(self, watch: int, mask: int, name: str) -> set[Subscription]:
         if mask & _LOST:
             everybody = {one for names in self._watched.values() for one in names}
             for one in everybody:
@@ -113,7 +113,7 @@ class FolderEvents:
         is_folder = bool(mask & _IS_FOLDER)
         return {one for one, folder in concerned.items() if one.note(folder, name, is_folder=is_folder)}
 
-    def _announce(self) -> None:
+    def _notify(self) -> None:
         for subscription in self.read():
             subscription.tell()
 

@@ -120,7 +120,7 @@ class PolicyFiles:
                 self._accept(found)
             else:
                 for name, file in known.items():
-                    self._take(name, file)
+                    self._remember(name, file)
 
     def known(self, name: str = "") -> Mapping[str, File]:
         """Of the whole project, or of something in it."""
@@ -131,7 +131,7 @@ class PolicyFiles:
         """The person has allowed this in another session."""
         with self._lock:
             for name, file in known.items():
-                self._take(name, file)
+                self._remember(name, file)
 
     def accept(self) -> bool:
         """What has changed is the person's own doing. False: nothing has."""
@@ -154,7 +154,7 @@ class PolicyFiles:
             seen = {name: self._read(name) for name in self._changed()}  # once: it may be other the next moment
             harmless = [name for name, file in seen.items() if self._is_harmless(name, file)]
             for name in harmless:
-                self._take(name, seen[name])
+                self._remember(name, seen[name])
             places = dict.fromkeys(self._outermost_new(name) for name in seen if name not in harmless)
             return tuple(self._held(place) for place in places if place)
 
@@ -191,17 +191,17 @@ class PolicyFiles:
 
     def _accept(self, names: Iterable[str]) -> None:
         for name in names:
-            self._take(name, self._read(name))
+            self._remember(name, self._read(name))
 
     def _accept_only(self, name: str, content: bytes) -> None:
         """If that is what the file holds. A command may have changed it again by now: then it counts as changed."""
         now = self._read(name)
         if now is None or now.content == content or len(content) > MAX_FILE_BYTES:
-            self._take(name, now)
+            self._remember(name, now)
         else:
-            self._take(name, File(_NEVER, now.mode, content))
+            self._remember(name, File(_NEVER, now.mode, content))
 
-    def _take(self, name: str, known: File | None) -> None:
+    def _remember(self, name: str, known: File | None) -> None:
         before = self._known.pop(name, None)
         self._kept_bytes -= len(before.content or b"") if before else 0
         if known is None:
@@ -216,7 +216,7 @@ class PolicyFiles:
         for name in list(self._known):
             found = self._find(name)
             if found is None:
-                self._take(name, None)
+                self._remember(name, None)
             elif _stamp(found) != self._known[name].stamp:
                 now = self._read(name)
                 if now is not None and _is_same(now, self._known[name]):

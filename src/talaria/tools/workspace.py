@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MAX_NEWS = 20
 MAX_HELD = 50
 """Changes to policy files, until everything that runs is stopped: something makes them again and again."""
-_RELENTLESS = (
+_STOPPED = (
     "Commands made files again and again that other programs obey. All processes of this session were stopped; the "
     "next command begins anew."
 )
@@ -84,10 +84,10 @@ class Workspace:
         self._held: list[Held] = []
         self._held_count = 0
         self._comparing = asyncio.Lock()
-        self._remarks: list[str] = []
+        self._warnings: list[str] = []
         self._guarded: tuple[Path, ...] = ()
-        self._is_stirred = False
-        self._stirring: asyncio.Task[None] | None = None
+        self._has_new_files = False
+        self._watching: asyncio.Task[None] | None = None
         self.project = project
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
@@ -99,7 +99,7 @@ class Workspace:
             if self._is_closed:
                 raise ToolFailed("This session is closed.")
             host = self._host if self._host is not None and self._host.is_alive else None
-            if host is not None and not self._running and not await self._is_as_it_should_be(host):
+            if host is not None and not self._running and not await self._refresh_guards(host):
                 host = None
             if host is None:
                 await self._leave()
@@ -114,7 +114,7 @@ class Workspace:
         self._running.discard(started)
         self.cwd = end.cwd or self.cwd
 
-    async def _is_as_it_should_be(self, host: Host) -> bool:
+    async def _refresh_guards(self, host: Host) -> bool:
         """Before a command, when none runs in the project: what has changed in the meantime is the person's own doing,
         and is guarded from now on. False: it cannot be."""
         policy = self._policy
@@ -142,27 +142,27 @@ class Workspace:
         guarded = await host.guard(lost)
         if guarded.stopped:
             names = ", ".join(map(str, lost))
-            self._remark(
+            self._warn(
                 f"{names} was replaced from outside, and is guarded again. Stopped, because they had it open: "
                 f"{'; '.join(guarded.stopped)}."
             )
         for path in guarded.linked:
-            self._remark(f"{path} has a second name, by which commands can change it: look at it before you trust it.")
+            self._warn(f"{path} has a second name, by which commands can change it: look at it before you trust it.")
         for path, reason in guarded.failed:
-            self._remark(
+            self._warn(
                 f"{path} was replaced from outside and cannot be guarded again ({reason}). The shell and all processes "
                 "of this session were ended; the next command begins anew."
             )
         return not guarded.failed
 
-    def _remark(self, sentence: str) -> None:
+    def _warn(self, sentence: str) -> None:
         log.warning("in %s: %s", self.cwd, sentence)
-        self._remarks.append(sentence)
+        self._warnings.append(sentence)
 
-    def take_remarks(self) -> tuple[str, ...]:
+    def take_warnings(self) -> tuple[str, ...]:
         """What the person and the model should know of guarded files."""
-        remarks, self._remarks = tuple(self._remarks), []
-        return remarks
+        warnings, self._warnings = tuple(self._warnings), []
+        return warnings
 
     async def tidy(self) -> None:
         """After a command: what it has changed and other programs obey moves to quarantine, until `take_held`."""
@@ -170,7 +170,7 @@ class Workspace:
         if self._held_count > MAX_HELD:
             async with self._opening:
                 await self._leave()
-            self._news.append(f"[{_RELENTLESS}]")
+            self._news.append(f"[{_STOPPED}]")
 
     async def _compare(self) -> None:
         policy = self._policy
@@ -212,29 +212,29 @@ class Workspace:
             return nullcontext()
         return policy.changing(str(path.relative_to(project.path)), content)
 
-    def _stir(self) -> None:
+    def _on_new_file(self) -> None:
         """Something was made that matters, and commands run."""
         if not self._running:
             return
-        self._is_stirred = True
-        if self._stirring is None or self._stirring.done():
-            self._stirring = asyncio.create_task(self._heed(), name="policy files")
+        self._has_new_files = True
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._handle_new_files(), name="policy files")
 
-    async def _heed(self) -> None:
+    async def _handle_new_files(self) -> None:
         try:
-            await self._look_at_news()
+            await self._check_new_files()
         except Exception:  # what it did not do is done when the next command begins or ends
             log.exception("what was made in %s could not be looked at", self.cwd)
 
-    async def _look_at_news(self) -> None:
+    async def _check_new_files(self) -> None:
         """Guards are put back at once. The rest is compared when its command ends, but nobody waits for the end of a
         background process."""
-        while self._is_stirred and self._host is not None:
-            self._is_stirred = False
+        while self._has_new_files and self._host is not None:
+            self._has_new_files = False
             if not await self._guard_again(self._host):
                 async with self._opening:
                     await self._leave()
-                self._news.extend(f"[{one}]" for one in self.take_remarks())
+                self._news.extend(f"[{one}]" for one in self.take_warnings())
             in_background = {process.started for process in self.processes.all}
             if self._running and self._running <= in_background:
                 before = len(self._held)
@@ -276,7 +276,7 @@ class Workspace:
         counts."""
         events = self._events()
         if events is not None:
-            subscription = events.subscribe(policy.is_wanted, self._stir)
+            subscription = events.subscribe(policy.is_wanted, self._on_new_file)
             policy.watch(subscription)
         policy.learn(running.known() if running is not None else None)
 
@@ -303,8 +303,8 @@ class Workspace:
     async def close(self) -> None:
         self.processes.close()
         self._is_closed = True
-        if self._stirring is not None:
-            self._stirring.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         async with self._opening:
             await self._leave()
             if self._project is not None:

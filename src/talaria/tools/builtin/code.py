@@ -11,7 +11,7 @@ from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Tool
-from talaria.tools.builtin.held import settle
+from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
@@ -85,7 +85,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             await completed(started.killed())
             reading.finish()
             await workspace.tidy()
-        held = await settle(workspace, run)
+        held = await ask_about_held(workspace, run)
         return f"{reading.output.text()}\n[{ended(end, limit_s)}]{held}".lstrip("\n")
 
     return (execute_code,)

@@ -31,12 +31,12 @@ class _Keep(msgspec.Struct, frozen=True):
         return ""
 
 
-async def settle(workspace: Workspace, run: Run) -> str:
+async def ask_about_held(workspace: Workspace, run: Run) -> str:
     """What the model is told behind the output of a command; empty: nothing was held."""
-    held, remarks = workspace.take_held(), workspace.take_remarks()
+    held, warnings = workspace.take_held(), workspace.take_warnings()
     moved = [one for one in held if one.to is not None]
     if run.tools is None or not moved:
-        return _told((*remarks, *map(str, held)))
+        return _told((*warnings, *map(str, held)))
     try:
         shown = await in_thread(lambda: "\n".join(map(_shown, moved)))
         paths = tuple(run.scope.cwd / one.name for one in moved)
@@ -51,9 +51,9 @@ async def settle(workspace: Workspace, run: Run) -> str:
         doubt = "it makes git or a log-in run something" if any(one.needs_a_yes for one in moved) else ""
         await run.tools.consent(call, _Keep(Claim(writes=paths), question), doubt)
     except (Denied, ToolFailed) as refusal:
-        return _told((*remarks, *map(str, held), str(refusal)))
+        return _told((*warnings, *map(str, held), str(refusal)))
     kept = [await workspace.keep(one) for one in moved]
-    return _told((*remarks, *kept, *(str(one) for one in held if one.to is None)))
+    return _told((*warnings, *kept, *(str(one) for one in held if one.to is None)))
 
 
 def _told(sentences: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools.base import INDEPENDENT, READS, Claim, Effect, Run, Scope, Tool
-from talaria.tools.builtin.held import settle
+from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
 from talaria.tools.processes import Process, ended
@@ -49,7 +49,7 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             done = await _done(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
         finally:
             await workspace.tidy()
-        return done + await settle(workspace, run)
+        return done + await ask_about_held(workspace, run)
 
     return (process,)
 

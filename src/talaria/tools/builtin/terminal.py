@@ -6,7 +6,7 @@ import msgspec
 
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Tool
-from talaria.tools.builtin.held import settle
+from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.output import Output
@@ -73,7 +73,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         finally:
             output.close()
             await workspace.tidy()
-        held = await settle(workspace, run)
+        held = await ask_about_held(workspace, run)
         refused = "".join(f"\n[network: {host} was refused]" for host in workspace.way_out.take_refused())
         return f"{output.text()}\n[{ended(end, limit_s)}]{refused}{held}".lstrip("\n")
 
