@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.sandboxes.descriptors import assert_descriptors_fall_to, count_descriptors
 
 from talaria.model.messages import ToolResult
 from talaria.tools.base import Scope
@@ -135,14 +136,14 @@ async def test_interruption_at_any_moment_leaks_no_descriptor(use: Use) -> None:
         await use("terminal", command="sleep 1000")
 
     await use("terminal", command="true")  # what asyncio opens once is open now
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = count_descriptors()
     for steps in range(0, 40, 4):
         running = asyncio.create_task(call())
         for _ in range(steps):
             await asyncio.sleep(0)
         running.cancel()
         await asyncio.wait([running])
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    await assert_descriptors_fall_to(before)
 
 
 async def test_interruption_is_not_lost_over_a_command_that_cannot_be_started(use: Use) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.contracts.sandboxes.descriptors import assert_descriptors_fall_to, count_descriptors
 
 from talaria.tools.sandbox.base import View
 from talaria.tools.sandbox.choosing import Choosing
@@ -66,10 +67,10 @@ async def test_start_that_is_interrupted_at_any_moment_leaves_nothing_open(
             pass
 
     await opened()  # what asyncio opens once is open now
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = count_descriptors()
     for elapsed_ms in range(0, 60, 3):
         opening = asyncio.create_task(opened())
         await asyncio.wait([opening], timeout=elapsed_ms / 1000)
         opening.cancel()
         await asyncio.wait([opening])
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    await assert_descriptors_fall_to(before)
