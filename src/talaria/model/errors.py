@@ -113,6 +113,11 @@ class ToolFailed(ModelCorrectable):
 class Denied(ModelCorrectable):
     """The gate said no: the call did not run."""
 
+    def __init__(self, sentence: str, *, by: Literal["policy", "person", "nobody"] = "policy") -> None:
+        """`by`: who said so. `nobody`: a person would have been asked, and none was there."""
+        super().__init__(sentence)
+        self.by: Literal["policy", "person", "nobody"] = by
+
 
 class ProviderFailure(TalariaError):
     usual_kind: ClassVar[FailureKind] = "unknown"

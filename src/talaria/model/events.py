@@ -47,6 +47,13 @@ class ToolBegan(msgspec.Struct, frozen=True, tag="tool_began"):
     arguments: str
 
 
+class ToolOutput(msgspec.Struct, frozen=True, tag="tool_output"):
+    """The last lines that a running command has printed. Sent a few times per second at most."""
+
+    call: CallId
+    tail: str
+
+
 class ToolEnded(msgspec.Struct, frozen=True, tag="tool_ended"):
     result: ToolResult
     seconds: float
@@ -79,6 +86,7 @@ Event = (
     | ThinkingDelta
     | AnswerRestarted
     | ToolBegan
+    | ToolOutput
     | ToolEnded
     | Notice
     | RoundEnded

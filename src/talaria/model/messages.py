@@ -74,6 +74,34 @@ Disposition = Literal["done", "none", "unknown"]
 """What is known of a call's effect: it ran to its end, it never started, or nobody can tell."""
 
 
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a call ended, for people. The model reads the text of the result."""
+
+    kind: Literal["done", "failed", "refused", "invalid", "cancelled"] = "done"
+    """`invalid`: there is no such tool, or its arguments are wrong."""
+    words: str = ""
+    """For one line: "exit 3", "killed by SIGSEGV", "timed out after 60 s", or why it was refused."""
+    refused_by: Literal["", "policy", "person", "nobody"] = ""
+    """`nobody`: a person would have been asked, and none was there."""
+    output_chars: int = 0
+    """How many characters at the start of the text a command has printed; the rest is ours."""
+
+
+class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a call changed in one file, for people."""
+
+    path: str
+    """Relative to the project; absolute if it is outside."""
+    kind: Literal["created", "changed", "deleted"]
+    added: int = 0
+    removed: int = 0
+    """Lines."""
+    diff: str = ""
+    """The hunks of a unified diff, of bounded length. Empty: it is not text, or too long to compare."""
+    note: str = ""
+    """What a diff does not show: "binary, 3,100 bytes before, 3,200 now", "mode 644 → 755"."""
+
+
 class ToolResult(msgspec.Struct, frozen=True, tag="result", omit_defaults=True):
     call_id: CallId
     name: str
@@ -83,6 +111,11 @@ class ToolResult(msgspec.Struct, frozen=True, tag="result", omit_defaults=True):
     images: tuple[Image, ...] = ()
     is_private: bool = False
     """When it was made, something from outside the project had been read in its turn."""
+    outcome: Outcome | None = None
+    """None: `is_error` says it all, as in results of earlier versions."""
+    changes: tuple[FileChange, ...] = ()
+    more_changes: int = 0
+    """How many files were changed besides those in `changes`."""
 
 
 Message = User | Assistant | ToolResult

@@ -8,7 +8,7 @@ import msgspec
 from talaria.files import harmless
 from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Image, ToolCall, ToolResult
+from talaria.model.messages import FileChange, Image, Outcome, ToolCall, ToolResult
 from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.tools.output import SpillLimits
@@ -157,6 +157,8 @@ class Shown(msgspec.Struct, frozen=True):
     images: tuple[Image, ...] = ()
     is_private: bool = False
     """It turned out to be the person's, from outside the project."""
+    outcome: Outcome | None = None
+    changes: tuple[FileChange, ...] = ()
 
 
 class Invocation(Protocol):

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
 
+from talaria.model.messages import FileChange
+from talaria.model.redaction import Redactor
+
 MAX_DIFF_LINES = 200
 MAX_LINE_CHARS = 300
 MAX_COMPARED_LINES = 20_000
@@ -26,6 +29,18 @@ def unified(before: str, after: str, name: str) -> str:
     left = sum(1 for _ in lines)
     more = [f"[… {left:,} more lines of this diff]"] if left else []
     return "\n".join([f"--- {name}", f"+++ {name}", *shown, *more])
+
+
+def compare(path: str, before: bytes | None, after: bytes | None, redactor: Redactor) -> FileChange:
+    """What became of one file; None: it is not there. Nothing secret is in the answer."""
+    kind = "created" if before is None else "deleted" if after is None else "changed"
+    if b"\0" in (before or b"") + (after or b""):
+        sizes = " before, ".join(f"{len(one):,} bytes" for one in (before, after) if one is not None)
+        return FileChange(path, kind, note=f"binary, {sizes}{' now' if kind == 'changed' else ''}")
+    old, new = (redactor.data(one or b"").decode("utf-8", "surrogateescape") for one in (before, after))
+    hunks = unified(old, new, path).split("\n")[2:]
+    added, removed = (sum(line.startswith(sign) for line in hunks) for sign in "+-")
+    return FileChange(path, kind, added, removed, "\n".join(hunks))
 
 
 def visible(text: str) -> str:

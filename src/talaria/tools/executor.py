@@ -110,6 +110,8 @@ class Executor:
                 call.name,
                 cap(shown.text, run.spill("result"), self._scope.redactor, self._scope.spill_limits),
                 images=shown.images,
+                outcome=shown.outcome,
+                changes=shown.changes,
             )
         except ModelCorrectable as failure:
             return failed(call, str(failure))

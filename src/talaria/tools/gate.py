@@ -111,13 +111,13 @@ class PolicyGate:
                 return  # perhaps said while this call waited
             if scope.person is None:
                 needed = f"This {call.name} call needs a person's consent, and nobody is here to give it"
-                raise Denied(f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip())
+                raise Denied(f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip(), by="nobody")
             answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
             if answer in ("session", "always") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
                 await self._grants.add(self._granted(covered, scope, lasts))
         if answer == "no":
-            raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.")
+            raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.", by="person")
 
     async def _answer(
         self,
@@ -161,7 +161,7 @@ class PolicyGate:
         if answer is None:
             if self._observer is not None:
                 await self._observer.answered(told, "timeout")
-            raise Denied(f"Nobody has answered in time whether this {call.name} call may run.")
+            raise Denied(f"Nobody has answered in time whether this {call.name} call may run.", by="nobody")
         is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=scope.asker)
         is_valid = answer == "no" or (is_written and await self._approvals.use(asked.id, what))
         if self._observer is not None:

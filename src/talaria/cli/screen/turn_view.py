@@ -19,6 +19,7 @@ from talaria.model.events import (
     ThinkingDelta,
     ToolBegan,
     ToolEnded,
+    ToolOutput,
     TurnBegan,
     TurnDone,
 )
@@ -50,7 +51,7 @@ class TurnView:
         self._notes: list[str] = []
         """That wait for the end of a block."""
 
-    def show(self, event: Event) -> None:  # noqa: C901  (one case for each event)
+    def show(self, event: Event) -> None:  # noqa: C901, PLR0912  (one case for each event)
         match event:
             case TurnBegan(window=window):
                 self._window = window
@@ -74,6 +75,8 @@ class TurnView:
             case ToolBegan(call, name, arguments):
                 self._end_text()
                 self._running[call] = Call(name, arguments)
+            case ToolOutput():
+                pass
             case ToolEnded(result, seconds):
                 call = self._running.pop(result.call_id, Call(result.name, ""))
                 self._end_tool(Call(call.name, call.arguments, result, seconds))
