@@ -1,4 +1,4 @@
-"""Reading and changing files. A change is whole or not at all, and what was there before is kept in a checkpoint."""
+"""Reading and changing files. A change is whole or not at all."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from talaria.model.errors import BadArguments, ToolFailed
-from talaria.tools import checkpoints, places
+from talaria.tools import places
 from talaria.tools.base import Run, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited
 from talaria.tools.builtin.located import located
 from talaria.tools.builtin.pages import read_page, too_large
 from talaria.tools.builtin.seen import Seen, Sight
 from talaria.tools.builtin.texts import Text, decoded, is_binary
-from talaria.tools.checkpoints import Checkpoints
 from talaria.tools.diffs import unified
 from talaria.tools.function import tool
 from talaria.tools.places import Found
-from talaria.tools.shelf import digest
+from talaria.tools.undo.shelf import digest
 
 MAX_CHANGED_BYTES = 10 << 20
+MAX_REPLACED_BYTES = 32 << 20
 USUAL_LINES = 1_000
 
 
@@ -61,16 +61,15 @@ def file_tools(seen: Seen, changing: Changing = _unwatched) -> tuple[Tool, ...]:
     ) -> str:
         """Write a file, replacing what it held. Its byte order mark and CRLF line ends are kept."""
         target = Path(path)
-        before = _found(target, checkpoints.MAX_FILE_BYTES, "write")
+        before = _found(target, MAX_REPLACED_BYTES, "write")
         sight = seen.find(run.scope.session, target)
         if before is not None and sight is not None and not sight.is_of(before):
             raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
         becomes = decoded(content.encode())
         if before is not None and not is_binary(before.content):
             becomes = becomes.like(decoded(before.content))
-        return (
-            f"Wrote {len(becomes.encode()):,} bytes to {target}.{_change(target, before, becomes, run, seen, changing)}"
-        )
+        _change(target, before, becomes, run, seen, changing)
+        return f"Wrote {len(becomes.encode()):,} bytes to {target}."
 
     @located("writes", "Change", _shown_edits)
     @tool
@@ -99,8 +98,8 @@ def file_tools(seen: Seen, changing: Changing = _unwatched) -> tuple[Tool, ...]:
         body = aside.put_back(done.text)
         if body == text.body:
             return f"[{target} stays as it is: the new text is the old one]"
-        notes = _change(target, before, Text(body, text.has_bom, text.has_crlf), run, seen, changing)
-        return f"{_told(done, target)}{notes}\n{unified(aside.hide(aside.text), aside.hide(done.text), target.name)}"
+        _change(target, before, Text(body, text.has_bom, text.has_crlf), run, seen, changing)
+        return f"{_told(done, target)}\n{unified(aside.hide(aside.text), aside.hide(done.text), target.name)}"
 
     return read_file, write_file, patch
 
@@ -148,15 +147,8 @@ def _known(target: Path, run: Run, seen: Seen) -> Found:
     return found
 
 
-def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: Seen, changing: Changing) -> str:
-    """Keep what was there, then replace it. What else the model should know."""
+def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: Seen, changing: Changing) -> None:
     content = becomes.encode()
-    try:
-        notes = Checkpoints(run.scope.checkpoints).keep(target, before, content, run.scope.turn)
-    except OSError as fault:
-        raise ToolFailed(
-            f"Nothing was changed: what {target} holds cannot be kept for a rollback: {fault.strerror}."
-        ) from fault
     try:
         with changing(target, content):
             places.write(target, content, before)
@@ -165,7 +157,6 @@ def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: S
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
     if stamp is not None:
         seen.note(run.scope.session, target, Sight(stamp, digest(content)))
-    return f"\n{notes}" if notes else ""
 
 
 def _told(done: Edited, target: Path) -> str:
