@@ -35,9 +35,9 @@ def dies(step: int, work: Callable[[], object], monkeypatch: pytest.MonkeyPatch)
     commit = SqliteUndoStore.transaction
 
     @contextmanager
-    def transaction(self: SqliteUndoStore) -> Generator[Connection]:
+    def transaction(self: SqliteUndoStore, *, survives_power_cut: bool = False) -> Generator[Connection]:
         die()
-        with commit(self) as connection:
+        with commit(self, survives_power_cut=survives_power_cut) as connection:
             yield connection
         die()
 

@@ -69,12 +69,13 @@ class SqliteUndoStore:
                 raise explain(fault, self.path) from fault
 
     @contextmanager
-    def transaction(self) -> Generator[Connection]:
-        """Durable when it ends. Within another one it is part of that."""
+    def transaction(self, *, survives_power_cut: bool = False) -> Generator[Connection]:
+        """What was done in it survives a crash of this process. Within another one it is part of that."""
         with self._connected() as connection:
             if connection.in_transaction:
                 yield connection
                 return
+            connection.pragma("synchronous", "full" if survives_power_cut else "normal")
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -190,6 +191,10 @@ class SqliteUndoStore:
         asked = f"SELECT session, number, project, turn, at, why, owner FROM checkpoint WHERE {where}"
         with self._connected() as db:
             return [CheckpointRow(*row) for row in db.execute(asked, (value,))]
+
+    def latest_checkpoint(self, session: str) -> CheckpointRow | None:
+        found = self._checkpoints("session = ? ORDER BY number DESC LIMIT 1", session)
+        return found[0] if found else None
 
     def put_checkpoint(self, row: CheckpointRow) -> None:
         with self.transaction() as db:

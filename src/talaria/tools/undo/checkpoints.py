@@ -182,7 +182,7 @@ class Checkpoints:
             f"before going back to {number}",
             own_name(),
         )
-        with self._store.transaction():
+        with self._store.transaction(survives_power_cut=True):
             self._store.put_checkpoint(row)
             self._store.put_changes(
                 row.session,

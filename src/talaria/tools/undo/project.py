@@ -158,12 +158,13 @@ class ProjectRecord:
                     self._store.set_owner(recording.session, recording.number, "")
 
     def next_number(self, session: str, first: int = 1) -> int:
-        return max((row.number + 1 for row in self._store.checkpoints(session)), default=first)
+        latest = self._store.latest_checkpoint(session)
+        return latest.number + 1 if latest is not None else first
 
     def _current(self, session: str, turn: str) -> CheckpointRow | None:
         """That of the turn; where no turn is known, every call has one of its own."""
-        rows = self._store.checkpoints(session) if turn else []
-        return rows[-1] if rows and rows[-1].turn == turn and rows[-1].project == self.id else None
+        latest = self._store.latest_checkpoint(session) if turn else None
+        return latest if latest and (latest.turn, latest.project) == (turn, self.id) else None
 
     def settle(self, session: str) -> None:
         """Before anybody asks what was changed: look once more, where something may have been."""
@@ -193,9 +194,9 @@ class ProjectRecord:
         if self._has_background(session):
             busy.add(session)
         for one in busy:
-            rows = [row for row in self._store.checkpoints(one) if row.project == self.id]
-            if rows:
-                self._attribute_to(one, rows[-1].number, differences, is_sure=False)
+            latest = self._store.latest_checkpoint(one)
+            if latest is not None and latest.project == self.id:
+                self._attribute_to(one, latest.number, differences, is_sure=False)
 
     def _attribute(self, differences: Mapping[str, Difference]) -> None:
         for session, number in {(one.session, one.number) for one in self._recordings.values()}:
@@ -269,7 +270,7 @@ class ProjectRecord:
                 path: Difference(state_of(self._known.get(path)), state_of(one)) for path, one in observed.items()
             } | {path: Difference(state_of(self._known[path]), ABSENT) for path in gone}
             differences = {path: one for path, one in differences.items() if not _is_same(one)}
-            with self._store.transaction():
+            with self._store.transaction(survives_power_cut=bool(observed)):
                 is_current = self._store.version() == self._version
                 self._store.update_files(self.id, observed, dropped)
                 then(differences)

@@ -26,6 +26,7 @@ _MARKED = {"venv": "pyvenv.cfg", "env": "pyvenv.cfg", "target": "CACHEDIR.TAG"}
 """Names that people use for their own things as well: only with such a file inside."""
 _TAG = "CACHEDIR.TAG"
 _LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TYPE, _FOLDER = 0o170000, stat.S_IFDIR
 _PLAIN = frozenset({stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO})
 
 
@@ -48,62 +49,58 @@ class Scan(NamedTuple):
     """What is there and not recorded, and why."""
 
 
-def scan(  # noqa: C901, PLR0912  (one loop that must be fast)
+def scan(  # noqa: C901, PLR0912, PLR0915  (one loop that must be fast)
     root: Root, limits: Limits, without: Sequence[tuple[int, int]] = ()
 ) -> Scan:
     """`without`: folders, by device and inode, that are never looked at. Raises `TooLarge`, `OSError`."""
     stamps: dict[str, Stamp] = {}
     left_out: dict[str, str] = {}
-    device, size = root.identity[0], 0
+    device, size, most = root.identity[0], 0, limits.file_bytes
     waiting = [("", os.open(".", _LISTING, dir_fd=root.descriptor))]
     try:
         while waiting:
             prefix, folder = waiting.pop()
+            inner: list[tuple[str, int]] = []
             try:
-                with os.scandir(folder) as listed:
-                    entries = list(listed)
-                if prefix and any(entry.name == _TAG for entry in entries):
-                    left_out[prefix[:-1]] = "can be generated again"
-                    del stamps[prefix[:-1]]
-                    continue
-                for entry in entries:
-                    path = prefix + entry.name
-                    try:
-                        info = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue  # gone since it was listed
-                    mode = info.st_mode
-                    kind = mode & 0o170000
-                    if kind == stat.S_IFDIR:
-                        reason = _leave_out(entry.name, folder, info, device, without)
-                        if reason:
-                            left_out[path] = reason
-                            continue
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        name = entry.name
                         try:
-                            waiting.append((path + "/", os.open(entry.name, _LISTING, dir_fd=folder)))
-                        except OSError as fault:
-                            left_out[path] = f"cannot be read: {fault.strerror}"
-                        stamps[path] = (mode, 0, 0, 0, 0, 0)
-                    elif kind not in _PLAIN:
-                        left_out[path] = "a socket or device"
-                    elif info.st_size > limits.file_bytes:
-                        left_out[path] = f"over {limits.file_bytes >> 20} MB"
-                    else:
-                        size += info.st_size
-                        stamps[path] = (
-                            mode,
-                            info.st_size,
-                            info.st_mtime_ns,
-                            info.st_ctime_ns,
-                            info.st_ino,
-                            info.st_nlink,
-                        )
+                            info = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:
+                            continue  # gone since it was listed
+                        mode, path = info.st_mode, prefix + name
+                        kind = mode & _TYPE
+                        if kind == _FOLDER:
+                            reason = _leave_out(name, folder, info, device, without)
+                            if reason:
+                                left_out[path] = reason
+                                continue
+                            stamps[path] = (mode, 0, 0, 0, 0, 0)
+                            try:
+                                inner.append((path + "/", os.open(name, _LISTING, dir_fd=folder)))
+                            except OSError as fault:
+                                left_out[path] = f"cannot be read: {fault.strerror}"
+                        elif kind not in _PLAIN:
+                            left_out[path] = "a socket or device"
+                        elif info.st_size > most:
+                            left_out[path] = f"over {most >> 20} MB"
+                        else:
+                            size += info.st_size
+                            times = info.st_mtime_ns, info.st_ctime_ns
+                            stamps[path] = (mode, info.st_size, times[0], times[1], info.st_ino, info.st_nlink)
             finally:
                 os.close(folder)
+                waiting += inner
+            if prefix + _TAG in stamps and prefix:
+                left_out[prefix[:-1]] = "can be generated again"
+                stamps = {path: stamp for path, stamp in stamps.items() if not f"{path}/".startswith(prefix)}
+                while waiting and waiting[-1][0].startswith(prefix):
+                    os.close(waiting.pop()[1])
             if len(stamps) > limits.files:
                 raise TooLarge(f"it has more than {limits.files:,} files")
             if size > limits.project_bytes:
-                raise TooLarge(f"its files have more than {limits.project_bytes >> 30} GB")
+                raise TooLarge(f"its files have more than {limits.project_bytes >> 20:,} MB")
     finally:
         for _, folder in waiting:
             os.close(folder)
