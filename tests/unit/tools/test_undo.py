@@ -194,6 +194,16 @@ def test_same_size_and_time_do_not_hide_a_change(project: Project, work: Path) -
     assert file.read_text() == "one"
 
 
+def test_file_changed_within_one_tick_of_the_clock_is_read_again(project: Project, work: Path) -> None:
+    """Its stamp would be the same: so what was changed a moment ago never counts as known."""
+    (work / "a").write_text("one")
+    project.command("t1", lambda: None)
+    store = SqliteUndoStore(undo_file(project.home))
+    mode, size, mtime, ctime, *_ = store.files(store.project(str(work)))["a"].stamp
+    assert (stat.S_ISREG(mode), size, mtime) == (True, 3, (work / "a").stat().st_mtime_ns)
+    assert ctime != (work / "a").stat().st_ctime_ns
+
+
 def test_kept_content_does_not_change_with_the_file(project: Project, work: Path) -> None:
     (work / "a").write_text("one")
     inode = (work / "a").stat().st_ino
