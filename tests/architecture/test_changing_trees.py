@@ -76,7 +76,7 @@ ELSEWHERE = {
     "opens no file: a session, a chat, a page, a stream": (
         *(
             "cli/ask_person",
-            "cli/border",
+            "cli/notices",
             "cli/piped",
             "cli/screen/painting",
             "cli/sessions/commands",

@@ -1,5 +1,6 @@
 """What is said to a person: answers on stdout, and all that is said beside them on stderr."""
 
+import os
 import sys
 
 from talaria.cli.safe import printable
@@ -18,3 +19,8 @@ def say(text: str) -> None:
 
 def complain(sentence: str) -> None:
     say(f"talaria: {sentence}")
+
+
+def discard_output() -> None:
+    """Whoever read stdout has left: what is written there from now on goes nowhere, and is no failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
