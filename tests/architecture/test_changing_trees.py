@@ -78,6 +78,7 @@ ELSEWHERE = {
             "cli/ask_person",
             "cli/notices",
             "cli/piped",
+            "cli/program",
             "cli/screen/painting",
             "cli/sessions/commands",
             "gateway/handoff",

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from talaria.cli.program import runnable
 from talaria.cli.safe import printable
 
 
@@ -13,7 +14,8 @@ def show(*lines: str) -> None:
 
 
 def say(text: str) -> None:
-    sys.stderr.write(f"{printable(text)}\n")
+    """On stderr; commands in it are named so that they can be typed."""
+    sys.stderr.write(f"{printable(runnable(text))}\n")
     sys.stderr.flush()
 
 
