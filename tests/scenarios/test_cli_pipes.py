@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import pty
+import select
 import shlex
 import signal
 import subprocess
@@ -185,7 +188,9 @@ def test_names_of_commands_elsewhere_are_known(talaria: Talaria) -> None:
 
 
 @contextmanager
-def piped(environment: dict[str, str], *arguments: str) -> Generator[subprocess.Popen[str]]:
+def piped(
+    environment: dict[str, str], *arguments: str, stderr: int = subprocess.PIPE
+) -> Generator[subprocess.Popen[str]]:
     """The command with a pipe for its answer; nothing is on its standard input."""
     with subprocess.Popen(
         [sys.executable, "-m", "talaria.cli.main", *arguments],
@@ -193,7 +198,7 @@ def piped(environment: dict[str, str], *arguments: str) -> Generator[subprocess.
         cwd=environment["PWD"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         encoding="utf-8",
     ) as process:
         try:
@@ -202,8 +207,10 @@ def piped(environment: dict[str, str], *arguments: str) -> Generator[subprocess.
             process.kill()
 
 
-def line_of(stream: IO[str] | None) -> str:
+def first_line(stream: IO[str] | None) -> str:
+    """Of what has come by then, or the end."""
     assert stream is not None
+    assert select.select([stream], [], [], 20)[0], "nothing came"
     return stream.readline()
 
 
@@ -215,18 +222,18 @@ def test_lines_arrive_while_the_model_still_writes(
 ) -> None:
     server.say(Reply(LINES, chunk_chars=11, faults=Faults(stall_at=4_000)))
     with piped(environment, "-q", "count") as process:
-        assert [line_of(process.stdout), line_of(process.stdout)] == ["line 0\n", "line 1\n"]
+        assert first_line(process.stdout) == "line 0\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, err.replace(ROOT_WARNING, "")) == (130, "Interrupted.\n")
-    said = f"line 0\nline 1\n{out}"
+    said = f"line 0\n{out}"
     assert said.endswith("\n")
     assert LINES.startswith(said.rstrip("\n"))
     assert json.dumps(said.rstrip("\n"))[:-1] in talaria("sessions", "export", session(talaria)).stdout
 
 
 def test_nothing_but_the_answer_is_printed_where_tools_were_used(talaria: Talaria, server: ModelServer) -> None:
-    server.say(Reply("I will look.", calls=(call("list_files", path="."),)), "One.\n\nTwo.\n")
+    server.say(Reply("I will look.", calls=(call("search_files", pattern="*", target="names"),)), "One.\n\nTwo.\n")
     assert talaria("-q", "look").stdout == "One.\n\nTwo.\n\n"
 
 
@@ -243,16 +250,36 @@ def test_an_answer_that_is_given_again_by_another_model_follows_what_was_printed
     assert "What was printed of the answer so far is void; the whole answer follows.\n" in ended.stderr
 
 
+def test_while_the_model_works_only_a_terminal_on_stderr_shows_how_far_it_is(
+    environment: dict[str, str], server: ModelServer
+) -> None:
+    server.say(
+        Reply("I will look.", calls=(call("search_files", pattern="*", target="names"),)),
+        Reply(faults=Faults(hang=True)),
+    )
+    watching, terminal = pty.openpty()
+    with piped(environment, "-q", "look", stderr=terminal) as process:
+        server.wait_for_requests(2, timeout_s=20)
+        shown = b""
+        while b"search_files" not in shown:
+            assert select.select([watching], [], [], 20)[0], shown
+            shown += os.read(watching, 1_000)
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], 0)[0] == []
+    os.close(watching)
+    os.close(terminal)
+
+
 @pytest.mark.parametrize("format", ["text", "stream-json"])
 def test_a_reader_that_leaves_stops_the_turn_and_what_was_written_is_kept(
     talaria: Talaria, environment: dict[str, str], server: ModelServer, format: str
 ) -> None:
     server.say(Reply(LINES, chunk_chars=50, faults=Faults(chunk_delay_s=0.01)))
     with piped(environment, "-q", "much", "--output-format", format) as process:
-        assert line_of(process.stdout)
+        assert first_line(process.stdout)
         assert process.stdout is not None
         process.stdout.close()
-        assert (process.wait(timeout=20), line_of(process.stderr).replace(ROOT_WARNING, "")) == (0, "")
+        assert (process.wait(timeout=20), first_line(process.stderr).replace(ROOT_WARNING, "")) == (0, "")
     kept = talaria("sessions", "export", session(talaria)).stdout
     assert "line 1\\n" in kept
     assert "line 8999" not in kept
