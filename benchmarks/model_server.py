@@ -105,7 +105,9 @@ class _Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._transport.write(piece)
-        following = _chunk(_choice({"content": _MARKDOWN[sent % len(_MARKDOWN)]}))
+        again, place = divmod(sent, len(_MARKDOWN))
+        numbered = f"\n\nPart {again}:" if place == 0 else ""  # a model that only repeats itself is stopped
+        following = _chunk(_choice({"content": numbered + _MARKDOWN[place]}))
         wait_s = max(0.0, began + (sent + 1) / per_s - time.monotonic())
         asyncio.get_running_loop().call_later(wait_s, self._stream, per_s, began, following, sent + 1)
 

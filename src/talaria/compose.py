@@ -263,10 +263,12 @@ async def open_application(
     model: str | None = None,
     tools: Iterable[Tool] | None = None,
     kind: str = "terminal",
+    program: str = "talaria",
     clock: Clock | None = None,
     open_store: OpenStore = open_store,
 ) -> AsyncGenerator[Application]:
-    """Everything wired together, open until the context ends. `model` is what the person asked for, if anything."""
+    """Everything wired together, open until the context ends. `model` is what the person asked for, if anything;
+    `program` is what they type to start it."""
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
         commands = builtin_commands()
@@ -279,7 +281,7 @@ async def open_application(
         choice = choose(settings.config, settings.environment, model)
         choice = choice or await local_choice(settings.config, settings.environment, clock)
         planned = _planned(choice or Choice(DEMO), settings)
-        connections = await stack.enter_async_context(Connections(settings.home, clock))
+        connections = await stack.enter_async_context(Connections(settings.home, clock, program))
         upstream = Upstream(connections.provider, clock)
         upstream.provider(planned.route.primary)  # loads now what the first turn would wait for
         store = await stack.enter_async_context(open_store(settings.home, clock))

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Connections:
     """Reaches endpoints over one HTTP client, which is loaded with the first that needs it."""
 
-    def __init__(self, home: Path, clock: Clock) -> None:
+    def __init__(self, home: Path, clock: Clock, program: str = "talaria") -> None:
+        self._program = program
         self._home = home
         self._clock = clock
         self._stack = AsyncExitStack()
@@ -33,7 +34,7 @@ class Connections:
 
     def provider(self, endpoint: Endpoint) -> Provider:
         if endpoint.provider == DEMO:
-            return DemoProvider(paths.secrets_file(self._home))
+            return DemoProvider(paths.secrets_file(self._home), self._program)
         from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
         from talaria.providers.http import HttpProvider  # noqa: PLC0415
         from talaria.providers.wires import wire_for  # noqa: PLC0415

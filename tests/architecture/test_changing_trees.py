@@ -77,8 +77,9 @@ ELSEWHERE = {
     "opens no file: a session, a chat, a page, a stream": (
         *(
             "cli/ask_person",
-            "cli/border",
+            "cli/notices",
             "cli/piped",
+            "cli/program",
             "cli/screen/painting",
             "cli/sessions/commands",
             "gateway/handoff",

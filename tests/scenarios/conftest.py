@@ -30,7 +30,7 @@ def environment(tmp_path: Path, home: Path) -> dict[str, str]:
     work = tmp_path / "work"
     work.mkdir()
     return {
-        "PATH": os.environ["PATH"],
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # hints then say `talaria`
         "HOME": str(tmp_path),
         "XDG_RUNTIME_DIR": str(tmp_path),  # where bots are claimed: those of other tests have the same name
         "LANG": LANG,

@@ -267,7 +267,7 @@ def test_killed_turn_is_mentioned_and_finished_when_asked_for(
 
 
 def test_reader_that_leaves_early_is_no_failure(environment: dict[str, str], server: ModelServer) -> None:
-    server.say(Reply("x" * 1_000_000, chunk_chars=100_000))
+    server.say(Reply("".join(f"x{number}" for number in range(200_000)), chunk_chars=100_000))
     command = [sys.executable, "-m", "talaria.cli.main", "-q", "much"]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

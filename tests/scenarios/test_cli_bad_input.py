@@ -83,6 +83,7 @@ def test_secrets_that_others_can_read_are_told_by_every_command_that_needs_them(
     ("config", "says"),
     [
         ("model: {default: 'opennai:gpt-5'}", ["'opennai'", "did you mean 'openai'?"]),
+        ("model: {default: 'foo:bar'}", ["There is no provider 'foo' (in 'foo:bar')", "anthropic"]),
         ("model: {default: 'openai:gpt-5'}", ["OPENAI_API_KEY", ".env"]),
         ("model: {default: some-model}", ["model.base_url", "-m provider:model"]),
         ("agent: {max_turns: -3}", ["config.yaml", "agent.max_turns", ">= 1"]),
@@ -120,6 +121,7 @@ def test_typo_in_the_settings_does_not_lock_conversations_away(talaria: Talaria,
         (["--image", "no-image.png"], 2, ["--image needs a question", "-q"]),
         (["-q", "x", "-m", "groq:m"], 2, ["GROQ_API_KEY", ".env"]),
         (["-q", "x", "-m", "some-model"], 2, ["model.base_url", "-m provider:model"]),
+        (["-q", "x", "-m", "foo:bar"], 2, ["There is no provider 'foo' (in 'foo:bar')", "ollama", "anthropic"]),
         (["-p", "../up", "-q", "x"], 2, ["'../up' is not a profile name", "letters"]),
         (["nonsense"], 2, ["No such command 'nonsense'"]),
         (["-q", "x", "--max-turns", "0"], 2, ["--max-turns", "0 is not in the range"]),
@@ -167,7 +169,7 @@ def test_endpoint_that_is_not_there_is_told_and_the_question_is_kept(talaria: Ta
     unreachable(home)
     ended = talaria("-q", "important question", "--output-format", format)
     assert ended.returncode == 3
-    assert re.fullmatch(r"Cannot reach 127\.0\.0\.1:\d+: Connection refused\.", sentence(ended))
+    assert re.match(r"Nothing is listening on 127\.0\.0\.1:\d+\. Start the server,", sentence(ended))
     if format == "json":
         assert_told_as_json(ended)
     assert "important question" in talaria("sessions", "list").stdout

@@ -23,6 +23,7 @@ Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
 KEY = "sk-hush-0123456789-abcdef"
 NOWHERE = "http://127.0.0.1:9/v1"
+NOT_RUNNING = "Nothing is listening on 127.0.0.1:9. Start the server, or check base_url in config.yaml."
 
 
 def configure(home: Path, text: str) -> None:
@@ -248,7 +249,7 @@ def test_endpoint_that_refuses_is_told(talaria: Talaria, home: Path, status: int
 def test_endpoint_that_is_not_there_is_told(talaria: Talaria, home: Path) -> None:
     configure(home, f"model: {{default: m, base_url: '{NOWHERE}'}}")
     told = talaria("doctor").stdout
-    assert "fail  model: Cannot reach 127.0.0.1:9: Connection refused.\n      → see whether it runs" in told
+    assert f"fail  model: {NOT_RUNNING}\n      → start it, or choose another" in told
 
 
 def test_each_fallback_is_asked(talaria: Talaria, home: Path, server: ModelServer) -> None:
@@ -261,7 +262,7 @@ def test_each_fallback_is_asked(talaria: Talaria, home: Path, server: ModelServe
     assert ended.returncode == 0
     assert "  ok  model: custom:test-model answers at " in ended.stdout
     assert f"  ok  fallback: near:m answers at {server.base_url}\n" in ended.stdout
-    assert "warn  fallback: Cannot reach 127.0.0.1:9: Connection refused.\n" in ended.stdout
+    assert f"warn  fallback: {NOT_RUNNING}\n" in ended.stdout
     assert "warn  left out: The fallback groq is left out: " in ended.stdout
 
 

@@ -16,6 +16,7 @@ Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
 KEY = "sk-hush-hush"
 NOWHERE = "http://127.0.0.1:9/v1"
+NOT_RUNNING = "Nothing is listening on 127.0.0.1:9. Start the server, or check base_url in config.yaml."
 
 
 def configure(home: Path, text: str) -> Path:
@@ -365,7 +366,7 @@ def test_answer_that_is_none_is_a_failure(talaria: Talaria, server: ModelServer,
 def test_server_that_is_not_there_is_told(talaria: Talaria, home: Path) -> None:
     configure(home, f"model: {{default: m, base_url: '{NOWHERE}'}}")
     ended = talaria("model", "try")
-    assert (ended.returncode, ended.stderr) == (3, "talaria: Cannot reach 127.0.0.1:9: Connection refused.\n")
+    assert (ended.returncode, ended.stderr) == (3, f"talaria: {NOT_RUNNING}\n")
 
 
 def test_what_the_endpoint_cannot_take_is_left_out_as_in_a_chat(talaria: Talaria, server: ModelServer) -> None:

@@ -2,15 +2,23 @@
 
 import base64
 import json
+import os
+import pty
+import select
+import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
+from tests.scenarios.conftest import ROOT_WARNING
 
 from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Faults, Reply, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -177,3 +185,117 @@ def test_words_in_nobodys_place_are_told_with_what_to_type(talaria: Talaria, arg
 
 def test_names_of_commands_elsewhere_are_known(talaria: Talaria) -> None:
     assert talaria("message", "--help").returncode == talaria("profile", "list").returncode == 0
+
+
+@contextmanager
+def piped(
+    environment: dict[str, str], *arguments: str, stderr: int = subprocess.PIPE
+) -> Generator[subprocess.Popen[str]]:
+    """The command with a pipe for its answer; nothing is on its standard input."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "talaria.cli.main", *arguments],
+        env=environment,
+        cwd=environment["PWD"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        encoding="utf-8",
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def first_line(stream: IO[str] | None) -> str:
+    """Of what has come by then, or the end."""
+    assert stream is not None
+    assert select.select([stream], [], [], 20)[0], "nothing came"
+    return stream.readline()
+
+
+LINES = "".join(f"line {number}\n" for number in range(9_000))
+
+
+def test_lines_arrive_while_the_model_still_writes(
+    talaria: Talaria, environment: dict[str, str], server: ModelServer
+) -> None:
+    server.say(Reply(LINES, chunk_chars=11, faults=Faults(stall_at=4_000)))
+    with piped(environment, "-q", "count") as process:
+        assert first_line(process.stdout) == "line 0\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, err.replace(ROOT_WARNING, "")) == (130, "Interrupted.\n")
+    said = f"line 0\n{out}"
+    assert said.endswith("\n")
+    assert LINES.startswith(said.rstrip("\n"))
+    assert json.dumps(said.rstrip("\n"))[:-1] in talaria("sessions", "export", session(talaria)).stdout
+
+
+def test_nothing_but_the_answer_is_printed_where_tools_were_used(talaria: Talaria, server: ModelServer) -> None:
+    server.say(Reply("I will look.", calls=(call("search_files", pattern="*", target="names"),)), "One.\n\nTwo.\n")
+    assert talaria("-q", "look").stdout == "One.\n\nTwo.\n\n"
+
+
+def test_an_answer_that_is_given_again_by_another_model_follows_what_was_printed(
+    talaria: Talaria, server: ModelServer, home: Path
+) -> None:
+    with (home / "config.yaml").open("a") as config:
+        config.write(f"providers: {{other: {{base_url: '{server.base_url}'}}}}\nfallback_providers: [other:m]\n")
+    refused = Faults(error_in_stream={"type": "authentication_error", "message": "no"})
+    server.say(Reply("one\ntwo\n", faults=refused), "one\ntwo\nthree", Reply("one\ntwo\n", faults=refused), "uno\ndue")
+    assert talaria("-q", "count").stdout == "one\ntwo\nthree\n"
+    ended = talaria("-q", "count")
+    assert ended.stdout == "one\ntwo\nuno\ndue\n"
+    assert "What was printed of the answer so far is void; the whole answer follows.\n" in ended.stderr
+
+
+def test_while_the_model_works_only_a_terminal_on_stderr_shows_how_far_it_is(
+    environment: dict[str, str], server: ModelServer
+) -> None:
+    server.say(
+        Reply("I will look.", calls=(call("search_files", pattern="*", target="names"),)),
+        Reply(faults=Faults(hang=True)),
+    )
+    watching, terminal = pty.openpty()
+    with piped(environment, "-q", "look", stderr=terminal) as process:
+        server.wait_for_requests(2, timeout_s=20)
+        shown = b""
+        while b"search_files" not in shown:
+            assert select.select([watching], [], [], 20)[0], shown
+            shown += os.read(watching, 1_000)
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], 0)[0] == []
+    os.close(watching)
+    os.close(terminal)
+
+
+@pytest.mark.parametrize("format", ["text", "stream-json"])
+def test_a_reader_that_leaves_stops_the_turn_and_what_was_written_is_kept(
+    talaria: Talaria, environment: dict[str, str], server: ModelServer, format: str
+) -> None:
+    server.say(Reply(LINES, chunk_chars=50, faults=Faults(chunk_delay_s=0.01)))
+    with piped(environment, "-q", "much", "--output-format", format) as process:
+        assert first_line(process.stdout)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert (process.wait(timeout=20), first_line(process.stderr).replace(ROOT_WARNING, "")) == (0, "")
+    kept = talaria("sessions", "export", session(talaria)).stdout
+    assert "line 1\\n" in kept
+    assert "line 8999" not in kept
+    assert "(interrupted)" not in talaria("sessions", "list").stdout  # it needs no finishing
+
+
+def test_a_reader_that_leaves_ends_a_chat(environment: dict[str, str], server: ModelServer) -> None:
+    server.say(Reply(LINES, chunk_chars=50, faults=Faults(chunk_delay_s=0.01)), "never asked for")
+    command = f"printf 'one\\ntwo\\n' | {shlex.join([sys.executable, '-m', 'talaria.cli.main'])} | head -1"
+    ended = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], env=environment, capture_output=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, b"line 0\n")
+    assert len(server.requests) == 1
+
+
+def session(talaria: Talaria) -> str:
+    (row,) = json.loads(talaria("sessions", "list", "--json").stdout)
+    return row["id"]

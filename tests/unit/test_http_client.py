@@ -239,7 +239,7 @@ async def test_a_refused_connection_is_told_in_one_sentence(client: HttpClient) 
         port = unused.getsockname()[1]
     with pytest.raises(Disconnected) as refused:
         await body_of(client, f"http://127.0.0.1:{port}/")
-    assert str(refused.value) == f"Cannot reach 127.0.0.1:{port}: Connection refused."
+    assert (str(refused.value), refused.value.kind) == (f"Nothing is listening on 127.0.0.1:{port}.", "not_listening")
 
 
 async def test_an_address_that_is_none_is_a_matter_of_setup(client: HttpClient) -> None:

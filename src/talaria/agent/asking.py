@@ -8,9 +8,10 @@ import msgspec
 
 from talaria.agent.healing import heal
 from talaria.agent.room import make_room
+from talaria.agent.runaway import RunawayWatch, max_chars
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
-from talaria.model.errors import Disconnected, ProviderFailure, RequestRejected
+from talaria.model.errors import Disconnected, LimitReached, ProviderFailure, RequestRejected
 from talaria.model.events import Notice, RoundEnded, TextDelta, ThinkingDelta
 from talaria.model.ids import CallId, new_call_id
 from talaria.model.messages import Assistant, AssistantPart, Text, ToolCall
@@ -24,7 +25,8 @@ FULL_SHARE = 0.9
 
 
 async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
-    """Raises `LimitReached` before a call, `ProviderFailure` when no attempt at any endpoint brought an answer."""
+    """Raises `LimitReached` before a call, or when an answer does not end; `ProviderFailure` when no attempt at any
+    endpoint brought an answer."""
     while True:
         try:
             with turn.budget.counting_failures_as_wait():
@@ -77,6 +79,7 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
 async def _streamed(turn: Turn, request: Request, sink: Sink) -> Assistant:
     endpoint = turn.walk.endpoint
     written: list[str] = []
+    watch = RunawayWatch(max_chars(request, endpoint))
     shown = _Shown(turn.redactor, sink)
     try:
         async with aclosing(turn.walk.provider.stream(request)) as items:
@@ -86,6 +89,9 @@ async def _streamed(turn: Turn, request: Request, sink: Sink) -> Assistant:
                     return turn.redactor.value(item)
                 written.append(item.text)
                 shown.add(item)
+                if (why := watch.add(item)) is not None:
+                    sentence = f"Stopped: {endpoint.label} {why}. Ask again, or use another model."
+                    raise LimitReached(sentence)  # noqa: TRY301  (what was written is charged below)
     except BaseException:  # failed or interrupted: what was written is paid for all the same
         if written:
             turn.budget.charge(Assistant((Text("".join(written)),)), endpoint, request)

@@ -1,14 +1,12 @@
 """The border where every error becomes one sentence on stderr, and an exit code. No traceback reaches a person."""
 
 import logging
-import os
-import sys
 from collections.abc import Callable
 
 import click
 
 from talaria.cli.exits import BAD_INPUT, BUG, DONE, INTERRUPTED, code_for
-from talaria.cli.notices import complain
+from talaria.cli.notices import complain, discard_output
 from talaria.model.errors import TalariaError
 
 log = logging.getLogger(__name__)
@@ -37,7 +35,7 @@ def told(fault: BaseException) -> int:
             complain("Interrupted.")
             return INTERRUPTED
         case BrokenPipeError():
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has left
+            discard_output()
             return DONE
         case _:
             log.error("a command broke", exc_info=fault)

@@ -8,6 +8,7 @@ from io import TextIOWrapper
 import click
 
 from talaria import __version__
+from talaria.cli import program
 from talaria.cli.arguments import with_default
 from talaria.cli.border import guarded
 from talaria.model.errors import BadConfig, BadInput
@@ -41,14 +42,31 @@ _ALIASES = {"message": "send", "onboard": "setup", "profile": "profiles"}
 """As they are called elsewhere."""
 
 
+class HelpContext(click.Context):
+    """Help that names commands as they can be typed."""
+
+    def get_help(self) -> str:
+        return program.runnable(super().get_help())
+
+
+def _with_help(command: click.Command) -> click.Command:
+    command.context_class = HelpContext
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _with_help(inner)
+    return command
+
+
 class LazyGroup(click.Group):
+    context_class = HelpContext
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.summaries(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if self.is_ours(cmd_name):
             module, _ = _COMMANDS[_ALIASES.get(cmd_name, cmd_name)]
-            return importlib.import_module(f"talaria.cli.{module}").command
+            return _with_help(importlib.import_module(f"talaria.cli.{module}").command)
         named = _of_plugins(ctx)
         if cmd_name not in named:
             return None
@@ -129,5 +147,5 @@ def run(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: list[str]) -> object:
     """Without click's `main`, which would swallow a broken pipe."""
-    with talaria.make_context("talaria", arguments) as ctx:
+    with talaria.make_context(program.name(), arguments) as ctx:
         return talaria.invoke(ctx)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from talaria import __version__
-from talaria.cli import exits, risks
+from talaria.cli import exits, program, risks
 from talaria.cli.front import Front
 from talaria.cli.options import Options
 from talaria.cli.pictures import read_image
@@ -33,7 +33,7 @@ INTERRUPTED = "Interrupted."
 
 @asynccontextmanager
 async def open_conversation(settings: Settings, options: Options, front: Front) -> "AsyncGenerator[Conversation]":
-    async with open_application(settings, model=options.model) as app:
+    async with open_application(settings, model=options.model, program=program.name()) as app:
         conversation = Conversation(app, options, front, await _chosen_row(app.store.sessions, options))
         try:
             yield conversation

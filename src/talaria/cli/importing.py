@@ -11,6 +11,7 @@ import click
 from talaria.cli import exits, surroundings
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
+from talaria.cli.program import runnable
 from talaria.cli.progress import Progress
 from talaria.compat.hermes_home.conversations import move
 from talaria.compat.hermes_home.home import locate
@@ -80,7 +81,7 @@ def _show(items: Sequence[Item], root: Path, home: Path, *, is_dry_run: bool, as
         return
     for verdict, heads in _HEADS.items():
         if lines := list(_lines([item for item in items if item.verdict == verdict])):
-            show(heads[is_dry_run], *lines)
+            show(heads[is_dry_run], *map(runnable, lines))
     if is_dry_run:
         say("Nothing was changed.")
 

@@ -17,6 +17,7 @@ from talaria.cli.arguments import ListingGroup
 from talaria.cli.confirming import yes_option
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
+from talaria.cli.program import runnable
 from talaria.cli.safe import brief, visible
 from talaria.config import edit
 from talaria.model.clock import SystemClock
@@ -204,7 +205,7 @@ def add(
     edit.set_value(settings.home, f"mcp_servers.{name}", msgspec.json.encode(entry).decode())
     if not url:
         show(f"{name} runs {'outside the sandbox, with all your rights' if is_outside else _told_sandbox(needs)}.")
-    show(f"Added {name}. Try it: talaria mcp test {name}")
+    show(runnable(f"Added {name}. Try it: talaria mcp test {name}"))
 
 
 def _asked_needs() -> SandboxNeeds:
@@ -235,7 +236,7 @@ def sandbox(
         show(f"{name} runs outside the sandbox, with all your rights.")
         return
     needs = _give(settings, name, network, _absolute(read), _absolute(write))
-    show(f"{name} runs {_told_sandbox(needs)}. Try it: talaria mcp test {name}")
+    show(runnable(f"{name} runs {_told_sandbox(needs)}. Try it: talaria mcp test {name}"))
 
 
 def _give(

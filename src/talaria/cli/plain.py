@@ -1,7 +1,7 @@
 """A conversation without a screen: one question, or what stands on standard input, line after line."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,10 +11,11 @@ from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversatio
 from talaria.cli.foreground import interruptible
 from talaria.cli.json_output import print_failure
 from talaria.cli.lines import lines
-from talaria.cli.notices import complain, say
+from talaria.cli.notices import complain, discard_output, say
 from talaria.cli.options import Format, Options
 from talaria.cli.render import View, view_for
 from talaria.model.errors import TalariaError
+from talaria.model.events import Event
 from talaria.model.messages import User
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report
@@ -26,6 +27,9 @@ class PlainFront:
         self.person = TerminalPerson() if options.is_interactive else None
         self._format: Format = options.format
         self._view: View | None = None
+        self.has_reader = True
+        """False: whoever read stdout has left, as `head` does."""
+        self.stop_turn: Callable[[], object] = lambda: None
 
     def say(self, text: str) -> None:
         say(text)
@@ -37,11 +41,29 @@ class PlainFront:
 
     def observer(self) -> Observer:
         self._view = view_for(self._format)
-        return self._view.show
+        return self._show
+
+    def _show(self, event: Event) -> None:
+        """Nobody reads on: the turn is stopped, and ends on the disk as it does at Ctrl-C."""
+        try:
+            if self._view is not None and self.has_reader:
+                self._view.show(event)
+        except BrokenPipeError:
+            self._discard_output()
+            self.stop_turn()
+
+    def _discard_output(self) -> None:
+        self.has_reader = False
+        discard_output()
 
     def ended(self, report: Report) -> None:
-        if self._view is not None:
-            self._view.finish(report)
+        if self._view is not None and self.has_reader:
+            try:
+                self._view.finish(report)
+            except BrokenPipeError:
+                self._discard_output()
+        if not self.has_reader:
+            return
         if report.error is not None:
             complain(str(report.error))
         elif report.outcome != "completed":
@@ -52,9 +74,10 @@ def converse(settings: Settings, options: Options, message: User | None) -> int:
     """The exit code: of the question, or of the last line that failed."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        opened = open_conversation(settings, options, PlainFront(options))
+        front = PlainFront(options)
+        opened = open_conversation(settings, options, front)
         try:
-            plain = Plain(runner, runner.run(stack.enter_async_context(opened)), options)
+            plain = Plain(runner, runner.run(stack.enter_async_context(opened)), front, options)
             return plain.once(message) if message else plain.converse()
         finally:
             runner.run(stack.aclose())
@@ -63,9 +86,11 @@ def converse(settings: Settings, options: Options, message: User | None) -> int:
 class Plain:
     """Lines are waited for outside the event loop."""
 
-    def __init__(self, runner: asyncio.Runner, conversation: Conversation, options: Options) -> None:
+    def __init__(self, runner: asyncio.Runner, conversation: Conversation, front: PlainFront, options: Options) -> None:
         self._runner = runner
         self._conversation = conversation
+        self._front = front
+        front.stop_turn = self._stop
         self._is_interactive = options.is_interactive
 
     def once(self, message: User) -> int:
@@ -73,7 +98,8 @@ class Plain:
         self._conversation.mention_risks()
         self._conversation.mention_model()
         self._runner.run(self._conversation.mention_interrupted())
-        return self._run(self._conversation.ask(message)) or exits.DONE
+        code = self._run(self._conversation.ask(message)) or exits.DONE
+        return code if self._front.has_reader else exits.DONE
 
     def converse(self) -> int:
         """Turn after turn until the input ends; the code of the last one that failed."""
@@ -84,6 +110,8 @@ class Plain:
             ended = self._run(self._conversation.heed(line))
             if ended is None:
                 break
+            if not self._front.has_reader:
+                return exits.DONE
             code = self._run(self._conversation.heed_injected()) or ended or code
         return exits.DONE if self._is_interactive else code
 

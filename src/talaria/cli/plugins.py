@@ -24,6 +24,7 @@ from talaria.cli.plugin_view import (
     only_key,
     rows,
 )
+from talaria.cli.program import runnable
 from talaria.cli.progress import Progress
 from talaria.cli.safe import brief
 from talaria.compat.hermes.moving_in import move_in
@@ -68,7 +69,7 @@ def list_plugins(ctx: click.Context, as_json: bool) -> None:
         say(f"No plugins yet; `talaria plugins install PATH|GIT-URL` puts one into {settings.home / 'plugins'}.")
     for row in listed:
         show(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {brief(row.description, ABOUT_CHARS)}")
-        show(*(f"            ! {problem}" for problem in row.problems))
+        show(*(runnable(f"            ! {problem}") for problem in row.problems))
     for kind, known in offered.items():
         chosen = _chosen(settings, kind)
         marks = ", ".join(f"{name}{' (chosen)' if name == chosen else ''}" for name, _ in known)
@@ -104,11 +105,11 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
         show(f"It needs: {sys.executable} -m pip install {shlex.join(manifest.packages)}")
     for need in manifest.requires_env:
         show(f"It needs {need.name} ({need.description or need.url or 'see its README'}):")
-        show(f"  talaria config set {shlex.quote(need.name)} …")
+        show(runnable(f"  talaria config set {shlex.quote(need.name)} …"))
     if is_enabling:
         ctx.invoke(enable, name=manifest.name)
     else:
-        show(f"Look at it, then: talaria plugins enable {shlex.quote(manifest.name)}")
+        show(runnable(f"Look at it, then: talaria plugins enable {shlex.quote(manifest.name)}"))
 
 
 @command.command("enable", help="Agree to a plugin as it is now: from now on its code is loaded.")
@@ -131,7 +132,7 @@ def enable(ctx: click.Context, name: str) -> None:
         edit.set_value(settings.home, "plugins.enabled", _flow(enabled))
         raise BadInput(f"Plugin {found.key} is not enabled: it {plugin.problems[0]}.")
     show(f"Enabled {found.key}.")
-    show(*next_steps(plugin))
+    show(*map(runnable, next_steps(plugin)))
 
 
 def _tell_moving(settings: Settings) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol
 from talaria.cli.json_output import JsonView, StreamJsonView, in_words
 from talaria.cli.notices import say
 from talaria.cli.options import Format
+from talaria.cli.piped_answer import PipedAnswer
 from talaria.cli.safe import brief, printable
 from talaria.model.events import (
     AnswerRestarted,
@@ -28,14 +29,17 @@ class View(Protocol):
 
 
 class TextView:
-    """On a terminal words appear as they come; into a pipe goes the final answer alone."""
+    """On a terminal words appear as they come; into a pipe goes the answer, line by line."""
 
     def __init__(self) -> None:
         self._is_live = sys.stdout.isatty()
+        self._piped = None if self._is_live else PipedAnswer(sys.stdout)
         self._has_open_line = False
         self._has_shown_words = False
 
     def show(self, event: Event) -> None:
+        if self._piped is not None:
+            self._piped.show(event)
         match event:
             case TextDelta(text) if self._is_live:
                 self._has_shown_words = True
@@ -61,8 +65,8 @@ class TextView:
 
     def finish(self, report: Report) -> None:
         self._end_line()
-        if not self._is_live and report.outcome == "completed":
-            sys.stdout.write(f"{report.text}\n")
+        if self._piped is not None:
+            self._piped.finish(report)
         sys.stdout.flush()
 
     def _write(self, text: str) -> None:

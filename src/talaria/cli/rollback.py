@@ -8,6 +8,7 @@ import msgspec
 from talaria.cli import exits, surroundings
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
+from talaria.cli.program import runnable
 from talaria.model.errors import BadInput, UnknownSession
 from talaria.model.ids import SessionId
 from talaria.model.messages import FileChange
@@ -102,7 +103,7 @@ def _print_restored(session: SessionId, restored: Restored, *, as_json: bool) ->
         files = [{**msgspec.structs.asdict(one), "path": visible(str(one.path))} for one in restored.outcomes]
         print_json({"session": session, "number": restored.number, "kept_as": restored.kept_as, "files": files})
     else:
-        show(*told(restored, f"talaria rollback {session}", "--all"))
+        show(*map(runnable, told(restored, f"talaria rollback {session}", "--all")))
     has_failed = any(one.what == "failed" for one in restored.outcomes)
     return exits.STORE_FAILED if has_failed else exits.DONE
 

@@ -10,6 +10,7 @@ from talaria.cli import surroundings
 from talaria.cli.arguments import ListingGroup
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
+from talaria.cli.program import runnable
 from talaria.cli.safe import brief
 from talaria.cli.tool_view import Group, looked
 from talaria.config import edit
@@ -32,10 +33,10 @@ def list_tools(ctx: click.Context, as_json: bool) -> None:
         print_json({"toolsets": shown, "notices": view.notices})
         return
     for group in shown:
-        show(f"{group.name}{_told(group.problem)}")
+        show(runnable(f"{group.name}{_told(group.problem)}"))
         for tool in group.tools:
             about = brief(tool.description.partition("\n\n")[0], ABOUT_CHARS)
-            show(f"  {'on' if tool.is_on else 'off':<3}  {tool.name}  {about}{_told(tool.problem)}")
+            show(runnable(f"  {'on' if tool.is_on else 'off':<3}  {tool.name}  {about}{_told(tool.problem)}"))
     for notice in view.notices:
         say(f"! {notice}")
 
@@ -69,7 +70,7 @@ def _turn(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
             edit.set_value(settings.home, f"tools.{setting}", json.dumps(given, ensure_ascii=False))
     for name in names:
         problem = groups[name].problem if on and name in groups else ""
-        show(f"{'Enabled' if on else 'Disabled'} {name}.{_told(problem)}")
+        show(runnable(f"{'Enabled' if on else 'Disabled'} {name}.{_told(problem)}"))
 
 
 def _turned(switches: Switches, name: str, groups: Mapping[str, Group], *, on: bool) -> Switches:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from talaria.config.schema import Config, Fallback, ModelConfig
-from talaria.config.selection import DEMO, Choice, endpoint, general_for, split
+from talaria.config.selection import DEMO, Choice, check_colon, endpoint, general_for, split
 from talaria.model.errors import BadConfig, MissingCredential
 from talaria.providers.base import Endpoint
 from talaria.providers.route import Route
@@ -53,6 +53,8 @@ def auxiliary(named: str | None, main: Route, config: Config, environment: Mappi
 
 def _helper(named: str, main: Route, config: Config, environment: Mapping[str, str]) -> Endpoint:
     provider, model = split(named, config)
+    if provider is None:
+        check_colon(named, main.primary.provider, config, environment)
     entry = Fallback(provider=provider or main.primary.provider, model=model)
     return _endpoint(entry, main.primary.provider, config, environment)
 
@@ -64,6 +66,7 @@ def _entries(config: Config) -> Sequence[Fallback]:
 def _parsed(named: str, config: Config) -> Fallback:
     provider, model = split(named, config)
     if provider is None:
+        check_colon(named, None, config, {})
         raise BadConfig(f"The fallback {named!r} names no provider: write provider:model under fallback_providers.")
     return Fallback(provider=provider, model=model)
 

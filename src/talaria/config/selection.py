@@ -32,9 +32,13 @@ def choose(config: Config, environment: Mapping[str, str], wanted: str | None = 
     """None: nothing is configured and no key is there, so a local server may be looked for."""
     named = wanted or config.model.default
     provider, model = split(named, config) if named is not None else (None, None)
-    if named == DEMO or (provider is None and config.model.provider == DEMO):
+    if named == DEMO:
         return Choice(DEMO)
     chosen = provider or _configured(config) or _provider_at_hand(config, environment)
+    if named is not None and provider is None:
+        check_colon(named, chosen, config, environment)
+    if provider is None and chosen == DEMO:
+        return Choice(DEMO)
     if chosen is None:
         return Choice("custom", model) if model else None
     return Choice(chosen, model)
@@ -71,10 +75,34 @@ def split(named: str, config: Config) -> tuple[str | None, str]:
     known = [*catalog(), *config.providers, DEMO]
     if provider in known:
         return provider, model
-    near = get_close_matches(provider, known, 1, cutoff=0.8)
-    if near:
-        raise BadConfig(f"There is no provider {provider!r} (in {named!r}); did you mean {near[0]!r}?")
+    if get_close_matches(provider, known, 1, cutoff=0.8):
+        raise _unknown_provider(provider, f"in {named!r}", config)
     return None, named
+
+
+def check_colon(named: str, provider: str | None, config: Config, environment: Mapping[str, str]) -> None:
+    """Raises `BadConfig` where what is before the colon of `named` can only be meant as a provider.
+
+    Vendors' own models have no colon in their names, except fine-tuned ones (`ft:gpt-5:…`). Those of aggregators and of
+    servers that people run themselves may (`qwen3:8b`, `deepseek/deepseek-r1:free`).
+    """
+    before, colon, _ = named.partition(":")
+    if not colon or before == "ft":
+        return
+    if provider is not None and provider != DEMO:
+        facts, own = _facts(provider, config)
+        is_vendor = bool(facts.signup) and not facts.is_aggregator
+        given = general_for(provider, config).base_url or own.base_url
+        if not is_vendor or _address(facts, given, environment) != facts.base_url:
+            return
+    raise _unknown_provider(before, f"in {named!r}", config)
+
+
+def _unknown_provider(name: str, where: str, config: Config) -> BadConfig:
+    known = [*catalog(), *config.providers, DEMO]
+    near = [repr(one) for one in get_close_matches(name, known, 3)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known are: {', '.join(known)}."
+    return BadConfig(f"There is no provider {name!r} ({where}); {hint}")
 
 
 def _provider_at_hand(config: Config, environment: Mapping[str, str]) -> str | None:
@@ -182,10 +210,7 @@ def _facts(name: str, config: Config) -> tuple[ProviderFacts, ProviderConfig]:
     own = config.providers.get(name)
     facts = catalog().get(name)
     if facts is None and own is None:
-        known = [*catalog(), *config.providers, DEMO]
-        near = get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(known)}."
-        raise BadConfig(f"There is no provider {name!r} (model.provider in config.yaml, or -m); {hint}")
+        raise _unknown_provider(name, "model.provider in config.yaml, or -m", config)
     return facts or ProviderFacts(name, name, ""), own or ProviderConfig()
 
 

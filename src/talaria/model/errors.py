@@ -25,6 +25,7 @@ FailureKind = Literal[
     "server_error",
     "timeout",
     "transport",
+    "not_listening",
     "invalid_answer",
     "context_overflow",
     "suspected_overflow",

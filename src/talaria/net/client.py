@@ -4,10 +4,13 @@
 aiohttp is known only here and in `pool.py` (docs/adr/0002).
 """
 
+import errno
 import os
+import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from ipaddress import ip_address
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -24,6 +27,8 @@ with tls.certificates_unread():
     import aiohttp
 
 MAX_ERROR_BODY_BYTES = 64 << 10
+_REFUSALS = {errno.ECONNREFUSED, errno.EADDRNOTAVAIL}
+"""Of a loopback address; the second where there is no IPv6."""
 
 
 class Response:
@@ -110,6 +115,8 @@ class HttpClient:
                 shown = url.rpartition("@")[2]
                 raise BadConfig(f"{shown!r} is not an address: check base_url in config.yaml.") from fault
             except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+                if pool.proxy is None and _is_loopback(url) and _is_refusal(fault):
+                    raise Disconnected(f"Nothing is listening on {host}.", kind="not_listening") from fault
                 raise _unreachable(host, fault, timeouts) from fault
             except ValueError as fault:
                 raise BadConfig("The API key or a header holds signs that cannot be sent: check .env.") from fault
@@ -136,6 +143,22 @@ class HttpClient:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def _is_loopback(url: str) -> bool:
+    name = urlsplit(url).hostname or ""
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+def _is_refusal(fault: Exception) -> bool:
+    """`localhost` may have several addresses: then the fault has the number of each only in its text."""
+    if not isinstance(fault, aiohttp.ClientConnectorError):
+        return False
+    numbers = {fault.os_error.errno} - {None} or set(map(int, re.findall(r"\[Errno (\d+)\]", str(fault.os_error))))
+    return bool(numbers) and numbers <= _REFUSALS
 
 
 def _unreachable(host: str, fault: Exception, timeouts: Timeouts) -> ProviderFailure:

@@ -26,6 +26,8 @@ class ProviderFacts(msgspec.Struct, frozen=True):
     """Environment names that may hold another address."""
     default_model: str | None = None
     is_local: bool = False
+    start: str = ""
+    """The command that starts such a server."""
     is_aggregator: bool = False
     caching: Caching = "off"
     """How its own address is told to cache a prompt."""

@@ -29,7 +29,7 @@ I am the demo model: a script, not an AI. I understand a few plain phrases and m
 
 To talk to a real model, do one of these and start again:
 
-- run `talaria setup`, which asks for what it needs
+- run `PROGRAM setup`, which asks for what it needs
 - put OPENROUTER_API_KEY=… (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …) into SECRETS_FILE
 - start Ollama, LM Studio, llama.cpp or vLLM on this machine; it is found by itself"""
 
@@ -51,9 +51,9 @@ def _names(folder: str) -> Arguments:
 class DemoProvider:
     endpoint = ENDPOINT
 
-    def __init__(self, secrets_file: Path) -> None:
-        """`secrets_file` is where a key would go."""
-        self._introduction = _INTRODUCTION.replace("SECRETS_FILE", str(secrets_file))
+    def __init__(self, secrets_file: Path, program: str = "talaria") -> None:
+        """`secrets_file` is where a key would go; `program` is what people type to start us."""
+        self._introduction = _INTRODUCTION.replace("SECRETS_FILE", str(secrets_file)).replace("PROGRAM", program)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
         answer = _answer(request, self._introduction)

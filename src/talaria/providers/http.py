@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,6 +18,7 @@ from talaria.net.sse import EventSplitter
 from talaria.net.timeouts import Timeouts
 from talaria.providers import failures
 from talaria.providers.base import Decoder, Delta, Endpoint, Request, Wire
+from talaria.providers.catalog import catalog
 from talaria.providers.reading import listed_models
 from talaria.providers.redaction import redacted
 from talaria.providers.size import is_large
@@ -55,7 +57,7 @@ class HttpProvider:
                     yield delta
                 yield decoder.finish()
         except ProviderFailure as failure:
-            raise self._redacted(failure, request.key) from failure.__cause__
+            raise self._for_people(failure, request.key) from failure.__cause__
         except UnicodeDecodeError as fault:  # inside what is passed on as it came, such as a call's arguments
             raise failures.unreadable(self.endpoint.label, fault.object) from fault
 
@@ -69,10 +71,13 @@ class HttpProvider:
 
     async def models(self, key: Secret) -> Sequence[str]:
         headers = self._headers(key)
-        async with self._client.get(f"{self._address}/models", headers=headers, timeouts=LOOKING) as response:
-            if response.status in (401, 403) or response.status >= 500:
-                raise self._redacted(await self._refusal(response), key)
-            body = await response.read(MAX_LIST_BYTES)
+        try:
+            async with self._client.get(f"{self._address}/models", headers=headers, timeouts=LOOKING) as response:
+                if response.status in (401, 403) or response.status >= 500:
+                    raise await self._refusal(response)
+                body = await response.read(MAX_LIST_BYTES)
+        except ProviderFailure as failure:
+            raise self._for_people(failure, key) from failure.__cause__
         try:
             return listed_models(body)
         except failures.UNREADABLE:
@@ -109,7 +114,9 @@ class HttpProvider:
             has_images=request is not None and any(map(has_images, request.history)),
         )
 
-    def _redacted(self, failure: ProviderFailure, key: Secret) -> ProviderFailure:
+    def _for_people(self, failure: ProviderFailure, key: Secret) -> ProviderFailure:
+        if failure.kind == "not_listening":
+            failure.args = (f"{failure} {_how_to_start(self.endpoint)}",)
         headers = (value for _, value in self.endpoint.headers)
         secrets = (key.reveal(), *(known.reveal() for known in self.endpoint.keys), *headers)
         failure.args = (redacted(str(failure), secrets),)
@@ -119,6 +126,16 @@ class HttpProvider:
         if body.lstrip()[:1] != b"{":
             raise failures.unreadable(self.endpoint.label, body)
         return self._wire.document(body, self.endpoint)
+
+
+def _how_to_start(endpoint: Endpoint) -> str:
+    """For a server on this machine that is not running; one that was configured by hand is known by its port."""
+    facts = catalog().get(endpoint.provider)
+    if facts is None or not facts.is_local:
+        port = urlsplit(endpoint.base_url).port
+        facts = next((one for one in catalog().values() if one.is_local and urlsplit(one.base_url).port == port), None)
+    start = f", e.g. `{facts.start}`" if facts is not None and facts.start else ""
+    return f"Start the server{start}, or check base_url in config.yaml."
 
 
 def _timeouts(endpoint: Endpoint, request: Request) -> Timeouts:

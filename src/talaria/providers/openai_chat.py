@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import msgspec
@@ -68,7 +69,8 @@ class OpenAIChat:
         head: dict[str, Any] = {"model": endpoint.model}
         if request.tools:
             head["tools"] = [_tool(tool) for tool in request.tools]
-        messages = tuple(_in_order(messages))
+        if any(map(_has_images, messages)):  # rare, and a long history is gone through for every request
+            messages = tuple(_in_order(messages))
         if endpoint.caching == "markers":
             messages = _with_mark(messages)
         system = _system(request, endpoint)
@@ -166,6 +168,9 @@ def _result(message: ToolResult) -> bytes:
     label = Text(f"[From the result of {message.name} ({call_id}), not from the person:]")
     shown = (_encode(_user_part(part)) for part in (label, *message.images))
     return b",".join(shown) + _BEHIND + told
+
+
+_has_images = methodcaller("startswith", _TEXT)
 
 
 def _in_order(messages: Iterable[bytes]) -> Iterator[bytes]:

@@ -31,6 +31,7 @@ TREATMENTS: dict[FailureKind, Treatment] = {
     "server_error": Treatment(retry=True),
     "timeout": Treatment(retry=True),
     "transport": Treatment(retry=True, reconnect=True),
+    "not_listening": Treatment(fall_back="at_once"),
     "invalid_answer": Treatment(retry=True),
     "context_overflow": Treatment(compact=True, fall_back="wider"),
     "suspected_overflow": Treatment(retry=True, compact=True),

@@ -516,8 +516,8 @@ SIGNS = (
     "Z̴̵̗̘̙̜̝͑ͫ̓A̷̖͔̰͗L̸̯͚G̵̢O̶̟",
     "\U0001d518\U0001d52b 𠜎𠜱",
     "a\u200dc\u2060d",
-    "é" * 50_000,
-    "👨‍👩‍👧‍👦" * 4_000,
+    "".join(f"{'é' * 90}{number}" for number in range(550)),  # numbered: a model that only repeats itself is stopped
+    "".join(f"{'👨‍👩‍👧‍👦' * 9}{number}" for number in range(450)),
 )
 ODD = ("half \ud83d of a sign", "the other \ude00 half", "a\x00b\x07c\x1b[31md\x7f")
 

@@ -1,6 +1,7 @@
 """A first model that cannot be reached, or is none: it is not tried for long, and no key is given away."""
 
 import asyncio
+import re
 import shutil
 import socket
 import ssl
@@ -23,12 +24,38 @@ RECONNECT_S = 24.0
 
 
 async def test_a_refused_connection_ends_soon(open_world: "OpenWorld", second_says: str | None) -> None:
+    """0.0.0.0 leads to this machine without being a loopback address."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        url = f"http://0.0.0.0:{unused.getsockname()[1]}/v1"
     async with open_world(ModelServer(), second_says=second_says, url=url) as world:
-        await world.ends_without_the_first("Cannot reach 127.0.0.1:.*: Connection refused")
+        await world.ends_without_the_first("Cannot reach 0.0.0.0:.*: Connection refused")
         assert len(world.clock.slept) == 5
         assert sum(world.clock.slept) <= RECONNECT_S
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
+async def test_a_connection_refused_on_loopback_is_not_tried_again(
+    open_world: "OpenWorld", second_says: str | None, host: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    async with open_world(ModelServer(), second_says=second_says, url=f"http://{host}:{port}/v1") as world:
+        await world.ends_without_the_first(
+            rf"^Nothing is listening on {re.escape(host)}:{port}\. Start the server, or check base_url"
+        )
+        assert world.clock.slept == []
+
+
+async def test_a_known_server_that_is_not_running_is_named_with_the_command_that_starts_it(
+    open_world: "OpenWorld",
+) -> None:
+    with socket.socket() as bound:
+        try:
+            bound.bind(("127.1.2.3", 11434))  # so nobody else listens there; the port is what it is known by
+        except OSError:
+            pytest.skip("something uses the port of Ollama here")
+        async with open_world(ModelServer(), url="http://127.1.2.3:11434/v1") as world:
+            await world.ends_without_the_first("Start the server, e.g. `ollama serve`, or check base_url")
 
 
 async def test_a_name_that_nobody_has_ends_soon(open_world: "OpenWorld", second_says: str | None) -> None:

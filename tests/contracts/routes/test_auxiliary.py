@@ -1,5 +1,6 @@
 """Small work beside the conversation: its own model first, the conversation's behind it."""
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +39,19 @@ async def test_it_asks_the_model_that_is_set_for_its_purpose(
     (request,) = fallback.requests
     assert request.json["model"] == "s"
     assert "tools" not in request.json
+
+
+async def test_where_its_own_model_is_not_running_the_conversations_answers_at_once(
+    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        given = settings(primary, fallback, auxiliary={"default": "small:s"})
+        given["providers"]["small"] = {"base_url": f"http://127.0.0.1:{bound.getsockname()[1]}/v1"}
+        async with world(**given) as here:
+            primary.say("from the main one")
+            assert await asked(here) == "from the main one"
+            assert here.clock.slept == []
 
 
 async def test_without_one_of_its_own_it_asks_the_conversations_model(

@@ -348,8 +348,9 @@ async def recovered_at(here: "World", port: socket.socket) -> tuple[Report, str]
     return report, told[-1]
 
 
-def address_of(port: socket.socket) -> str:
-    return f"http://127.0.0.1:{port.getsockname()[1]}/v1"
+def address_of(port: socket.socket, host: str = "127.0.0.1") -> str:
+    """At 0.0.0.0 is this machine, too, but it is not a loopback address, where a refusal is final."""
+    return f"http://{host}:{port.getsockname()[1]}/v1"
 
 
 @pytest.mark.clause("R-15")
@@ -357,7 +358,7 @@ def address_of(port: socket.socket) -> str:
 async def test_a_refused_connection_is_recovered_from(
     world: "OpenWorld", fallback: ModelServer, closed_port: socket.socket, provider: str
 ) -> None:
-    settings = {"provider": provider, "default": "big", "base_url": address_of(closed_port)}
+    settings = {"provider": provider, "default": "big", "base_url": address_of(closed_port, "0.0.0.0")}
     async with world(
         {"GLM_API_KEY": "sk-glm"}, model=settings, providers=house_at(fallback), fallback_providers="house:small"
     ) as here:

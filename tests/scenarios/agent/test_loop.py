@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from talaria.agent.limits import Cap, Limits
@@ -297,6 +298,24 @@ async def test_an_answer_cut_off_at_its_limit_is_told(scene: "Scene") -> None:
     report = await (await scene.session()).ask(user("go"), scene.events.append)
     assert report.text == "so lo"
     assert any(isinstance(event, Notice) and "cut off" in event.text for event in scene.events)
+
+
+async def test_an_answer_that_repeats_itself_is_stopped_and_what_was_written_stays(scene: "Scene") -> None:
+    again = "and so on, " * 2_000
+    scene.provider.say(again, "never asked for")
+    report = await (await scene.session()).ask(user("go"))
+    assert (report.outcome, report.text, type(report.error)) == ("failed", again, LimitReached)
+    assert "Stopped: scripted:scripted repeats itself: the last 20,000 characters" in str(report.error)
+    assert (await scene.messages())[-1].text.startswith(again)
+    assert (len(scene.provider.asked), await scene.ends()) == (1, ["failed"])
+    assert report.usage.output > 2_000
+
+
+async def test_an_answer_without_end_is_stopped(scene: "Scene") -> None:
+    scene.provider.endpoint = msgspec.structs.replace(scene.provider.endpoint, max_output=1_000)
+    scene.provider.say(" ".join(map(str, range(40_000))))
+    report = await (await scene.session()).ask(user("go"))
+    assert "has written 228,889 characters, which is more than it should be able to." in str(report.error)
 
 
 async def test_a_cancelled_caller_leaves_a_legal_transcript_too(scene: "Scene") -> None:

@@ -281,3 +281,13 @@ async def test_compress_says_what_it_did(house: House) -> None:
         first, *_, last = await house.said(6)
     assert first.text == "There is nothing to leave out: the conversation is short."
     assert re.fullmatch(told, last.text), last.text
+
+
+async def test_an_answer_that_repeats_itself_is_stopped_and_the_chat_is_told(house: House) -> None:
+    house.model.say(Reply("I will look. " * 40_000, chunk_chars=1_000))
+    async with house.open():
+        await house.telegram.say("go")
+        await house.until(lambda: any("repeats itself" in one.text for one in house.telegram.seen()))
+        said = "".join(one.text for one in house.telegram.seen())
+    assert "I will look. I will look. " in said
+    assert said.count("I will look.") < 40_000  # a busy machine reads much at once

@@ -109,6 +109,7 @@ def test_a_fallback_whose_key_is_missing_is_left_out_and_told() -> None:
     ("entry", "says"),
     [
         ("groqq:b", "did you mean 'groq'"),
+        ("foo:b", "There is no provider 'foo' .in 'foo:b'."),
         ("some-model", "names no provider"),
         ({"provider": "nobody"}, "There is no provider 'nobody'"),
         ("demo:demo", "no fallback"),

@@ -260,6 +260,23 @@ def test_missing_key_is_told_with_variable_file_and_where_to_get_it(name: str) -
 
 
 @pytest.mark.parametrize(
+    ("settings", "environment", "named"),
+    [
+        ({"provider": "ollama"}, {}, "qwen3:8b"),
+        ({"base_url": "http://127.0.0.1:9/v1"}, {}, "qwen3:8b"),
+        ({"provider": "openai", "base_url": "http://127.0.0.1:9/v1"}, {}, "qwen3:8b"),
+        ({}, {"OPENAI_API_KEY": "sk", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, "qwen3:8b"),
+        ({}, {"OPENAI_API_KEY": "sk"}, "ft:gpt-5:us::1"),
+        ({}, {"OPENAI_API_KEY": "sk"}, "openai:gpt-5:odd"),
+    ],
+)
+def test_a_colon_may_be_part_of_the_name_where_models_have_such_names(
+    settings: dict[str, str], environment: dict[str, str], named: str
+) -> None:
+    assert chosen(config(model=settings), environment, named).model == named.removeprefix("openai:")
+
+
+@pytest.mark.parametrize(
     ("model", "sentence"),
     [
         (
@@ -277,6 +294,10 @@ def test_missing_key_is_told_with_variable_file_and_where_to_get_it(name: str) -
         ({"base_url": "h:80", "default": "m"}, "set model.base_url in config.yaml"),
         ({"provider": "custom", "default": "m"}, "set model.base_url in config.yaml"),
         ({"default": "gpt-5"}, "or name a provider that is known (-m provider:model)"),
+        ({"default": "foo:bar"}, "There is no provider 'foo' (in 'foo:bar'); known are: openrouter, "),
+        ({"default": "olama-here:m"}, "There is no provider 'olama-here' (in 'olama-here:m'); did you mean 'ollama'?"),
+        ({"provider": "anthropic", "default": "foo:bar"}, "There is no provider 'foo' (in 'foo:bar'); known are"),
+        ({"provider": "demo", "default": "foo:bar"}, "There is no provider 'foo' (in 'foo:bar'); known are"),
     ],
 )
 def test_what_cannot_be_is_told_with_the_setting(model: dict[str, str], sentence: str) -> None:

@@ -17,6 +17,7 @@ from talaria.cli import exits, importing, surroundings, survey, trial
 from talaria.cli.first_run import questions as ask
 from talaria.cli.first_run.candidate import Candidate
 from talaria.cli.notices import say
+from talaria.cli.program import link_advice
 from talaria.cli.survey import Default, ProviderState
 from talaria.compat.hermes_home.home import locate
 from talaria.config import paths
@@ -99,6 +100,8 @@ def _ended(kept: Sequence[str], settings: Settings) -> int:
     sandbox = Choosing(settings.config.terminal).sandbox
     say(f"Sandbox for commands: {sandbox.level} ({sandbox.about}); `talaria doctor --security` tries it.")
     say("Begin with `talaria`; `talaria gateway platforms` says how to connect a chat.")
+    if advice := link_advice():
+        say(advice)
     return exits.DONE
 
 

@@ -15,6 +15,7 @@ from talaria.cli.health import versions as doctor_versions
 from talaria.cli.health.finding import Finding
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
+from talaria.cli.program import runnable
 from talaria.model.errors import BadInput, TalariaError
 from talaria.settings import Settings, read_settings_leniently
 from talaria.tools.mcp.entries import ServerEntry
@@ -52,9 +53,9 @@ def command(ctx: click.Context, is_fixing: bool, security: bool, as_json: bool) 
 def _show(finding: Finding, *, is_loud: bool) -> None:
     words = {"ok": "PASS", "warn": "WARN", "fail": "FAIL", "skip": "SKIP"} if is_loud else {}
     word = words.get(finding.verdict, finding.verdict)
-    show(f"{word:>4}  {finding.subject}: {finding.text}")
+    show(runnable(f"{word:>4}  {finding.subject}: {finding.text}"))
     if finding.remedy:
-        show(f"      → {finding.remedy}")
+        show(runnable(f"      → {finding.remedy}"))
 
 
 def _security(home: Path) -> Iterator[Finding]:

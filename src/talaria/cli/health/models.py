@@ -98,6 +98,8 @@ def _remedy(error: TalariaError) -> str:
             return "`talaria setup` asks for the key, or for another model"
         case KeyRejected():
             return "`talaria setup` takes another key"
+        case Disconnected(kind="not_listening"):
+            return "start it, or choose another: `talaria setup`"
         case Disconnected():
             return "see whether it runs and base_url is right, or choose another: `talaria setup`"
         case _:

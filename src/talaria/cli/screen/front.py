@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 
 from talaria.cli.conversation import INTERRUPTED
+from talaria.cli.program import runnable
 from talaria.cli.safe import visible
 from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, styled
 from talaria.cli.screen.person import ScreenPerson
@@ -35,7 +36,7 @@ class ScreenFront:
         return self._view is not None
 
     def say(self, text: str) -> None:
-        self._screen.print(styled(paragraphs(visible(text), self._screen.columns), DIM))
+        self._screen.print(styled(paragraphs(visible(runnable(text)), self._screen.columns), DIM))
 
     def failed(self, error: TalariaError) -> None:
         self.end_view()
@@ -95,7 +96,7 @@ class ScreenFront:
                 self._screen.redraw()
 
     def _complain(self, error: TalariaError) -> None:
-        self._screen.print(styled(paragraphs(visible(str(error)), self._screen.columns), RED))
+        self._screen.print(styled(paragraphs(visible(runnable(str(error))), self._screen.columns), RED))
 
     def _live(self, columns: int) -> str:
         shown = [self._view.live(columns)] if self._view else []

@@ -1,0 +1,76 @@
+"""How the person at this terminal can start this program, so that a hint can be typed as it is printed.
+
+Sentences everywhere say `talaria …`, as chats keep it; at the terminal `runnable` puts the right name there.
+"""
+
+import os
+import re
+import shlex
+import sys
+from functools import cache
+
+NAME = "talaria"
+LINKS = "~/.local/bin"
+_IN_A_HINT = re.compile(r"(?<=[`(])talaria(?=[\s`])|(?<=[:;→] )talaria(?= )|(?<=^  )talaria(?= )", re.MULTILINE)
+"""A command in backticks or parentheses, after a colon, or on an indented line. Prose calls the program Talaria."""
+
+
+@cache
+def name() -> str:
+    """`talaria` if the shell finds this installation under that name, else the path of this program."""
+    script = _script()
+    if script is None:
+        return f"{shlex.quote(_short(sys.executable))} -m talaria.cli.main"
+    return NAME if _is_on_path(script) else shlex.quote(_short(script))
+
+
+def runnable(text: str) -> str:
+    """The text with commands that can be typed as they are."""
+    return _IN_A_HINT.sub(lambda _: name(), text) if NAME in text and name() != NAME else text
+
+
+def link_advice() -> str:
+    """How `talaria` becomes a command in every folder; empty if it is one."""
+    script = _script()
+    if script is None or name() == NAME:
+        return ""
+    folder = os.path.expanduser(LINKS)  # noqa: PTH111
+    link = f"{folder}/{NAME}"
+    is_listed = folder in os.environ.get("PATH", "").split(os.pathsep)
+    missing = "" if is_listed else f" ({LINKS} is not on your PATH yet: add it in your shell's startup file)"
+    if os.path.realpath(link) == os.path.realpath(script):
+        return f"`{NAME}` is a command in {LINKS}{missing}."
+    if os.path.lexists(link):
+        return f"{LINKS}/{NAME} is another program. This one is: {name()}"
+    make = "" if os.path.isdir(folder) else f"mkdir -p {LINKS} && "  # noqa: PTH112
+    return f"To be able to type `{NAME}` in any folder: {make}ln -s {shlex.quote(script)} {LINKS}/{NAME}{missing}"
+
+
+def _script() -> str | None:
+    """The absolute path of the command that was typed, or of the one that was installed with this Python."""
+    installed = os.path.join(os.path.dirname(sys.executable), NAME)  # noqa: PTH118, PTH120
+    for path in (sys.argv[0], installed):
+        if os.path.basename(path) == NAME and os.access(path, os.X_OK):  # noqa: PTH119
+            return os.path.abspath(path)  # noqa: PTH100
+    return None
+
+
+def _is_on_path(script: str) -> bool:
+    """The first of that name is the one that a shell starts."""
+    ours = os.path.realpath(script)
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        found = os.path.join(folder, NAME)  # noqa: PTH118
+        if folder and os.access(found, os.X_OK) and os.path.isfile(found):  # noqa: PTH113
+            return os.path.realpath(found) == ours
+    return False
+
+
+def _short(path: str) -> str:
+    """Relative to the working directory if it is inside of that."""
+    here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118  (it exists: `main` looks)
+    inside = path.removeprefix(here)
+    return inside if "/" in inside else f"./{inside}"
+
+
+if __name__ == "__main__" and (advice := link_advice()):  # `make run`, once
+    sys.stdout.write(f"{advice}\n")
