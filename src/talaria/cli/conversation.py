@@ -11,6 +11,7 @@ from talaria.cli.front import Front
 from talaria.cli.options import Options
 from talaria.cli.pictures import read_image
 from talaria.cli.references import references, with_references
+from talaria.cli.safe import visible
 from talaria.compose import Application, open_application, with_model
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
 from talaria.model.ids import SessionId
@@ -136,7 +137,7 @@ class Conversation(OpenChat):
         images, self._images = tuple(self._images), []
         message = User((*images, Text(text)))
         if taken := await in_thread(lambda: references(text, Path.cwd())):
-            self._front.say(f"Taken along: {', '.join(taken)}")
+            self._front.say(f"Taken along: {', '.join(map(visible, taken))}")
         return await in_thread(lambda: with_references(message, Path.cwd()))
 
     # Turns

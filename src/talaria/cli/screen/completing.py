@@ -8,7 +8,7 @@ from typing import NamedTuple
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from talaria.cli.safe import printable
+from talaria.cli.safe import readable, visible
 
 MOST = 100
 MOST_WALKED = 5_000
@@ -42,9 +42,10 @@ class LineCompleter(Completer):
         word = text.rpartition("@")[2]
         before = text[: len(text) - len(word)]
         if before.endswith("@") and not any(sign.isspace() for sign in word) and _begins_word(before[:-1]):
-            yield from (_made(offer, len(word)) for offer in self._files(word))
+            for path in self._files(word):
+                yield Completion(path, start_position=-len(word), display=visible(path))
 
-    def _files(self, word: str) -> Iterator[Offer]:
+    def _files(self, word: str) -> Iterator[str]:
         if "/" in word or word.startswith(("~", ".")):
             return _beside(word, self._folder)
         return _anywhere(word, self._folder)
@@ -56,11 +57,11 @@ def _begins_word(before: str) -> bool:
 
 def _made(offer: Offer, replaced: int) -> Completion:
     return Completion(
-        offer.text, start_position=-replaced, display=printable(offer.text), display_meta=printable(offer.about)
+        offer.text, start_position=-replaced, display=readable(offer.text), display_meta=readable(offer.about)
     )
 
 
-def _beside(word: str, folder: Path) -> Iterator[Offer]:
+def _beside(word: str, folder: Path) -> Iterator[str]:
     """The names in the folder that was typed."""
     typed, _, begun = word.rpartition("/")
     place = folder / Path(f"{typed}/" if typed or word.startswith("/") else ".").expanduser()
@@ -71,15 +72,15 @@ def _beside(word: str, folder: Path) -> Iterator[Offer]:
     prefix = f"{typed}/" if "/" in word else ""
     for entry in entries[:MOST_WALKED]:
         if entry.name.startswith(begun) and (begun.startswith(".") or not entry.name.startswith(".")):
-            yield Offer(f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}")
+            yield f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}"
 
 
-def _anywhere(word: str, folder: Path) -> Iterator[Offer]:
+def _anywhere(word: str, folder: Path) -> Iterator[str]:
     """Files below the folder whose path holds the letters typed, the closest first."""
     wanted = word.lower()
     found = [path for path in _walked(folder) if wanted in path.lower()]
     found.sort(key=lambda path: (not path.rpartition("/")[2].lower().startswith(wanted), path.count("/"), path))
-    yield from map(Offer, found[:MOST])
+    yield from found[:MOST]
 
 
 def _walked(folder: Path) -> Iterator[str]:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 from talaria.cli.conversation import INTERRUPTED
-from talaria.cli.safe import visible
+from talaria.cli.safe import readable
 from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, styled
 from talaria.cli.screen.person import ScreenPerson
 from talaria.cli.screen.screen import PROMPT, Screen
@@ -35,7 +35,7 @@ class ScreenFront:
         return self._view is not None
 
     def say(self, text: str) -> None:
-        self._screen.print(styled(paragraphs(visible(text), self._screen.columns), DIM))
+        self._screen.print(styled(paragraphs(readable(text), self._screen.columns), DIM))
 
     def failed(self, error: TalariaError) -> None:
         self.end_view()
@@ -66,7 +66,7 @@ class ScreenFront:
         """What the person has said, or the beginning of it."""
         if not line:
             return
-        first, *others = paragraphs(visible(line), self._screen.columns - len(PROMPT)).split("\n")
+        first, *others = paragraphs(readable(line), self._screen.columns - len(PROMPT)).split("\n")
         kept = others[: MOST_ECHOED_LINES - 1]
         left = len(others) - len(kept)
         more = [styled(f"  … {left} more lines", DIM)] if left else []
@@ -76,7 +76,7 @@ class ScreenFront:
 
     def note(self, text: str) -> None:
         """What the model is told while it works."""
-        told = styled(f"  ↪ {visible(text)}", CYAN) + styled("  (told at its next step)", DIM)
+        told = styled(f"  ↪ {readable(text)}", CYAN) + styled("  (told at its next step)", DIM)
         if self._view is not None:
             self._view.add_note(told)
         else:
@@ -95,11 +95,11 @@ class ScreenFront:
                 self._screen.redraw()
 
     def _complain(self, error: TalariaError) -> None:
-        self._screen.print(styled(paragraphs(visible(str(error)), self._screen.columns), RED))
+        self._screen.print(styled(paragraphs(readable(str(error)), self._screen.columns), RED))
 
     def _live(self, columns: int) -> str:
         shown = [self._view.live(columns)] if self._view else []
-        shown += [styled(cut(f"  queued: {' '.join(visible(line).split())}", columns), DIM) for line in self._lines]
+        shown += [styled(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line in self._lines]
         return "\n".join(shown)
 
     def _fill(self, tokens: int, window: int | None) -> None:

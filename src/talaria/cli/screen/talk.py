@@ -8,7 +8,7 @@ from typing import Any, Literal
 from talaria.cli import exits, surroundings
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.options import Options
-from talaria.cli.safe import visible
+from talaria.cli.safe import readable, visible
 from talaria.cli.screen import pickers
 from talaria.cli.screen.asides import Asides
 from talaria.cli.screen.commands import ScreenCommands
@@ -253,7 +253,7 @@ class Talk(ScreenFront):
         )
         self._screen.status = self._screen.status._replace(
             model=conversation.model,
-            session=visible((row.title if row else None) or str(conversation.session)),
+            session=readable((row.title if row else None) or str(conversation.session)),
             cost=cost_phrase(spent) if spent.calls and spent.unpriced_calls < spent.calls else "",
             sandbox=await in_thread(conversation.app.sandbox_level),
         )
@@ -271,4 +271,7 @@ class Talk(ScreenFront):
 
 async def _last_words(conversation: Conversation) -> str:
     row = await conversation.app.store.sessions.get(conversation.session)
-    return f"Go on with it: talaria -r {shlex.quote(visible(row.title or row.id))}" if row else ""
+    if row is None:
+        return ""
+    is_typed_as_seen = row.title is not None and visible(row.title) == row.title
+    return f"Go on with it: talaria -r {shlex.quote((row.title if is_typed_as_seen else None) or row.id)}"

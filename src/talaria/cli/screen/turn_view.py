@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from talaria.cli.safe import visible
+from talaria.cli.safe import readable, settled
 from talaria.cli.screen.blocks import Block, Blocks
 from talaria.cli.screen.painting import CYAN, DIM, YELLOW, markdown, styled
 from talaria.cli.screen.screen import Screen
@@ -111,7 +111,7 @@ class TurnView:
 
     def details(self) -> str:
         """What the turn has thought and done, in full."""
-        thought = visible("".join(self._thoughts).strip())
+        thought = readable("".join(self._thoughts).strip())
         parts = [styled("✻ Thought:\n", DIM) + styled(thought, DIM)] if thought else []
         return "\n".join([*parts, *(call.details() for call in self._ended)])
 
@@ -132,14 +132,14 @@ class TurnView:
             doing = "Working"
         else:
             doing = "Thinking"
-        thought = "" if doing != "Thinking" else visible("".join(self._thoughts[-40:]).rpartition("\n")[2].strip())
+        thought = "" if doing != "Thinking" else readable("".join(self._thoughts[-40:]).rpartition("\n")[2].strip())
         line = f"{self._sign} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
         return styled(cut(f"{line} · {thought}" if thought else line, columns), DIM)
 
     def _rest(self, columns: int) -> str:
         rest = self._blocks.tail
         if self._painted[:2] != (rest, columns):
-            self._painted = (rest, columns, markdown(rest, columns))
+            self._painted = (rest, columns, markdown(settled(rest), columns))
         return self._painted[2]
 
     def _write(self, text: str) -> None:
@@ -172,7 +172,7 @@ class TurnView:
 
     def _note(self, text: str) -> None:
         self._end_text()
-        self._screen.print(styled(paragraphs(f"  {visible(text)}", self._screen.columns), YELLOW))
+        self._screen.print(styled(paragraphs(f"  {readable(text)}", self._screen.columns), YELLOW))
 
     def _fill(self, tokens: int | None) -> None:
         if tokens:
