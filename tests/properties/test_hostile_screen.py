@@ -17,10 +17,10 @@ from prompt_toolkit.completion import DummyCompleter
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
-from prompt_toolkit.output.vt100 import Vt100_Output
 
 from talaria.cli.options import Options
 from talaria.cli.safe import readable, visible
+from talaria.cli.screen.clusters import ClusterOutput
 from talaria.cli.screen.completing import LineCompleter
 from talaria.cli.screen.menu import Choice, Menu
 from talaria.cli.screen.person import ScreenPerson
@@ -91,7 +91,7 @@ STEERING = re.compile(
 )
 """Joiners and the tags of flags are not among them: what keeps those is tested with `readable`."""
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-DRAWING = re.compile(r"\x1b\[(?:[\d;]*[ABCDJKm]|\?(?:1|7|12|25|2004)[hl])")
+DRAWING = re.compile(r"\x1b\[(?:[\d;]*[ABCDGJKm]|\?(?:1|7|12|25|2004)[hl])")
 """What prompt_toolkit moves and paints with."""
 
 
@@ -260,7 +260,7 @@ async def drawn(columns: int, use: Callable[[Screen], Awaitable[None]]) -> str:
             history=InMemoryHistory(),
             completer=DummyCompleter(),
             input=keys,
-            output=Vt100_Output(written, lambda: Size(rows=ROWS, columns=columns), enable_cpr=False),
+            output=ClusterOutput(written, lambda: Size(rows=ROWS, columns=columns), enable_cpr=False),
         )
         tasks: list[asyncio.Future[None]] = []
 
