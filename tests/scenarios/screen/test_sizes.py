@@ -174,6 +174,16 @@ def test_profile_that_is_not_there_is_not_made(open_screen: OpenScreen, server: 
     assert screen.end() == 2
 
 
+def test_link_in_a_narrow_table_is_written_in_one_piece(open_screen: OpenScreen, server: ModelServer) -> None:
+    link = f"https://example.com/{'page/' * 12}index.html"
+    server.say(f"| what | where |\n|---|---|\n| docs | {link} |\n\nThat is it.")
+    screen = open_screen(columns=40, is_ready=False)
+    screen.say("where")
+    screen.see("That is it.")
+    assert f"\n[1] {link}\r" in screen.raw.decode(), "so that the terminal knows it as one"
+    assert "docs  [1]" in screen.text
+
+
 def test_screen_leaves_its_words_and_nothing_else(open_screen: OpenScreen, server: ModelServer, talaria: Run) -> None:
     server.say("Kept.")
     screen = open_screen()

@@ -89,7 +89,7 @@ def _diff_line(line: str) -> str:
 
 def _painted(what: "RenderableType", columns: int) -> str:
     console = _console(columns)
-    console.print(what)
+    console.print(what, crop=False)  # a link below a table is as long as it is
     written = console.file
     assert isinstance(written, StringIO)  # noqa: S101  (as it was made)
     lines = [line.rstrip() for line in written.getvalue().split("\n")]
