@@ -28,7 +28,8 @@ def test_forty_columns_are_enough(open_screen: OpenScreen, server: ModelServer) 
     see_quiet(screen)
     (tool,) = [line for line in screen.lines if "✓ terminal" in line]
     assert re.search(r"…  \d+\.\d s$", tool)
-    screen.wait(lambda: screen.status.startswith("custom:test-model"), "the status")
+    screen.wait(lambda: screen.status.startswith("test-model · "), "the status")
+    assert screen.status.endswith(" · sandbox strict"), "it is what the model's name has become shorter for"
     assert len(screen.status) <= 40
     told = " ".join(" ".join(screen.lines).split())
     assert PARAGRAPHS[0] in told

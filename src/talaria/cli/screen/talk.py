@@ -253,7 +253,8 @@ class Talk(ScreenFront):
         )
         self._screen.status = self._screen.status._replace(
             model=conversation.model,
-            session=readable((row.title if row else None) or str(conversation.session)),
+            title=readable(row.title or "") if row else "",
+            session=str(conversation.session),
             cost=cost_phrase(spent) if spent.calls and spent.unpriced_calls < spent.calls else "",
             sandbox=await in_thread(conversation.app.sandbox_level),
         )
