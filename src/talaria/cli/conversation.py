@@ -23,6 +23,7 @@ from talaria.runtime.open_chat import OpenChat, Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
+from talaria.runtime.view import read_latest_turns
 from talaria.settings import Settings
 from talaria.store.base import Session, Sessions
 from talaria.tools.sandbox.base import Sandbox
@@ -197,6 +198,13 @@ class Conversation(OpenChat):
         live = self._session(row)
         await completed(self._live.hand_over(live, carry_over=reason == "branch"))
         self._row, self._live = row, live
+        self._front.switched(reason)
+
+    async def recall(self) -> str:
+        """Painted, where that can be done; then there is nothing left to say."""
+        row = await self._kept()
+        entries = await read_latest_turns(self.app.store.journal, self.session)
+        return "" if await self._front.repaint(row, entries) else await super().recall()
 
     async def use_model(self, name: str) -> None:
         self._live.check_idle()
@@ -237,8 +245,8 @@ class Conversation(OpenChat):
         self.mention_model()
         if self._options.is_interactive:
             self._front.say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
-            if self._row is not None:
-                self._front.say(await self.recall())
+            if self._row is not None and (told := await self.recall()):
+                self._front.say(told)
         await self.mention_interrupted()
 
     def mention_risks(self) -> None:

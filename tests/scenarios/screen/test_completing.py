@@ -26,9 +26,9 @@ def test_one_of_several_is_chosen_with_the_arrows(open_screen: OpenScreen, serve
     screen.type("/")
     screen.see("  /new ", "  /title ")
     screen.type(f"{DOWN}{DOWN}")
-    screen.see("› /title")
+    screen.see("› /clear")
     screen.type(f"{ESCAPE}{INTERRUPT}")
-    screen.see_gone("/title")
+    screen.see_gone("/clear")
     screen.see_typed("")
 
 

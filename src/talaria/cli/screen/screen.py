@@ -92,7 +92,8 @@ class Screen:
         self._recalling: asyncio.Task[None] | None = None
         self._editing: asyncio.Task[None] | None = None
         """In a program of the person's."""
-        self._printing: asyncio.Queue[str] = asyncio.Queue()
+        self._printing: asyncio.Queue[str | None] = asyncio.Queue()
+        """Texts, and None for an empty screen."""
         self.buffer = Buffer(
             history=history, completer=completer, complete_while_typing=True, multiline=True, name="line"
         )
@@ -140,6 +141,10 @@ class Screen:
     def print(self, text: str) -> None:
         """For good, above the line; harmless text, or our own."""
         self._printing.put_nowait(text)
+
+    def clear(self) -> None:
+        """What is on the screen leaves it at the top. It stays in the scrollback, which is not ours alone."""
+        self._printing.put_nowait(None)
 
     async def printed(self) -> None:
         """Once all of it stands there."""
@@ -191,7 +196,7 @@ class Screen:
             for _ in waiting:
                 self._printing.task_done()
 
-    def _write_above(self, texts: list[str]) -> None:
+    def _write_above(self, texts: list[str | None]) -> None:
         """The terminal stays in its mode: in its usual one it would show keys itself, and Enter would be a new line."""
         self._area.lift()
         self._write(texts)
@@ -202,10 +207,13 @@ class Screen:
     def _print_rest(self) -> None:
         self._write([self._printing.get_nowait() for _ in range(self._printing.qsize())])
 
-    def _write(self, texts: list[str]) -> None:
+    def _write(self, texts: list[str | None]) -> None:
         output = self._app.output
         for text in texts:
-            output.write_raw(text.replace("\n", "\r\n") + "\r\n")
+            if text is None:
+                output.write_raw("\n" * self.rows + "\x1b[H")
+            else:
+                output.write_raw(text.replace("\n", "\r\n") + "\r\n")
         output.flush()
 
     # What is typed

@@ -20,6 +20,7 @@ from talaria.cli.screen.typed import Typed
 from talaria.model.clock import SystemClock
 from talaria.runtime.accounts import cost_phrase, total
 from talaria.runtime.commands import Given, Message
+from talaria.runtime.open_chat import Reason
 from talaria.waiting import in_thread
 
 LEAVING_S = 5.0
@@ -48,6 +49,8 @@ class Talk(ScreenFront):
         self._stops = 0
         self._stopped_at = -AGAIN_S
         self._is_leaving = False
+        self._is_clearing = False
+        """The line that is heeded wants an empty screen."""
         self._busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
         self._working: asyncio.Task[int | None] | None = None
         self._arguments: pickers.Arguments | None = None
@@ -99,10 +102,17 @@ class Talk(ScreenFront):
 
     async def _heed(self, conversation: Conversation, line: str) -> int | None:
         model = conversation.model
+        given = conversation.app.commands.parse(line, "terminal")
+        self._is_clearing = isinstance(given, Given) and given.command.name == "clear"
         code = await conversation.heed(line)
         if conversation.model != model:
             self._begin(self._doubt(conversation.model))
         return code if code is None else await conversation.heed_injected() or code
+
+    def switched(self, reason: Reason) -> None:
+        super().switched(reason)
+        if self._is_clearing:
+            self._screen.clear()
 
     async def _doubt(self, model: str) -> None:
         """It is taken all the same: not every endpoint lists all that it has."""

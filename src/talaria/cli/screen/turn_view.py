@@ -1,11 +1,11 @@
 """A turn on the screen: what is complete goes into the scrollback, what is being written or done stands below it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from talaria.cli.safe import readable, settled
 from talaria.cli.screen.blocks import Block, Blocks
 from talaria.cli.screen.painting import CYAN, DIM, YELLOW, markdown, styled
-from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.tool_lines import Call
 from talaria.cli.screen.width import cut, paragraphs
 from talaria.model.clock import Clock
@@ -33,8 +33,18 @@ Filled = Callable[[int, int | None], None]
 """Told how many tokens the conversation takes, of how many, if that is known."""
 
 
+class Paper(Protocol):
+    """What a turn is written on: the screen."""
+
+    @property
+    def columns(self) -> int: ...
+    @property
+    def menu(self) -> object | None: ...
+    def print(self, text: str) -> None: ...
+
+
 class TurnView:
-    def __init__(self, screen: Screen, clock: Clock, filled: Filled) -> None:
+    def __init__(self, screen: Paper, clock: Clock, filled: Filled) -> None:
         self._screen = screen
         self._clock = clock
         self._filled = filled
