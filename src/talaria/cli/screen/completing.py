@@ -12,7 +12,11 @@ from talaria.cli.safe import readable, visible
 
 MOST = 100
 MOST_WALKED = 5_000
-_HIDDEN = (".git", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache")
+_GENERATED = frozenset(
+    {"__pycache__", "node_modules", "bower_components", "venv", ".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox"}
+    | {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".cache", ".gradle", ".next", ".terraform"}
+)
+"""Folders that programs fill: nobody means a file in them, unless they say so."""
 
 
 class Offer(NamedTuple):
@@ -62,7 +66,7 @@ def _made(offer: Offer, replaced: int) -> Completion:
 
 
 def _beside(word: str, folder: Path) -> Iterator[str]:
-    """The names in the folder that was typed."""
+    """The names in the folder that was typed. One that programs fill is offered to whoever can mean nothing else."""
     typed, _, begun = word.rpartition("/")
     place = folder / Path(f"{typed}/" if typed or word.startswith("/") else ".").expanduser()
     try:
@@ -70,9 +74,19 @@ def _beside(word: str, folder: Path) -> Iterator[str]:
     except OSError:
         return
     prefix = f"{typed}/" if "/" in word else ""
-    for entry in entries[:MOST_WALKED]:
-        if entry.name.startswith(begun) and (begun.startswith(".") or not entry.name.startswith(".")):
+    fitting = [
+        entry
+        for entry in entries[:MOST_WALKED]
+        if entry.name.startswith(begun) and (begun.startswith(".") or not entry.name.startswith("."))
+    ]
+    is_alone = bool(begun) and len(fitting) == 1
+    for entry in fitting:
+        if is_alone or entry.name == begun or not _is_generated(entry.name):
             yield f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}"
+
+
+def _is_generated(name: str) -> bool:
+    return name in _GENERATED or name.endswith(".egg-info")
 
 
 def _anywhere(word: str, folder: Path) -> Iterator[str]:
@@ -87,7 +101,7 @@ def _walked(folder: Path) -> Iterator[str]:
     """A bounded look: a home folder has no end."""
     left = MOST_WALKED
     for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in _HIDDEN and not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not (_is_generated(name) or name.startswith(".")))
         prefix = os.path.relpath(place, folder)
         for name in sorted(files):
             yield name if prefix == "." else f"{prefix}/{name}"
