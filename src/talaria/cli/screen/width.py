@@ -7,7 +7,7 @@ with its accents. Nothing is cut or broken inside of one.
 import os
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from wcwidth import grapheme_boundary_before, iter_graphemes, wcstwidth
 
@@ -35,12 +35,13 @@ def cluster_width(cluster: str) -> int:
     return max(0, wcstwidth(cluster, term_program=_terminal()))
 
 
-@cache
 def _terminal() -> str:
-    """Not all terminals draw a family as one emoji; wcwidth knows which do, by their names."""
-    name = os.environ.get("TERM", "")
-    is_vte = "VTE_VERSION" in os.environ and name.startswith("xterm")
-    return os.environ.get("TERM_PROGRAM") or ("vte" if is_vte else name)
+    """Not all terminals draw a family as one emoji; wcwidth knows which do, by their names. Any of them may call itself
+    xterm, so that name alone says nothing."""
+    told = os.environ.get("TERM", "")
+    by_variable = {"VTE_VERSION": "vte", "XTERM_VERSION": "xterm"} if told.startswith("xterm") else {}
+    found = (name for variable, name in by_variable.items() if variable in os.environ)
+    return os.environ.get("TERM_PROGRAM") or next(found, told if told != "xterm" else "")
 
 
 def cut(text: str, columns: int) -> str:
