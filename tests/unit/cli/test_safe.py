@@ -91,7 +91,10 @@ def test_prose_shows_what_would_mislead_as_escapes(text: str, shown: str) -> Non
 
 
 @given(
-    st.lists(st.sampled_from([FAMILY, KISS, ENGLAND, PERSIAN, HINDI, "1\ufe0f\u20e3", "a\u200db", "\x1b["])), st.data()
+    st.lists(
+        st.sampled_from([FAMILY, KISS, ENGLAND, PERSIAN, HINDI, "1\ufe0f\u20e3", "a\u200db", "ب\u200dx", "\x1b["])
+    ),
+    st.data(),
 )
 def test_text_that_comes_in_pieces_is_printed_as_if_it_came_whole(parts: list[str], data: st.DataObject) -> None:
     text = " ".join(parts)
