@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from talaria.cli.json_output import print_json
@@ -96,6 +96,7 @@ def test_prose_shows_what_would_mislead_as_escapes(text: str, shown: str) -> Non
     ),
     st.data(),
 )
+@settings(max_examples=50, deadline=None)
 def test_text_that_comes_in_pieces_is_printed_as_if_it_came_whole(parts: list[str], data: st.DataObject) -> None:
     text = " ".join(parts)
     stream, printed, left = PrintableStream(), "", text
