@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from talaria.cli.safe import printable
+from talaria.cli.safe import visible
 from talaria.model.errors import BadInput
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -14,4 +14,4 @@ def confirmed(question: str, what: str, *, as_json: bool = False) -> bool:
     """Raises `BadInput` where nobody can be asked; `what` completes "There is nobody to ask whether"."""
     if as_json or sys.stdin is None or not sys.stdin.isatty():
         raise BadInput(f"There is nobody to ask whether {what}: add --yes.")
-    return click.confirm(printable(question), err=True)
+    return click.confirm(visible(question), err=True)

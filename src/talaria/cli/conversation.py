@@ -11,6 +11,7 @@ from talaria.cli.front import Front
 from talaria.cli.options import Options
 from talaria.cli.pictures import read_image
 from talaria.cli.references import references, with_references
+from talaria.cli.safe import visible
 from talaria.compose import Application, open_application, with_model
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
 from talaria.model.ids import SessionId
@@ -22,6 +23,7 @@ from talaria.runtime.open_chat import OpenChat, Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
+from talaria.runtime.view import read_latest_turns
 from talaria.settings import Settings
 from talaria.store.base import Session, Sessions
 from talaria.tools.sandbox.base import Sandbox
@@ -136,7 +138,7 @@ class Conversation(OpenChat):
         images, self._images = tuple(self._images), []
         message = User((*images, Text(text)))
         if taken := await in_thread(lambda: references(text, Path.cwd())):
-            self._front.say(f"Taken along: {', '.join(taken)}")
+            self._front.say(f"Taken along: {', '.join(map(visible, taken))}")
         return await in_thread(lambda: with_references(message, Path.cwd()))
 
     # Turns
@@ -196,6 +198,13 @@ class Conversation(OpenChat):
         live = self._session(row)
         await completed(self._live.hand_over(live, carry_over=reason == "branch"))
         self._row, self._live = row, live
+        self._front.switched(reason)
+
+    async def recall(self) -> str:
+        """Painted, where that can be done; then there is nothing left to say."""
+        row = await self._kept()
+        entries = await read_latest_turns(self.app.store.journal, self.session)
+        return "" if await self._front.repaint(row, entries) else await super().recall()
 
     async def use_model(self, name: str) -> None:
         self._live.check_idle()
@@ -236,8 +245,8 @@ class Conversation(OpenChat):
         self.mention_model()
         if self._options.is_interactive:
             self._front.say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
-            if self._row is not None:
-                self._front.say(await self.recall())
+            if self._row is not None and (told := await self.recall()):
+                self._front.say(told)
         await self.mention_interrupted()
 
     def mention_risks(self) -> None:

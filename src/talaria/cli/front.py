@@ -1,10 +1,14 @@
 """Where the person of a conversation at the terminal is: a screen, or lines."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from talaria.model.entries import Recorded
 from talaria.model.errors import TalariaError
+from talaria.runtime.open_chat import Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report
+from talaria.store.base import Session
 from talaria.tools.person import Person
 
 
@@ -21,6 +25,15 @@ class Front(Protocol):
 
     def observer(self) -> Observer:
         """Of the turn that begins."""
+        ...
+
+    def switched(self, reason: Reason) -> None:
+        """The conversation is another one from now on."""
+        ...
+
+    async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:
+        """Show the end of a conversation that somebody comes back to. False: nothing is painted here; a few words must
+        do."""
         ...
 
     def ended(self, report: Report) -> None:

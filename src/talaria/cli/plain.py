@@ -1,7 +1,7 @@
 """A conversation without a screen: one question, or what stands on standard input, line after line."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,12 +14,15 @@ from talaria.cli.lines import lines
 from talaria.cli.notices import complain, discard_output, say
 from talaria.cli.options import Format, Options
 from talaria.cli.render import View, view_for
+from talaria.model.entries import Recorded
 from talaria.model.errors import TalariaError
 from talaria.model.events import Event
 from talaria.model.messages import User
+from talaria.runtime.open_chat import Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report
 from talaria.settings import Settings
+from talaria.store.base import Session
 
 
 class PlainFront:
@@ -38,6 +41,11 @@ class PlainFront:
         if self._format != "text":
             print_failure(error, is_line=self._format == "stream-json")
         complain(str(error))
+
+    def switched(self, reason: Reason) -> None: ...
+
+    async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:  # noqa: ARG002  (of the port)
+        return False
 
     def observer(self) -> Observer:
         self._view = view_for(self._format)

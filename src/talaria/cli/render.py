@@ -7,7 +7,7 @@ from talaria.cli.json_output import JsonView, StreamJsonView, in_words
 from talaria.cli.notices import say
 from talaria.cli.options import Format
 from talaria.cli.piped_answer import PipedAnswer
-from talaria.cli.safe import brief, printable
+from talaria.cli.safe import PrintableStream, brief, printable
 from talaria.model.events import (
     AnswerRestarted,
     Event,
@@ -36,6 +36,7 @@ class TextView:
         self._piped = None if self._is_live else PipedAnswer(sys.stdout)
         self._has_open_line = False
         self._has_shown_words = False
+        self._words = PrintableStream()
 
     def show(self, event: Event) -> None:
         if self._piped is not None:
@@ -43,12 +44,14 @@ class TextView:
         match event:
             case TextDelta(text) if self._is_live:
                 self._has_shown_words = True
-                self._write(printable(text))
+                self._write(self._words.add(text))
             case AnswerRestarted():
+                self._write(self._words.end())
                 if self._has_open_line:
                     self._write(" […]\n")
                 self._has_shown_words = False
             case RoundEnded(message):
+                self._write(self._words.end())
                 if self._is_live and message.text and not self._has_shown_words:  # it came whole
                     self._write(printable(message.text))
                 self._has_shown_words = False
@@ -64,12 +67,15 @@ class TextView:
                 pass
 
     def finish(self, report: Report) -> None:
+        self._write(self._words.end())
         self._end_line()
         if self._piped is not None:
             self._piped.finish(report)
         sys.stdout.flush()
 
     def _write(self, text: str) -> None:
+        if not text:
+            return
         sys.stdout.write(text)
         sys.stdout.flush()
         self._has_open_line = not text.endswith("\n")

@@ -162,8 +162,12 @@ def recalled(row: Session, messages: Sequence[Message]) -> str:
     """Where a conversation stands, with its last words, for one who comes back to it."""
     said = [message for message in messages if isinstance(message, User | Assistant) and message.text]
     words = (f"{'› ' if isinstance(one, User) else '  '}{_short(one.text, RECALLED_CHARS)}" for one in said[-2:])
-    head = f"{row.title or _short(row.preview) or '(untitled)'} · {row.message_count} messages · in {_folder(row.cwd)}"
-    return "\n".join([head, *words])
+    return "\n".join([headline(row), *words])
+
+
+def headline(row: Session) -> str:
+    """Which conversation it is."""
+    return f"{row.title or _short(row.preview) or '(untitled)'} · {row.message_count} messages · in {_folder(row.cwd)}"
 
 
 def _folder(path: str) -> str:
@@ -178,7 +182,14 @@ def _short(text: str, chars: int = _NAME_CHARS) -> str:
 
 
 BUILTIN = (
-    Command("new", "begin a new conversation", "conversation", _new, ("reset", "clear")),
+    Command("new", "begin a new conversation", "conversation", _new, ("reset",)),
+    Command(
+        "clear",
+        "begin a new conversation on an empty screen",
+        "conversation",
+        _new,
+        in_chats="begin a new conversation",
+    ),
     Command("title", "give this one a name, or let the model find one", "conversation", _title, ("name",), "[NAME]"),
     Command("undo", "take the last exchange back; /rollback does the same for files", "conversation", _undo),
     Command("retry", "take it back and ask again", "conversation", _retry),

@@ -16,7 +16,7 @@ from talaria.runtime.recorder import Observer
 from talaria.runtime.rollback import after_undo, differences, rolled_back
 from talaria.runtime.session import LiveSession
 from talaria.runtime.titles import title_for
-from talaria.runtime.view import standing
+from talaria.runtime.view import read_latest_turns, standing
 from talaria.store.base import Session
 from talaria.tools.toolsets import toolset_of
 from talaria.waiting import completed, in_thread
@@ -113,7 +113,9 @@ class OpenChat(ABC):
         return await self._host.store.sessions.list(limit, self._whose)
 
     async def recall(self) -> str:
-        return recalled(await self._kept(), await self._messages())
+        row = await self._kept()
+        latest = await read_latest_turns(self._host.store.journal, self.session)
+        return recalled(row, [one.entry.message for one in latest if isinstance(one.entry, MessageAdded)])
 
     async def undo(self) -> str | None:
         self._undone = await self.live.last_turn()

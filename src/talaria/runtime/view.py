@@ -17,10 +17,11 @@ from talaria.model.entries import (
     TurnStarted,
     Undone,
 )
-from talaria.model.ids import TurnId
+from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, Context, Message, ToolResult, User
 from talaria.model.usage import NO_USAGE
 from talaria.providers.history import History
+from talaria.store.base import Journal
 
 
 class View:
@@ -91,6 +92,18 @@ class View:
                 self.has_private_data |= message.is_private
             case User():
                 self.named += tuple(part.file for part in message.parts if isinstance(part, Context) and part.file)
+
+
+MOST_RECALLED_ENTRIES = 400
+"""Of a conversation that somebody comes back to: some dozens of turns, or one with hundreds of calls."""
+
+
+async def read_latest_turns(journal: Journal, session: SessionId) -> list[Recorded]:
+    """The end of a journal, from the start of a turn if one starts there, without the turns that were taken back."""
+    entries = await journal.latest(session, MOST_RECALLED_ENTRIES)
+    starts = [place for place, one in enumerate(entries) if isinstance(one.entry, TurnStarted)]
+    is_cut = bool(entries) and entries[0].seq > 1
+    return standing(entries[starts[0] :] if is_cut and starts else entries)
 
 
 def takes_back(entries: Iterable[Recorded]) -> bool:

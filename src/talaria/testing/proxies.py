@@ -29,6 +29,7 @@ class JournalProxy(_Proxy[Journal]):
     record = _passed_on(Journal.record)
     release = _passed_on(Journal.release)
     entries = _passed_on(Journal.entries)
+    latest = _passed_on(Journal.latest)
     calls = _passed_on(Journal.calls)
     interrupted = _passed_on(Journal.interrupted)
 

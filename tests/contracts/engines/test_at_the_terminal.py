@@ -34,6 +34,11 @@ class SilentFront:
 
     def ended(self, report: Any) -> None: ...
 
+    def switched(self, reason: Any) -> None: ...
+
+    async def repaint(self, row: Any, entries: Any) -> bool:
+        return False
+
 
 @pytest.mark.clause("E-01")
 @pytest.mark.parametrize(

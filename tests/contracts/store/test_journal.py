@@ -282,3 +282,14 @@ async def test_unknown_session_has_an_empty_journal(store: Store) -> None:
     assert await store.journal.calls(nobody, TURN) == []
     with pytest.raises(Fenced):
         await store.journal.record(nobody, Epoch(1), [Noted("x")])
+
+
+async def test_the_end_of_a_journal_can_be_read_alone(store: Store, session: SessionId, epoch: Epoch) -> None:
+    await store.journal.record(session, epoch, [Noted(str(number)) for number in range(10)])
+    assert [(one.seq, one.entry) for one in await store.journal.latest(session, 3)] == [
+        (8, Noted("7")),
+        (9, Noted("8")),
+        (10, Noted("9")),
+    ]
+    assert await store.journal.latest(session, 100) == await store.journal.entries(session)
+    assert await store.journal.latest(OTHER, 3) == []

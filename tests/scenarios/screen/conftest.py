@@ -76,7 +76,9 @@ def see_quiet(screen: Terminal, *gone: str) -> None:
     """It is the person's turn: nothing runs, and none of `gone` is there any more; all of it is drawn."""
 
     def is_quiet() -> bool:
-        return screen.status.startswith("custom:") and not any(text in screen.text for text in (RUNNING, *gone))
+        return screen.status.startswith(("custom:", "test-model")) and not any(
+            text in screen.text for text in (RUNNING, *gone)
+        )
 
     screen.wait(is_quiet, ("nothing runs", *gone))
 

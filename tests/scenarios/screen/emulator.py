@@ -23,6 +23,9 @@ FIRST_PAGE, LAST_PAGE = "\x1b[H", "\x1b[F"
 NEW_LINE, DETAILS, SEARCH, STEER = "\n", "\x0f", "\x12", "\x13"
 _BRACKETED_PASTE = 2004 << 5  # as pyte keeps private modes
 
+_JOINERS = dict.fromkeys((0x200C, 0x200D, 0xFE0E, 0xFE0F, *range(0xE0020, 0xE0080)))
+"""pyte forgets the rest of a text behind them; without them it draws as terminals do that join nothing."""
+
 
 class _Screen(pyte.HistoryScreen):
     """Keeps what a program does beside writing: titles, and whatever else it may try."""
@@ -33,6 +36,9 @@ class _Screen(pyte.HistoryScreen):
 
     def set_title(self, param: str) -> None:
         self.titles.append(param)
+
+    def draw(self, data: str) -> None:
+        super().draw(data.translate(_JOINERS))
 
     def resize(self, lines: int | None = None, columns: int | None = None) -> None:
         """As terminals do: what no longer fits leaves at the top, and only as much of it as must."""

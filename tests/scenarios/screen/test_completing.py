@@ -26,9 +26,9 @@ def test_one_of_several_is_chosen_with_the_arrows(open_screen: OpenScreen, serve
     screen.type("/")
     screen.see("  /new ", "  /title ")
     screen.type(f"{DOWN}{DOWN}")
-    screen.see("› /title")
+    screen.see("› /clear")
     screen.type(f"{ESCAPE}{INTERRUPT}")
-    screen.see_gone("/title")
+    screen.see_gone("/clear")
     screen.see_typed("")
 
 
@@ -72,6 +72,16 @@ def test_files_are_offered_behind_an_at_and_go_along_with_the_words(
     assert told.startswith("how many in @src/wings.py by @not.es and @notes.md?")
     assert "[The file src/wings.py:]\nFEATHERS = 12\n" in told
     assert "[The file notes.md:]\nThey are small.\n" in told
+
+
+def test_folders_that_programs_fill_are_not_offered(open_screen: OpenScreen, server: ModelServer, work: Path) -> None:
+    for folder in ("src/__pycache__", "src/__main__", "src/node_modules", "src/notes"):
+        (work / folder).mkdir(parents=True)
+    screen = open_screen()
+    screen.type("@src/")
+    screen.see("  src/__main__/", "  src/notes/")
+    assert "  src/__pycache__/" not in screen.lines
+    assert "  src/node_modules/" not in screen.lines
 
 
 def test_too_many_files_are_refused_in_a_sentence(open_screen: OpenScreen, server: ModelServer, work: Path) -> None:

@@ -28,7 +28,8 @@ def test_forty_columns_are_enough(open_screen: OpenScreen, server: ModelServer) 
     see_quiet(screen)
     (tool,) = [line for line in screen.lines if "✓ terminal" in line]
     assert re.search(r"…  \d+\.\d s$", tool)
-    screen.wait(lambda: screen.status.startswith("custom:test-model"), "the status")
+    screen.wait(lambda: screen.status.startswith("test-model · "), "the status")
+    assert screen.status.endswith(" · sandbox strict"), "it is what the model's name has become shorter for"
     assert len(screen.status) <= 40
     told = " ".join(" ".join(screen.lines).split())
     assert PARAGRAPHS[0] in told
@@ -172,6 +173,16 @@ def test_profile_that_is_not_there_is_not_made(open_screen: OpenScreen, server: 
     assert "talaria: There is no profile 'nobody'" in screen.text
     assert not (home / "profiles").exists()
     assert screen.end() == 2
+
+
+def test_link_in_a_narrow_table_is_written_in_one_piece(open_screen: OpenScreen, server: ModelServer) -> None:
+    link = f"https://example.com/{'page/' * 12}index.html"
+    server.say(f"| what | where |\n|---|---|\n| docs | {link} |\n\nThat is it.")
+    screen = open_screen(columns=40, is_ready=False)
+    screen.say("where")
+    screen.see("That is it.")
+    assert f"\n[1] {link}\r" in screen.raw.decode(), "so that the terminal knows it as one"
+    assert "docs  [1]" in screen.text
 
 
 def test_screen_leaves_its_words_and_nothing_else(open_screen: OpenScreen, server: ModelServer, talaria: Run) -> None:

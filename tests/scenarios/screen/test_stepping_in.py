@@ -255,7 +255,7 @@ def test_conversation_that_is_gone_on_with_is_recalled_and_waits(
     server.say("Forty-two.")
     talaria("-q", "What is the answer?")
     screen = open_screen("-c")
-    screen.see("What is the answer? · 2 messages", "› What is the answer?", "  Forty-two.")
+    screen.see("What is the answer? · 2 messages", "› What is the answer?", "Forty-two.")
     see_quiet(screen)
     server.say("Seven.")
     screen.say("And now?")

@@ -178,3 +178,13 @@ def test_line_of_several_rows_is_there_once_after_resizing(tmux: Tmux, server: M
         rows = [line[first : first + columns - 2] for first in range(0, len(line), columns - 2)]
         tmux.see_rows([f"› {rows[0]}", *(f"  {row}" for row in rows[1:])])
         assert [prompt[:7] for prompt in prompts(tmux.lines())] == ["› /help", "› word0"]
+
+
+def test_cursor_stands_where_joined_emoji_and_syllables_end(tmux: Tmux, server: ModelServer) -> None:
+    family, syllable = "👩\u200d👩\u200d👧", "क्\u200dष"
+    tmux.start(*talaria())
+    tmux.see(READY)
+    tmux("send-keys", "-l", f"{family}{family} {syllable}")
+    tmux.wait(lambda _: tmux("display-message", "-p", "#{cursor_x}").strip() == "9", "two, two, a blank and two")
+    tmux.type("Left", "Left", "Left", "x")
+    tmux.wait(lambda lines: f"› {family}x{family} {syllable}" in lines, "a letter between the families")

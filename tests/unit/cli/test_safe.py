@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from talaria.cli.json_output import print_json
-from talaria.cli.safe import brief, decidable, escaped_json
+from talaria.cli.safe import PrintableStream, brief, decidable, escaped_json, printable, readable, visible
 from talaria.cli.screen.menu import Choice, Menu
 
 
@@ -49,3 +51,56 @@ async def test_a_question_on_the_screen_hides_nothing() -> None:
 def test_what_is_printed_as_json_has_nothing_that_acts_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"text": "\x9b31m\u202e"})
     assert capsys.readouterr().out == '{"text":"\\u009b31m\\u202e"}\n'
+
+
+FAMILY, KISS, RAINBOW = "👨\u200d👩\u200d👧\u200d👦", "👩🏽\u200d❤\ufe0f\u200d💋\u200d👨🏽", "🏳\ufe0f\u200d🌈"
+ENGLAND = "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
+PERSIAN, HINDI, MALAYALAM, BENGALI = "می\u200cخواهم", "क्\u200dष क्\u200cष", "ന്\u200d", "র\u200d্য"  # noqa: RUF001
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(FAMILY, KISS, RAINBOW, ENGLAND, "🇩🇪", "❤\ufe0f ☺\ufe0e 1\ufe0f\u20e3"),
+        *(PERSIAN, HINDI, MALAYALAM, BENGALI, "PDF\u200cها", "۱۴۴۵ ه\u200d", "葛\U000e0100", "ᠠ\u180b"),  # noqa: RUF001
+    ],
+)
+def test_prose_keeps_what_its_writing_needs_and_a_decision_sees_all_of_it(text: str) -> None:
+    assert readable(f"a {text} b") == printable(f"a {text} b") == f"a {text} b"
+    assert visible(text) == decidable(text)
+    assert ("\\" in visible(text)) == (text != "🇩🇪"), "two letters that anybody sees"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("pay\u200dpal pay\u200cpal", "pay\\u200dpal pay\\u200cpal"),
+        ("👩\u200d", "👩\\u200d"),
+        ("👩\u200dx", "👩\\u200dx"),
+        ("👩\u200d" * 9 + "👩", "👩\u200d👩\u200d👩\u200d👩\\u200d👩\u200d👩\u200d👩\u200d👩\\u200d👩\u200d👩"),
+        ("می\u200c\u200cخ", "می\\u200c\\u200cخ"),
+        ("a\ufe0f 1\ufe0f", "a\\ufe0f 1\\ufe0f"),
+        ("😀\ufe0f\ufe01\U000e0101", "😀\ufe0f\\ufe01\\U000e0101"),
+        ("🏴\U000e0068\U000e0069\U000e007f", "🏴\\U000e0068\\U000e0069\\U000e007f"),
+        ("\u202eabc\u2066\u200b\u061c\ufeff", "\\u202eabc\\u2066\\u200b\\u061c\\ufeff"),
+        ("\x1b[2J\x9b\n\tend", "\\x1b[2J\\x9b\n\tend"),
+    ],
+)
+def test_prose_shows_what_would_mislead_as_escapes(text: str, shown: str) -> None:
+    assert readable(text) == shown
+
+
+@given(
+    st.lists(
+        st.sampled_from([FAMILY, KISS, ENGLAND, PERSIAN, HINDI, "1\ufe0f\u20e3", "a\u200db", "ب\u200dx", "\x1b["])
+    ),
+    st.data(),
+)
+@settings(max_examples=50, deadline=None)
+def test_text_that_comes_in_pieces_is_printed_as_if_it_came_whole(parts: list[str], data: st.DataObject) -> None:
+    text = " ".join(parts)
+    stream, printed, left = PrintableStream(), "", text
+    while left:
+        size = data.draw(st.integers(1, 4))
+        printed, left = printed + stream.add(left[:size]), left[size:]
+    assert printed + stream.end() == printable(text)

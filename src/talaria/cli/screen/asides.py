@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from talaria.cli.safe import visible
+from talaria.cli.safe import readable
 from talaria.cli.screen.painting import BOLD, DIM, RED, document, styled
 from talaria.cli.screen.screen import Screen
 from talaria.model.errors import TalariaError
@@ -42,13 +42,13 @@ class Asides:
     async def _run(self, number: int, live: LiveSession, text: str) -> None:
         try:
             report = await live.ask(user(text))
-            name = " ".join(visible(text).split())[:_NAME_CHARS]
+            name = " ".join(readable(text).split())[:_NAME_CHARS]
             head = styled(f"Background #{number}: {name}", BOLD) + styled(f"  /resume {live.id} goes on with it", DIM)
-            failure = styled(visible(str(report.error or "It was stopped.")), RED)
+            failure = styled(readable(str(report.error or "It was stopped.")), RED)
             told = document(report.text, self._screen.columns) if report.text else failure
             self._screen.print(f"\n{head}\n\n{told}\n")
         except TalariaError as error:
-            self._screen.print(styled(f"Background #{number}: {visible(str(error))}", RED))
+            self._screen.print(styled(f"Background #{number}: {readable(str(error))}", RED))
         finally:
             del self._tasks[number]
             self._changed()

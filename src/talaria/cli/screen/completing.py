@@ -8,11 +8,15 @@ from typing import NamedTuple
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from talaria.cli.safe import printable
+from talaria.cli.safe import readable, visible
 
 MOST = 100
 MOST_WALKED = 5_000
-_HIDDEN = (".git", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache")
+_GENERATED = frozenset(
+    {"__pycache__", "node_modules", "bower_components", "venv", ".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox"}
+    | {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".cache", ".gradle", ".next", ".terraform"}
+)
+"""Folders that programs fill: nobody means a file in them, unless they say so."""
 
 
 class Offer(NamedTuple):
@@ -42,9 +46,10 @@ class LineCompleter(Completer):
         word = text.rpartition("@")[2]
         before = text[: len(text) - len(word)]
         if before.endswith("@") and not any(sign.isspace() for sign in word) and _begins_word(before[:-1]):
-            yield from (_made(offer, len(word)) for offer in self._files(word))
+            for path in self._files(word):
+                yield Completion(path, start_position=-len(word), display=visible(path))
 
-    def _files(self, word: str) -> Iterator[Offer]:
+    def _files(self, word: str) -> Iterator[str]:
         if "/" in word or word.startswith(("~", ".")):
             return _beside(word, self._folder)
         return _anywhere(word, self._folder)
@@ -56,12 +61,12 @@ def _begins_word(before: str) -> bool:
 
 def _made(offer: Offer, replaced: int) -> Completion:
     return Completion(
-        offer.text, start_position=-replaced, display=printable(offer.text), display_meta=printable(offer.about)
+        offer.text, start_position=-replaced, display=readable(offer.text), display_meta=readable(offer.about)
     )
 
 
-def _beside(word: str, folder: Path) -> Iterator[Offer]:
-    """The names in the folder that was typed."""
+def _beside(word: str, folder: Path) -> Iterator[str]:
+    """The names in the folder that was typed. One that programs fill is offered to whoever can mean nothing else."""
     typed, _, begun = word.rpartition("/")
     place = folder / Path(f"{typed}/" if typed or word.startswith("/") else ".").expanduser()
     try:
@@ -69,24 +74,34 @@ def _beside(word: str, folder: Path) -> Iterator[Offer]:
     except OSError:
         return
     prefix = f"{typed}/" if "/" in word else ""
-    for entry in entries[:MOST_WALKED]:
-        if entry.name.startswith(begun) and (begun.startswith(".") or not entry.name.startswith(".")):
-            yield Offer(f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}")
+    fitting = [
+        entry
+        for entry in entries[:MOST_WALKED]
+        if entry.name.startswith(begun) and (begun.startswith(".") or not entry.name.startswith("."))
+    ]
+    is_alone = bool(begun) and len(fitting) == 1
+    for entry in fitting:
+        if is_alone or entry.name == begun or not _is_generated(entry.name):
+            yield f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}"
 
 
-def _anywhere(word: str, folder: Path) -> Iterator[Offer]:
+def _is_generated(name: str) -> bool:
+    return name in _GENERATED or name.endswith(".egg-info")
+
+
+def _anywhere(word: str, folder: Path) -> Iterator[str]:
     """Files below the folder whose path holds the letters typed, the closest first."""
     wanted = word.lower()
     found = [path for path in _walked(folder) if wanted in path.lower()]
     found.sort(key=lambda path: (not path.rpartition("/")[2].lower().startswith(wanted), path.count("/"), path))
-    yield from map(Offer, found[:MOST])
+    yield from found[:MOST]
 
 
 def _walked(folder: Path) -> Iterator[str]:
     """A bounded look: a home folder has no end."""
     left = MOST_WALKED
     for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in _HIDDEN and not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not (_is_generated(name) or name.startswith(".")))
         prefix = os.path.relpath(place, folder)
         for name in sorted(files):
             yield name if prefix == "." else f"{prefix}/{name}"

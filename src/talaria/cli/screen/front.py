@@ -2,22 +2,31 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 from talaria.cli.conversation import INTERRUPTED
 from talaria.cli.program import runnable
-from talaria.cli.safe import visible
-from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, styled
+from talaria.cli.safe import readable
+from talaria.cli.screen.painting import CYAN, DIM, RED, YELLOW, styled
+from talaria.cli.screen.past_turns import paint_past_turns, paint_words
 from talaria.cli.screen.person import ScreenPerson
-from talaria.cli.screen.screen import PROMPT, Screen
+from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.turn_view import TurnView
 from talaria.cli.screen.width import cut, paragraphs
 from talaria.model.clock import Clock
+from talaria.model.entries import Recorded
 from talaria.model.errors import TalariaError
+from talaria.model.events import Event
+from talaria.runtime.builtin_commands import headline
+from talaria.runtime.open_chat import Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report
+from talaria.store.base import Session
+from talaria.waiting import in_thread
 
 TICK_S = 0.1
-MOST_ECHOED_LINES = 12
+MOST_SCREENS = 3
+"""Of a conversation that somebody comes back to."""
 
 
 class ScreenFront:
@@ -36,17 +45,22 @@ class ScreenFront:
         return self._view is not None
 
     def say(self, text: str) -> None:
-        self._screen.print(styled(paragraphs(visible(runnable(text)), self._screen.columns), DIM))
+        self._screen.print(styled(paragraphs(readable(runnable(text)), self._screen.columns), DIM))
 
     def failed(self, error: TalariaError) -> None:
         self.end_view()
         self._complain(error)
 
     def observer(self) -> Observer:
-        self._view = self._last = TurnView(self._screen, self._clock, self._fill)
+        view = self._view = TurnView(self._screen, self._clock, self._fill)
         self._screen.is_working = True
         self._screen.show(self._live)
-        return self._view.show
+
+        def show(event: Event) -> None:
+            self._last = view  # not before: where nothing was left to finish, the turn before is still the last
+            view.show(event)
+
+        return show
 
     def ended(self, report: Report) -> None:
         self.end_view()
@@ -64,20 +78,30 @@ class ScreenFront:
         self._screen.show(self._live)
 
     def echo(self, line: str) -> None:
-        """What the person has said, or the beginning of it."""
         if not line:
             return
-        first, *others = paragraphs(visible(line), self._screen.columns - len(PROMPT)).split("\n")
-        kept = others[: MOST_ECHOED_LINES - 1]
-        left = len(others) - len(kept)
-        more = [styled(f"  … {left} more lines", DIM)] if left else []
-        self._screen.print(
-            "\n".join([styled(PROMPT, CYAN, BOLD) + styled(first, BOLD), *(f"  {one}" for one in kept), *more])
-        )
+        self._screen.print(paint_words(line, self._screen.columns))
+
+    def switched(self, reason: Reason) -> None:
+        if reason != "branch":
+            self._last = None
+            self._screen.status = self._screen.status._replace(tokens=0 if reason == "new" else None)
+
+    async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:
+        columns, most_lines = self._screen.columns, MOST_SCREENS * self._screen.rows
+        past = await in_thread(lambda: paint_past_turns(entries, columns, most_lines, self._clock))
+        self.say(headline(row))
+        if not past.is_all:
+            self.say(f"Earlier messages: talaria sessions show {row.id}")
+        self._screen.print("\n".join(["", *past.lines]).rstrip("\n"))
+        self._last = past.last
+        if past.tokens is not None:
+            self._fill(past.tokens, self._screen.status.window)
+        return True
 
     def note(self, text: str) -> None:
         """What the model is told while it works."""
-        told = styled(f"  ↪ {visible(text)}", CYAN) + styled("  (told at its next step)", DIM)
+        told = styled(f"  ↪ {readable(text)}", CYAN) + styled("  (told at its next step)", DIM)
         if self._view is not None:
             self._view.add_note(told)
         else:
@@ -96,11 +120,11 @@ class ScreenFront:
                 self._screen.redraw()
 
     def _complain(self, error: TalariaError) -> None:
-        self._screen.print(styled(paragraphs(visible(runnable(str(error))), self._screen.columns), RED))
+        self._screen.print(styled(paragraphs(readable(runnable(str(error))), self._screen.columns), RED))
 
     def _live(self, columns: int) -> str:
         shown = [self._view.live(columns)] if self._view else []
-        shown += [styled(cut(f"  queued: {' '.join(visible(line).split())}", columns), DIM) for line in self._lines]
+        shown += [styled(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line in self._lines]
         return "\n".join(shown)
 
     def _fill(self, tokens: int, window: int | None) -> None:

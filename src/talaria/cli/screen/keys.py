@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from prompt_toolkit.filters import Condition, Filter, has_completions
+from prompt_toolkit.filters import Condition, Filter, has_completions, has_selection
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 
+from talaria.cli.screen.clusters import next_cluster
+from talaria.cli.screen.width import cluster_before
 from talaria.model.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -86,13 +88,23 @@ class _Line:
             "c-j": lambda: buffer.insert_text("\n") if screen.is_ours else screen.submit(),
             "tab": self._complete,
             "c-c": screen.interrupt,
-            "c-d": lambda: buffer.delete() if buffer.text else screen.leave(),
+            "c-d": lambda: self._delete_after() if buffer.text else screen.leave(),
             "c-o": screen.show_details,
             "c-r": screen.search_history,
             "c-x c-e": screen.edit,
         }
         for key, act in acts.items():
             _bind(keys, key, act, here)
+        by_cluster: dict[str, Act] = {
+            "delete": self._delete_after,
+            "backspace": self._delete_before,
+            "left": self._move_left,
+            "c-b": self._move_left,
+            "right": self._move_right,
+            "c-f": self._move_right,
+        }
+        for key, act in by_cluster.items():
+            _bind(keys, key, act, here & ~has_selection)
         _bind(keys, "escape", screen.interrupt, here & Condition(lambda: screen.is_working))
         _bind(keys, "up", buffer.auto_up, here & ~has_completions)
         _bind(keys, "down", buffer.auto_down, here & ~has_completions)
@@ -105,6 +117,24 @@ class _Line:
     def _enter(self) -> None:
         self._buffer.complete_state = None  # what was chosen stands on the line already
         self._screen.submit()
+
+    def _move_left(self) -> None:
+        buffer = self._buffer
+        if buffer.document.cursor_position_col:
+            buffer.cursor_position = cluster_before(buffer.text, buffer.cursor_position)
+
+    def _move_right(self) -> None:
+        buffer = self._buffer
+        if not buffer.document.is_cursor_at_the_end_of_line:
+            buffer.cursor_position = next_cluster(buffer.text, buffer.cursor_position)
+
+    def _delete_before(self) -> None:
+        place = self._buffer.cursor_position
+        self._buffer.delete_before_cursor(place - cluster_before(self._buffer.text, place))
+
+    def _delete_after(self) -> None:
+        place = self._buffer.cursor_position
+        self._buffer.delete(next_cluster(self._buffer.text, place) - place)
 
     def _complete(self) -> None:
         if self._buffer.complete_state is not None:

@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-from talaria.cli.safe import decidable, printable, visible
-from talaria.cli.screen.width import cut, paragraphs, width, wrapped
+from talaria.cli.safe import decidable, printable, readable, visible
+from talaria.cli.screen.width import cluster_before, cut, paragraphs, width, wrapped
+from talaria.model.fences import without_blank_runs
 from talaria.tools.person import SHORT_LINES
 
 Fragments = StyleAndTextTuples
@@ -46,13 +47,14 @@ class Menu:
         facts: Sequence[str] = (),
         typing: Typing = "keys",
     ) -> None:
-        """`body` and labels may come from anywhere; control signs in them are shown.
+        """`body` and labels may come from anywhere; control signs in them are shown. What is chosen by a letter is
+        a decision, so every invisible character is shown there.
 
         `facts` are about the body, on every page of it: one sentence in several lengths, the longest first.
         """
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._title = visible(title)
-        self._body = decidable(body)
+        self._body = decidable(body) if typing == "keys" else without_blank_runs(readable(body))
         self._footer = visible(footer)
         self._facts = tuple(map(visible, facts))
         self._choices = tuple(choices)
@@ -92,7 +94,7 @@ class Menu:
             self._pressed = ""
 
     def erase(self) -> None:
-        self._typed = self._typed[:-1]
+        self._typed = self._typed[: cluster_before(self._typed, len(self._typed))]
 
     def accept(self) -> None:
         found = self._found
@@ -176,17 +178,18 @@ class Menu:
         found = self._found
         first = max(0, min(self._at - rows // 2, len(found) - rows))
         drawn: Fragments = []
+        shown_as = visible if self._typing == "keys" else readable
         if self._typing != "keys":
             drawn += [("class:question.hint", "search: " if self._typing == "search" else "or in your words: ")]
-            drawn += [("", visible(self._typed)), ("class:question.cursor", " "), ("", "\n")]
+            drawn += [("", readable(self._typed)), ("class:question.cursor", " "), ("", "\n")]
         for place, choice in enumerate(found[first : first + rows], first):
             is_chosen = place == self._at and not (self._typing == "words" and self._typed)
-            label = cut(visible(" ".join(choice.label.split())), columns - 4)
+            label = cut(shown_as(" ".join(choice.label.split())), columns - 4)
             drawn += [("class:question.chosen", f"▸ {label}\n")] if is_chosen else [("", f"  {label}\n")]
         if not found and self._choices:
             drawn += [("class:question.hint", "  nothing fits\n")]
         if found and (preview := found[self._at].preview):
-            shown = [line for part in visible(preview).split("\n")[:4] for line in wrapped(part, columns - 4)[:2]]
+            shown = [line for part in shown_as(preview).split("\n")[:4] for line in wrapped(part, columns - 4)[:2]]
             drawn += [("class:question.preview", f"  │ {line}\n") for line in shown]
         return drawn
 

@@ -9,7 +9,7 @@ from functools import cache
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from talaria.cli.safe import visible
+from talaria.cli.safe import readable
 from talaria.cli.screen.blocks import Blocks
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def document(text: str, columns: int) -> str:
 
 def markdown(text: str, columns: int) -> str:
     """A block of it."""
-    harmless = visible(text)
+    harmless = readable(text)
     code = _CODE.fullmatch(harmless)
     if code is not None:
         return _code(code["code"], code["language"].split(), columns)
@@ -70,7 +70,7 @@ def diff(text: str, columns: int) -> str:
     """With what went in red and what came in green."""
     from talaria.cli.screen.width import cut  # noqa: PLC0415
 
-    return "\n".join(_diff_line(cut(line, columns)) for line in visible(text).split("\n"))
+    return "\n".join(_diff_line(cut(line, columns)) for line in readable(text).split("\n"))
 
 
 def _diff_line(line: str) -> str:
@@ -89,7 +89,7 @@ def _diff_line(line: str) -> str:
 
 def _painted(what: "RenderableType", columns: int) -> str:
     console = _console(columns)
-    console.print(what)
+    console.print(what, crop=False)  # a link below a table is as long as it is
     written = console.file
     assert isinstance(written, StringIO)  # noqa: S101  (as it was made)
     lines = [line.rstrip() for line in written.getvalue().split("\n")]

@@ -13,16 +13,16 @@ from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
-from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, VerticalAlign, Window
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.layout import ConditionalContainer, Layout, VerticalAlign, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.layout.processors import AfterInput
 from prompt_toolkit.output.color_depth import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 from talaria.cli.screen.area import Area, Line
+from talaria.cli.screen.clusters import ClusterOutput, PackedLine, PackedSplit, StandIns, inside_cluster
 from talaria.cli.screen.keys import bind_steering, bindings
 from talaria.cli.screen.menu import SMALL_ROWS, Menu
 from talaria.cli.screen.pastes import Pastes
@@ -77,7 +77,7 @@ class Screen:
         history: "History",
         completer: "Completer",
         input: "Input | None" = None,
-        output: Vt100_Output | None = None,
+        output: ClusterOutput | None = None,
     ) -> None:
         self.status = Status()
         self.is_working = False
@@ -92,10 +92,13 @@ class Screen:
         self._recalling: asyncio.Task[None] | None = None
         self._editing: asyncio.Task[None] | None = None
         """In a program of the person's."""
-        self._printing: asyncio.Queue[str] = asyncio.Queue()
+        self._printing: asyncio.Queue[str | None] = asyncio.Queue()
+        """Texts, and None for an empty screen."""
         self.buffer = Buffer(
             history=history, completer=completer, complete_while_typing=True, multiline=True, name="line"
         )
+        self.buffer.on_cursor_position_changed += self._leave_cluster
+        self._stand_ins = StandIns()
         self._keys = bindings(self)
         self._app: Application[None] = Application(
             layout=Layout(self._layout(), focused_element=self.buffer),
@@ -138,6 +141,10 @@ class Screen:
     def print(self, text: str) -> None:
         """For good, above the line; harmless text, or our own."""
         self._printing.put_nowait(text)
+
+    def clear(self) -> None:
+        """What is on the screen leaves it at the top. It stays in the scrollback, which is not ours alone."""
+        self._printing.put_nowait(None)
 
     async def printed(self) -> None:
         """Once all of it stands there."""
@@ -189,7 +196,7 @@ class Screen:
             for _ in waiting:
                 self._printing.task_done()
 
-    def _write_above(self, texts: list[str]) -> None:
+    def _write_above(self, texts: list[str | None]) -> None:
         """The terminal stays in its mode: in its usual one it would show keys itself, and Enter would be a new line."""
         self._area.lift()
         self._write(texts)
@@ -200,10 +207,13 @@ class Screen:
     def _print_rest(self) -> None:
         self._write([self._printing.get_nowait() for _ in range(self._printing.qsize())])
 
-    def _write(self, texts: list[str]) -> None:
+    def _write(self, texts: list[str | None]) -> None:
         output = self._app.output
         for text in texts:
-            output.write_raw(text.replace("\n", "\r\n") + "\r\n")
+            if text is None:
+                output.write_raw("\n" * self.rows + "\x1b[H")
+            else:
+                output.write_raw(text.replace("\n", "\r\n") + "\r\n")
         output.flush()
 
     # What is typed
@@ -234,6 +244,12 @@ class Screen:
     def leave(self) -> None:
         self._listener.left()
 
+    def _leave_cluster(self, _: Buffer) -> None:
+        """Whatever has moved the cursor: it is never inside of a character."""
+        begin = inside_cluster(self.buffer.text, self.buffer.cursor_position)
+        if begin is not None:
+            self.buffer.cursor_position = begin
+
     def put_before(self, text: str) -> None:
         """On the line, before what is typed there."""
         self.buffer.text = f"{text}\n{self.buffer.text}" if self.buffer.text else text
@@ -262,19 +278,19 @@ class Screen:
 
     # How it is laid out
 
-    def _layout(self) -> HSplit:
+    def _layout(self) -> PackedSplit:
         asks = Condition(lambda: self.menu is not None)
         shows = Condition(lambda: bool(self._live_text()))
         completes = Condition(lambda: self.buffer.complete_state is not None and bool(self._completions()))
         line = Line(
-            BufferControl(self.buffer, input_processors=[AfterInput(self._drawn_cursor)]),
+            BufferControl(self.buffer, input_processors=[PackedLine(self._stand_ins), AfterInput(self._drawn_cursor)]),
             get_line_prefix=lambda number, wrap: [("class:prompt", PROMPT if number == wrap == 0 else "  ")],
             height=lambda: Dimension(max=max(1, self.rows - 4)),
             wrap_lines=True,
             dont_extend_height=True,
         )
         line.may_rest = self._may_rest
-        return HSplit(
+        split = PackedSplit(
             [
                 ConditionalContainer(Window(FormattedTextControl(self._drawn_live), dont_extend_height=True), shows),
                 ConditionalContainer(Window(FormattedTextControl(self._drawn_menu), dont_extend_height=True), asks),
@@ -286,6 +302,8 @@ class Screen:
             ],
             align=VerticalAlign.TOP,
         )
+        split.stand_ins = self._stand_ins
+        return split
 
     def _live_text(self) -> str:
         """Half of the screen at most: rows that a narrower terminal breaks in two must not leave it at the top."""
@@ -295,8 +313,8 @@ class Screen:
         lines = self._live(self.columns).split("\n")
         return "\n".join(lines[-rows:])
 
-    def _drawn_live(self) -> ANSI:
-        return ANSI(self._live_text())
+    def _drawn_live(self) -> StyleAndTextTuples:
+        return self._stand_ins.packed_fragments(to_formatted_text(ANSI(self._live_text())))
 
     def _may_rest(self) -> bool:
         """The terminal's own cursor: something goes on, and nobody types."""
@@ -308,10 +326,11 @@ class Screen:
 
     def _drawn_menu(self) -> StyleAndTextTuples:
         others = 2 if self.rows < SMALL_ROWS else 3
-        return self.menu.fragments(self.columns, max(4, self.rows - others)) if self.menu else []
+        drawn = self.menu.fragments(self.columns, max(4, self.rows - others)) if self.menu else []
+        return self._stand_ins.packed_fragments(drawn)
 
     def _drawn_status(self) -> StyleAndTextTuples:
-        return [("class:status", self.status.line(self.columns))]
+        return self._stand_ins.packed_fragments([("class:status", self.status.line(self.columns))])
 
     def _completions(self) -> StyleAndTextTuples:
         state = self.buffer.complete_state
@@ -328,7 +347,7 @@ class Screen:
             name = cut(f"  {one.display_text}{gap}", self.columns)
             about = cut(f"  {one.display_meta_text}", self.columns - width(name)) if one.display_meta_text else ""
             drawn += [(style, name), ("class:offer.about", about), ("", "\n")]
-        return drawn[:-1]
+        return self._stand_ins.packed_fragments(drawn[:-1])
 
 
 def _soon(*acts: Callable[[], None]) -> None:
@@ -337,9 +356,9 @@ def _soon(*acts: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(QUIET_S, act)
 
 
-def _output() -> Vt100_Output:
+def _output() -> ClusterOutput:
     """The terminal is never asked where its cursor is: not every one answers."""
-    return Vt100_Output(sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False)
+    return ClusterOutput(sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False)
 
 
 def _size() -> Size:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from talaria.cli.screen.width import cut, width
 
 _GAP = " · "
+MIN_TITLE_COLUMNS, MIN_MODEL_COLUMNS = 12, 6
+"""Cut shorter, they tell nothing."""
 
 
 class Status(NamedTuple):
@@ -15,7 +17,9 @@ class Status(NamedTuple):
     """That the conversation takes of the model's window."""
     window: int | None = None
     cost: str = ""
+    title: str = ""
     session: str = ""
+    """Its id, shown if it has no title."""
     sandbox: str = ""
     waiting: int = 0
     """Messages that wait for their turn."""
@@ -23,29 +27,41 @@ class Status(NamedTuple):
     """Conversations that go on beside this one."""
 
     def line(self, columns: int) -> str:
-        """The least important go first, until the rest fits."""
-        facts = [fact for fact in self._facts() if fact[1]]
-        while len(facts) > 1 and width(_joined(facts)) > columns:
-            facts.remove(max(facts, key=lambda fact: fact[0]))
-        return cut(_joined(facts), columns)
+        """What fits. The conversation's name gives way first, then the model's name; of the rest, the level of the
+        sandbox and how full the window is stay longest."""
+        if not self.model:  # nothing is known yet
+            return cut(_GAP.join(filter(None, self._parts().values())), columns)
+        short = self.model.partition(":")[2].rpartition("/")[2] or self.model  # not who serves it, and who made it
+        parts = {name: text for name, text in self._parts().items() if text}
+        if name := parts.get("name"):
+            least = min(width(name), MIN_TITLE_COLUMNS) if self.title else width(name)
+            for model in (self.model, short) if self.title else (self.model,):
+                room = columns - width(_joined(model, {**parts, "name": ""}))
+                if room >= least:
+                    return _joined(model, {**parts, "name": cut(name, room)})
+        for dropped in ("name", "cost", "background", "waiting", "sandbox", "context"):
+            parts.pop(dropped, None)
+            room = columns - width(_joined("", parts))
+            if room >= min(width(short), MIN_MODEL_COLUMNS) or not parts:
+                return _joined(self.model if width(self.model) <= room else cut(short, room), parts)
+        return ""
 
     def _context(self) -> str:
         if self.tokens is None:
             return ""
         return f"{self.tokens / self.window:.0%} context" if self.window else f"{self.tokens:,} tokens"
 
-    def _facts(self) -> list[tuple[int, str]]:
-        """With how soon each may go: the higher, the sooner."""
-        return [
-            (0, self.model),
-            (1, self._context()),
-            (3, self.cost),
-            (5, self.session),
-            (4, f"sandbox {self.sandbox}" if self.sandbox else ""),
-            (2, f"{self.waiting} queued" if self.waiting else ""),
-            (2, f"{self.background} in the background" if self.background else ""),
-        ]
+    def _parts(self) -> dict[str, str]:
+        """All but the model, in the order in which they are shown."""
+        return {
+            "context": self._context(),
+            "cost": self.cost,
+            "name": self.title or self.session,
+            "sandbox": f"sandbox {self.sandbox}" if self.sandbox else "",
+            "waiting": f"{self.waiting} queued" if self.waiting else "",
+            "background": f"{self.background} in the background" if self.background else "",
+        }
 
 
-def _joined(facts: list[tuple[int, str]]) -> str:
-    return _GAP.join(text for _, text in facts)
+def _joined(model: str, parts: dict[str, str]) -> str:
+    return _GAP.join([model, *parts.values()])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from talaria.cli import exits, surroundings
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.options import Options
-from talaria.cli.safe import visible
+from talaria.cli.safe import readable, visible
 from talaria.cli.screen import pickers
 from talaria.cli.screen.asides import Asides
 from talaria.cli.screen.commands import ScreenCommands
@@ -20,6 +20,7 @@ from talaria.cli.screen.typed import Typed
 from talaria.model.clock import SystemClock
 from talaria.runtime.accounts import cost_phrase, total
 from talaria.runtime.commands import Given, Message
+from talaria.runtime.open_chat import Reason
 from talaria.waiting import in_thread
 
 LEAVING_S = 5.0
@@ -48,6 +49,8 @@ class Talk(ScreenFront):
         self._stops = 0
         self._stopped_at = -AGAIN_S
         self._is_leaving = False
+        self._is_clearing = False
+        """The line that is heeded wants an empty screen."""
         self._busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
         self._working: asyncio.Task[int | None] | None = None
         self._arguments: pickers.Arguments | None = None
@@ -99,10 +102,17 @@ class Talk(ScreenFront):
 
     async def _heed(self, conversation: Conversation, line: str) -> int | None:
         model = conversation.model
+        given = conversation.app.commands.parse(line, "terminal")
+        self._is_clearing = isinstance(given, Given) and given.command.name == "clear"
         code = await conversation.heed(line)
         if conversation.model != model:
             self._begin(self._doubt(conversation.model))
         return code if code is None else await conversation.heed_injected() or code
+
+    def switched(self, reason: Reason) -> None:
+        super().switched(reason)
+        if self._is_clearing:
+            self._screen.clear()
 
     async def _doubt(self, model: str) -> None:
         """It is taken all the same: not every endpoint lists all that it has."""
@@ -253,7 +263,8 @@ class Talk(ScreenFront):
         )
         self._screen.status = self._screen.status._replace(
             model=conversation.model,
-            session=visible((row.title if row else None) or str(conversation.session)),
+            title=readable(row.title or "") if row else "",
+            session=str(conversation.session),
             cost=cost_phrase(spent) if spent.calls and spent.unpriced_calls < spent.calls else "",
             sandbox=await in_thread(conversation.app.sandbox_level),
         )
@@ -271,4 +282,7 @@ class Talk(ScreenFront):
 
 async def _last_words(conversation: Conversation) -> str:
     row = await conversation.app.store.sessions.get(conversation.session)
-    return f"Go on with it: talaria -r {shlex.quote(visible(row.title or row.id))}" if row else ""
+    if row is None:
+        return ""
+    is_typed_as_seen = row.title is not None and visible(row.title) == row.title
+    return f"Go on with it: talaria -r {shlex.quote((row.title if is_typed_as_seen else None) or row.id)}"

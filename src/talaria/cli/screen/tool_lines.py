@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.cli.safe import visible
+from talaria.cli.safe import readable, visible
 from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, diff, styled
 from talaria.cli.screen.width import cut, width
 from talaria.model.messages import ToolResult
@@ -39,16 +39,16 @@ class Call(msgspec.Struct, frozen=True):
             return self.line(columns, "✗", YELLOW, "stopped")
         if result.is_error:
             why = next((line for line in result.text.split("\n") if line.strip()), "")
-            return f"{self.line(columns, '✗', RED)}\n{styled(cut(f'    {visible(why)}', columns), YELLOW)}"
+            return f"{self.line(columns, '✗', RED)}\n{styled(cut(f'    {readable(why)}', columns), YELLOW)}"
         line = self.line(columns, "✓", GREEN)
         changes = changed(result.text)
         return f"{line}\n{_shortened(changes, columns)}" if changes else line
 
     def details(self) -> str:
         """All of it, but for what has no end."""
-        lines = [styled(f"● {visible(self.name)}", BOLD), *_indented(self.arguments)]
+        lines = [styled(f"● {visible(self.name)}", BOLD), *_indented(visible(self.arguments))]
         if self.result is not None:
-            lines += [styled("  ─", DIM), *_indented(self.result.text)]
+            lines += [styled("  ─", DIM), *_indented(readable(self.result.text))]
         else:
             lines += [styled("  ─ stopped", DIM)]
         return "\n".join(lines)
@@ -88,7 +88,7 @@ def _shortened(changes: str, columns: int) -> str:
 
 
 def _indented(text: str) -> list[str]:
-    lines = visible(text).split("\n")
+    lines = text.split("\n")
     left = len(lines) - MOST_DETAIL_LINES
     return [f"    {line}" for line in lines[:MOST_DETAIL_LINES]] + ([f"    … {left} more lines"] if left > 0 else [])
 

@@ -1,11 +1,11 @@
 """A turn on the screen: what is complete goes into the scrollback, what is being written or done stands below it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
-from talaria.cli.safe import visible
+from talaria.cli.safe import readable, settled
 from talaria.cli.screen.blocks import Block, Blocks
 from talaria.cli.screen.painting import CYAN, DIM, YELLOW, markdown, styled
-from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.tool_lines import Call
 from talaria.cli.screen.width import cut, paragraphs
 from talaria.model.clock import Clock
@@ -33,8 +33,18 @@ Filled = Callable[[int, int | None], None]
 """Told how many tokens the conversation takes, of how many, if that is known."""
 
 
+class Paper(Protocol):
+    """What a turn is written on: the screen."""
+
+    @property
+    def columns(self) -> int: ...
+    @property
+    def menu(self) -> object | None: ...
+    def print(self, text: str) -> None: ...
+
+
 class TurnView:
-    def __init__(self, screen: Screen, clock: Clock, filled: Filled) -> None:
+    def __init__(self, screen: Paper, clock: Clock, filled: Filled) -> None:
         self._screen = screen
         self._clock = clock
         self._filled = filled
@@ -111,7 +121,7 @@ class TurnView:
 
     def details(self) -> str:
         """What the turn has thought and done, in full."""
-        thought = visible("".join(self._thoughts).strip())
+        thought = readable("".join(self._thoughts).strip())
         parts = [styled("✻ Thought:\n", DIM) + styled(thought, DIM)] if thought else []
         return "\n".join([*parts, *(call.details() for call in self._ended)])
 
@@ -132,14 +142,14 @@ class TurnView:
             doing = "Working"
         else:
             doing = "Thinking"
-        thought = "" if doing != "Thinking" else visible("".join(self._thoughts[-40:]).rpartition("\n")[2].strip())
+        thought = "" if doing != "Thinking" else readable("".join(self._thoughts[-40:]).rpartition("\n")[2].strip())
         line = f"{self._sign} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
         return styled(cut(f"{line} · {thought}" if thought else line, columns), DIM)
 
     def _rest(self, columns: int) -> str:
         rest = self._blocks.tail
         if self._painted[:2] != (rest, columns):
-            self._painted = (rest, columns, markdown(rest, columns))
+            self._painted = (rest, columns, markdown(settled(rest), columns))
         return self._painted[2]
 
     def _write(self, text: str) -> None:
@@ -172,7 +182,7 @@ class TurnView:
 
     def _note(self, text: str) -> None:
         self._end_text()
-        self._screen.print(styled(paragraphs(f"  {visible(text)}", self._screen.columns), YELLOW))
+        self._screen.print(styled(paragraphs(f"  {readable(text)}", self._screen.columns), YELLOW))
 
     def _fill(self, tokens: int | None) -> None:
         if tokens:

@@ -1,14 +1,47 @@
-"""How many columns a text takes, and the part of it that fits into so many."""
+"""How many columns a text takes, and the part of it that fits into so many.
 
+The unit is the grapheme cluster, which a person takes for one character: an emoji family, a Hindi syllable, a letter
+with its accents. Nothing is cut or broken inside of one.
+"""
+
+import os
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 
-from prompt_toolkit.utils import get_cwidth
+from wcwidth import grapheme_boundary_before, iter_graphemes, wcstwidth
 
 _LISTED = re.compile(r" *\S+(?: \S+)* {2,}")
 
 
+def clusters(text: str) -> Iterator[str]:
+    return iter(text) if text.isascii() else iter_graphemes(text)
+
+
+def cluster_before(text: str, place: int) -> int:
+    """Where the cluster begins that ends at this place, or goes on over it."""
+    return grapheme_boundary_before(text, place) if place > 0 else 0
+
+
 def width(text: str) -> int:
-    return get_cwidth(text)
+    """As this terminal draws it. A control character takes no column."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    return sum(map(cluster_width, clusters(text)))
+
+
+@lru_cache(maxsize=10_000)
+def cluster_width(cluster: str) -> int:
+    return max(0, wcstwidth(cluster, term_program=_terminal()))
+
+
+def _terminal() -> str:
+    """Not all terminals draw a family as one emoji; wcwidth knows which do, by their names. Any of them may call itself
+    xterm, so that name alone says nothing."""
+    told = os.environ.get("TERM", "")
+    by_variable = {"VTE_VERSION": "vte", "XTERM_VERSION": "xterm"} if told.startswith("xterm") else {}
+    found = (name for variable, name in by_variable.items() if variable in os.environ)
+    return os.environ.get("TERM_PROGRAM") or next(found, told if told != "xterm" else "")
 
 
 def cut(text: str, columns: int) -> str:
@@ -16,28 +49,28 @@ def cut(text: str, columns: int) -> str:
     if width(text) <= columns:
         return text
     kept, used = "", 1
-    for sign in text:
-        used += width(sign)
+    for cluster in clusters(text):
+        used += cluster_width(cluster)
         if used > columns:
             break
-        kept += sign
+        kept += cluster
     return f"{kept}…" if columns > 0 else ""
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """Every line of it broken where it must be, at any sign: nothing of it is hidden."""
+    """Every line of it broken where it must be, between any two characters: nothing of it is hidden."""
     lines, columns = list[str](), max(1, columns)
     for line in text.split("\n"):
         if line.isascii() and line.isprintable():  # quickly: it may be very long
             lines += [line[start : start + columns] for start in range(0, len(line), columns)] or [""]
             continue
         piece, used = "", 0
-        for sign in line:
-            wide = width(sign)
+        for cluster in clusters(line):
+            wide = cluster_width(cluster)
             if piece and used + wide > columns:
                 lines.append(piece)
                 piece, used = "", 0
-            piece += sign
+            piece += cluster
             used += wide
         lines.append(piece)
     return lines

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.cli.safe import escaped_json, visible
+from talaria.cli.safe import escaped_json, readable
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.model.entries import Entry, MessageAdded, Recorded
 from talaria.model.errors import BadInput
@@ -53,7 +53,7 @@ def as_markdown(row: Session, entries: Sequence[Recorded]) -> str:
     facts = " · ".join(filter(None, (str(row.id), row.model, when(row.created_at))))
     parts = [f"# {' '.join((row.title or row.preview or 'A conversation').split())}", facts]
     parts += [part for recorded in entries if (part := _entry(recorded.entry))]
-    return visible("\n\n".join(parts)) + "\n"
+    return readable("\n\n".join(parts)) + "\n"
 
 
 def _entry(entry: Entry) -> str:

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from talaria import __version__
-from talaria.cli.safe import brief, visible
+from talaria.cli.safe import brief, readable, visible
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.model.entries import MessageAdded, Recorded, TurnEnded
 from talaria.model.ids import CallId
@@ -129,8 +129,8 @@ def _model_part(part: Text | Thinking | ToolCall, results: Results) -> str:
 def _call(call: ToolCall, result: ToolResult | None) -> str:
     mark = ' <span class="wrong">failed</span>' if result is not None and result.is_error else ""
     told = "" if result is None else f"<pre>{_plain(result.text)}</pre>{''.join(map(_picture, result.images))}"
-    summary = f"<b>{_plain(call.name)}</b>{mark} {_plain(brief(call.arguments, MAX_SUMMARY_CHARS))}"
-    return _folded(summary, f"<pre>{_plain(call.arguments)}</pre>{told}", "call")
+    summary = f"<b>{_plain(call.name)}</b>{mark} {_plain(visible(brief(call.arguments, MAX_SUMMARY_CHARS)))}"
+    return _folded(summary, f"<pre>{_plain(visible(call.arguments))}</pre>{told}", "call")
 
 
 def _folded(summary: str, content: str, kind: str) -> str:
@@ -144,11 +144,11 @@ def _picture(image: Image) -> str:
 
 
 def _plain(text: str) -> str:
-    return escape(visible(text))
+    return escape(readable(text))
 
 
 def _markdown(text: str) -> str:
-    return str(_PARSER.render(visible(text)))
+    return str(_PARSER.render(readable(text)))
 
 
 def _parser() -> MarkdownIt:

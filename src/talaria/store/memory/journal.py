@@ -74,6 +74,10 @@ class Journal:
         row = self._memory.tables.sessions.get(session)
         return [recorded for recorded in row.entries if recorded.seq > after] if row else []
 
+    async def latest(self, session: SessionId, limit: int) -> Sequence[Recorded]:
+        row = self._memory.tables.sessions.get(session)
+        return list(row.entries[-limit:]) if row else []
+
     async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
         row = self._memory.tables.sessions.get(session)
         return [call for call in row.calls.values() if call.turn == turn] if row else []

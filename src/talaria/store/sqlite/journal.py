@@ -102,6 +102,15 @@ class Journal:
 
         return await self._database.read(work)
 
+    async def latest(self, session: SessionId, limit: int) -> Sequence[Recorded]:
+        def work(db: Connection) -> list[Recorded]:
+            rows = db.execute(
+                "SELECT seq, at, body FROM entries WHERE session = ? ORDER BY seq DESC LIMIT ?", (session, limit)
+            )
+            return [Recorded(seq, at, _decode_entry(body)) for seq, at, body in rows][::-1]
+
+        return await self._database.read(work)
+
     async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
         def work(db: Connection) -> list[CallRow]:
             rows = db.execute(

@@ -27,12 +27,36 @@ def test_words_are_not_broken_where_they_need_not() -> None:
     assert paragraphs("x" * 12, 8) == "x" * 12
 
 
-def test_the_least_important_leaves_the_status_first() -> None:
-    full = Status("anthropic:claude", 42_000, 100_000, "$0.12", "Garden", "strict", waiting=2)
-    assert full.line(120) == "anthropic:claude · 42% context · $0.12 · Garden · sandbox strict · 2 queued"
-    assert full.line(60) == "anthropic:claude · 42% context · $0.12 · 2 queued"
-    assert full.line(20) == "anthropic:claude"
-    assert width(full.line(10)) == 10
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (120, "llama-4-maverick-17b-instruct:free · 42% context · $0.12 · 日本の庭の話 · sandbox strict · 2 queued"),
+        (90, "llama-4-maverick-17b-instruct:free · 42% context · $0.12 · sandbox strict · 2 queued"),
+        (80, "llama-4-maverick-17b-instruct… · 42% context · $0.12 · sandbox strict · 2 queued"),
+        (60, "llama-4-m… · 42% context · $0.12 · sandbox strict · 2 queued"),
+        (40, "llama-4-… · 42% context · sandbox strict"),
+        (28, "llama-4-maver… · 42% context"),
+        (12, "llama-4-mav…"),
+    ],
+)
+def test_the_least_important_leaves_the_status_first(columns: int, line: str) -> None:
+    status = Status(
+        "openrouter:meta-llama/llama-4-maverick-17b-instruct:free",
+        *(42_000, 100_000, "$0.12", "日本の庭の話"),
+        session="20260131_120000_0a1b2c3d",
+        sandbox="strict",
+        waiting=2,
+    )
+    assert status.line(columns) == line
+    assert width(line) <= columns
+
+
+def test_a_long_title_is_cut_and_an_id_is_not() -> None:
+    status = Status("anthropic:claude", 42_000, title="家族" * 20, session="20260131_120000_0a1b2c3d", sandbox="strict")
+    assert status.line(80) == f"anthropic:claude · 42,000 tokens · {'家族' * 6}家… · sandbox strict"
+    unnamed = status._replace(title="")
+    assert unnamed.line(80) == "anthropic:claude · 42,000 tokens · 20260131_120000_0a1b2c3d · sandbox strict"
+    assert unnamed.line(70) == "anthropic:claude · 42,000 tokens · sandbox strict"
 
 
 def test_large_pastes_are_one_word_and_whole_again_when_sent() -> None:
