@@ -24,6 +24,7 @@ from talaria.platforms.webhook import signing
 from talaria.store.mail import OutboxRow, OutboxState
 from talaria.switchboard import Switchboard, open_switchboard
 from talaria.testing import ModelServer
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Seen, Slow
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.slack_server import SlackServer
@@ -31,7 +32,6 @@ from talaria.testing.servers.telegram_server import TelegramServer
 
 LONG = [pytest.mark.long]
 PACE = 40.0
-PATIENCE_S = 15.0
 PEOPLE = ("1001", "1002", "1003", "1004")
 SECRET = "a-secret-of-enough-letters"
 EVERY_STATE: tuple[OutboxState, ...] = ("pending", "started", "sent", "failed", "expired")
