@@ -2,6 +2,8 @@
 
 Ten thousand collected tests are 650,000 objects, and a full garbage collection that looks at all of them takes 0.4 s.
 Every gateway that starts does one, so the collector is told to leave alone what was there before the first test.
+
+Hypothesis fails tests for being slow, in drawing (1 s) or in an example (0.2 s): here it does not, machines are busy.
 """
 
 import gc
@@ -9,11 +11,16 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 LONG_S = 1800
 """How long a test of `make test-long` may take; others have what pyproject.toml says."""
 _FULL_COLLECTIONS = pytest.StashKey[int]()
 """How many there were when the collector was last told."""
+settings.register_profile(
+    "patient", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # its parent: in CI Hypothesis has chosen a profile of its own
+settings.load_profile("patient")
 
 
 @pytest.hookimpl(wrapper=True)
