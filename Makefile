@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Of pytest: many tests wait for other processes, so more than two cores need.
 WORKERS ?= 3
+# Tests are compiled once, and not by every worker in every run.
+unexport PYTHONDONTWRITEBYTECODE
 
 # $(call wanted,PROGRAM,PACKAGE,WHAT IF NOT): installs a Debian package where that is possible, and else goes on without.
 define wanted
@@ -11,7 +13,7 @@ define wanted
 	echo "$(1) is not there and cannot be installed here: $(3)"
 endef
 
-.PHONY: help run test test-long check format bench clean
+.PHONY: help run test test-long check compiled-tests format bench clean
 
 help:
 	@echo "make run        set up and open a chat (ARGS='-c' passes options on)"
@@ -23,7 +25,8 @@ help:
 run: .venv/.ready
 	@$(BIN)/talaria $(ARGS)
 
-test: check
+test: .venv/.ready-dev
+	@$(MAKE) --no-print-directory -j 2 check compiled-tests
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not long"
 
 test-long: .venv/.ready-dev
@@ -34,6 +37,10 @@ check: .venv/.ready-dev
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+
+# Beside pyright, which leaves a core idle. What is wrong with a test is said when the tests run.
+compiled-tests: .venv/.ready-dev
+	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true
 
 format: .venv/.ready-dev
 	$(BIN)/ruff check --fix

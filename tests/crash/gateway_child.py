@@ -5,6 +5,7 @@ finishes all that it knows of. What its tool does outside of the store is writte
 """
 
 import asyncio
+import gc
 import importlib
 import os
 import secrets
@@ -273,6 +274,7 @@ def main() -> None:
         importlib.import_module(name)  # before the fork, once for all children
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until a child can hear it
     decode = msgspec.json.Decoder(Job).decode
+    gc.freeze()  # children that collect garbage would copy all of it
     for line in sys.stdin:
         job = decode(line)
         pid = os.fork()

@@ -28,6 +28,7 @@ from talaria.model.messages import Message, ToolResult, User
 from talaria.store.base import Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.chat_service import ChatService
 from talaria.testing.servers.discord_server import DiscordServer
@@ -37,7 +38,6 @@ from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
 CHILD = Path(__file__).with_name("gateway_child.py")
-PATIENCE_S = 20.0
 LOOK_S = 0.01
 COMMAND = "command"
 CONNECTED = "connected"
@@ -499,8 +499,8 @@ async def test_killed_at_random_times_by_the_hundred_all_is_answered(town: Town,
 
 @pytest.mark.parametrize("platform", ["discord", "slack"])
 async def test_what_is_said_while_a_gateway_is_away_that_nobody_had_spoken_to_is_answered(new_town: Town) -> None:
-    case = new_town.case([], mutation="none")
-    await case.run(Moment("after acknowledge"), kill_after_s=2.0)
+    case = new_town.case([])
+    await case.run(Moment("after acknowledge"), kill_after_s=PATIENCE_S)
     await _is_missed(new_town.service)
     await case.people[0].say("first")
     await case.run()

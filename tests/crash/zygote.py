@@ -5,6 +5,7 @@ not asked yet. It writes what happens outside of the store (effects, accepted me
 """
 
 import asyncio
+import gc
 import importlib
 import os
 import signal
@@ -183,9 +184,10 @@ def child(job: Job) -> None:
 
 
 def main() -> None:
-    for name in ("talaria.net.client", "talaria.providers.http", "talaria.providers.wires"):
+    for name in ("talaria.net.client", "talaria.providers.http", "talaria.providers.wires", "yaml"):
         importlib.import_module(name)  # before the fork, once for all children
     decode = msgspec.json.Decoder(Job).decode
+    gc.freeze()  # children that collect garbage would copy all of it
     for line in sys.stdin:
         pid = os.fork()
         job = decode(line)

@@ -3,6 +3,7 @@
 What runs is the real program in a process of its own, with its own arguments, environment, folder and pipes.
 """
 
+import gc
 import io
 import os
 import pkgutil
@@ -100,8 +101,9 @@ def _serve(path: str) -> None:
     for found in pkgutil.walk_packages(talaria.cli.__path__, "talaria.cli."):
         if ".screen" not in found.name:
             import_module(found.name)
-    for name in ("talaria.net.client", "talaria.hands", "talaria.store.sqlite.store"):
-        import_module(name)
+    for name in ("net.client", "hands", "store.sqlite.store", "providers.wires", "tools.browser.tools"):
+        import_module(f"talaria.{name}")
+    gc.freeze()  # commands that collect garbage would copy all of it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from talaria.testing.patience import PATIENCE_S
+
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 Press = Callable[[str], str]
 
-PATIENCE_S = 30.0
 SHELLS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(talaria completion bash)"'),
     "zsh": (["zsh", "-f", "-i"], 'autoload -Uz compinit; compinit -u -D; eval "$(talaria completion zsh)"'),

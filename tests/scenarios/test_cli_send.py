@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from talaria.gateway.status import read_status
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.telegram_server import TelegramServer
 
-PATIENCE_S = 20.0
 OWNER = "1001"
 
 

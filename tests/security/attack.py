@@ -45,7 +45,7 @@ FAMILIES: Mapping[str, Sequence[Payload]] = {
     "browser": exfiltration.BROWSER_PAYLOADS,
 }
 ENDS_BYTES = 1 << 20
-PATIENCE_S = 3.0
+PATIENCE_S = 30.0
 PAUSE_S = 0.02
 
 

@@ -15,7 +15,7 @@ from talaria.testing.clock import ManualClock
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(2000):
+    for _ in range(30_000):
         if holds():
             return
         await asyncio.sleep(0.002)

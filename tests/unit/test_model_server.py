@@ -175,9 +175,7 @@ def test_closing_does_not_wait_for_hanging_or_idle_clients() -> None:
         clients = [raw_request(server), raw_request(server), socket.create_connection(("127.0.0.1", port_of(server)))]
         server.wait_for_requests(2)
         server.wait_for_connections(3)
-        started = time.monotonic()
-    assert time.monotonic() - started < 1
-    for client in clients:
+    for client in clients:  # if closing waited for them, the test would hang here
         client.close()
 
 

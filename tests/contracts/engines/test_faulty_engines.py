@@ -244,7 +244,7 @@ def release() -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(2000):
+    for _ in range(12_000):
         if holds():
             return
         await asyncio.sleep(0.005)

@@ -24,6 +24,7 @@ from talaria.platforms.webhook import signing
 from talaria.store.mail import OutboxRow, OutboxState
 from talaria.switchboard import Switchboard, open_switchboard
 from talaria.testing import ModelServer
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Seen, Slow
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.slack_server import SlackServer
@@ -31,7 +32,8 @@ from talaria.testing.servers.telegram_server import TelegramServer
 
 LONG = [pytest.mark.long]
 PACE = 40.0
-PATIENCE_S = 15.0
+TYPING_UNDER_WAY = 0.5
+"""Of a pause: a sign of typing that comes so early may have been on its way."""
 PEOPLE = ("1001", "1002", "1003", "1004")
 SECRET = "a-secret-of-enough-letters"
 EVERY_STATE: tuple[OutboxState, ...] = ("pending", "started", "sent", "failed", "expired")
@@ -293,8 +295,10 @@ class Stage:
         found: list[str] = []
         for refused, fault in zip(self.calls(what), faults, strict=False):
             pause_s = (getattr(fault, "retry_after_s", None) or 0.0) / self.clock.pace
-            learned_at, until = refused["at"] + pause_s * under_way, refused["at"] + pause_s
-            found += [f"{each} {until - at:.3f} s too early" for at, each in self.written() if learned_at < at < until]
+            for at, each in self.written():
+                unheard = TYPING_UNDER_WAY if each == "typing" else under_way
+                if pause_s * unheard < at - refused["at"] < pause_s:
+                    found.append(f"{each} {refused['at'] + pause_s - at:.3f} s too early")
         return found
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
@@ -62,10 +61,9 @@ async def test_children_of_a_server_end_when_it_is_closed(opened: Open, odd: Odd
 
 
 async def test_server_that_wants_to_stay_is_ended(opened: Open, odd: Odd, folder: Path) -> None:
-    began = time.monotonic()
+    """It sleeps for a minute, and does not heed the signal that asks it to end."""
     async with opened(odd=odd("stubborn")):
         assert running(folder)
-    assert time.monotonic() - began < 5
     assert running(folder) == []
 
 

@@ -116,7 +116,7 @@ def result(server: ModelServer, number: int = -1) -> str:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    for _ in range(4000):
+    for _ in range(30_000):
         if holds():
             return
         await asyncio.sleep(0.002)

@@ -9,9 +9,9 @@ import pytest
 from talaria.compose import open_store
 from talaria.model.entries import MessageAdded, TurnEnded
 from talaria.model.messages import User
+from talaria.testing.patience import PATIENCE_S
 
 TALKER = Path(__file__).with_name("talker.py")
-PATIENCE_S = 60
 
 
 @pytest.mark.clause("C-27")

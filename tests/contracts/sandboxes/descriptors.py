@@ -8,7 +8,7 @@ def count_descriptors() -> int:
 
 async def assert_descriptors_fall_to(count: int) -> None:
     """Threads that were left behind, or that watch a command, may have one open for a moment."""
-    for _ in range(1000):
+    for _ in range(6000):
         if count_descriptors() <= count:
             return
         await asyncio.sleep(0.01)

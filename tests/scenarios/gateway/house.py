@@ -1,7 +1,6 @@
 """A gateway in this process, between people on a chat service and a scripted model."""
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,10 +12,10 @@ from talaria.settings import Settings, read_settings
 from talaria.store.base import Store
 from talaria.switchboard import Switchboard, open_switchboard
 from talaria.testing import ModelServer
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Seen
 from talaria.testing.servers.telegram_server import TelegramServer
 
-PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "15"))
 OWNER = "1001"
 
 

@@ -28,13 +28,13 @@ from talaria.platforms.webhook import signing
 from talaria.settings import read_settings
 from talaria.switchboard import wanted
 from talaria.testing import ModelServer
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.synapse import Synapse
 from talaria.testing.servers.telegram_server import TelegramServer
 
 DOCS = Path(__file__).parents[3] / "docs"
-PATIENCE_S = 30.0
 ANSWER = "At your service."
 
 

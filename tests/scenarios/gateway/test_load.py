@@ -28,9 +28,9 @@ from talaria.platforms.base import (
 )
 from talaria.settings import Settings
 from talaria.testing import ModelServer
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import RecordedRequest
 
-PATIENCE_S = 30.0
 BATCH = 100
 STRANGERS = 10_000
 CHATS, MESSAGES = 20, 100

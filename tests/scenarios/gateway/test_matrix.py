@@ -24,13 +24,12 @@ from tests.scenarios.gateway.test_files import PIXEL
 
 from talaria.compose import open_application
 from talaria.testing import ModelServer, Reply, call
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import LostAnswer
 from talaria.testing.servers.replies import Faults
 from talaria.testing.servers.synapse import Homeserver, Synapse
 from talaria.testing.servers.synapse_person import Person
 from talaria.testing.servers.telegram_server import TelegramServer
-
-PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")

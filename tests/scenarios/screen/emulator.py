@@ -16,7 +16,8 @@ from typing import Any, Self
 
 import pyte
 
-PATIENCE_S = 20.0
+from talaria.testing.patience import PATIENCE_S
+
 ENTER, ESCAPE, TAB, INTERRUPT, END = "\r", "\x1b", "\t", "\x03", "\x04"
 UP, DOWN, PAGE_DOWN, PAGE_UP = "\x1b[A", "\x1b[B", "\x1b[6~", "\x1b[5~"
 FIRST_PAGE, LAST_PAGE = "\x1b[H", "\x1b[F"

@@ -15,6 +15,7 @@ from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.person import Question
 
 USUAL = Capabilities(4000)
@@ -49,7 +50,7 @@ class Ann:
         )
 
     async def is_asked(self, key: str) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while await self.store.outbox.find(key) is None:
                 await asyncio.sleep(0)
 
@@ -107,7 +108,7 @@ async def test_a_file_that_nobody_waits_for_any_more_is_taken_back(ann: Ann) -> 
 
 async def test_words_count_only_from_somebody_who_may_still_speak(ann: Ann) -> None:
     asking = asyncio.create_task(ann.person().choose("Which colour?", ["red"]))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not ann.questions.is_waiting_for_words(WHERE, ANN):
             await asyncio.sleep(0)
     ann.now = None
@@ -124,7 +125,7 @@ async def test_a_question_that_nobody_can_say_yes_to_any_more_is_closed(ann: Ann
     assert ann.questions.decide("once", WHERE, Principal("telegram", "43")) is False
     ann.now = NO_ADMIN
     ann.questions.close_unanswerable()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert await asking == "no"
     row = await ann.store.outbox.find("question:q1:0")
     assert row is not None

@@ -9,6 +9,7 @@ from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Capabilities, Platform
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
+from talaria.testing.patience import PATIENCE_S
 
 
 class Typist:
@@ -40,7 +41,7 @@ async def test_a_platform_is_not_closed_while_it_shows_that_somebody_types() -> 
         running = asyncio.create_task(presenter.run())
         await asyncio.sleep(0)
         clock.advance(SHOWN_AFTER_S + TICK_S)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await typist.is_typing.wait()
 
         async def close() -> None:

@@ -54,7 +54,7 @@ SEGMENTS = st.sampled_from(
 ) | st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
 STARTS = st.sampled_from(["", "/", "//", "./"])
 PATHS = st.tuples(STARTS, st.lists(SEGMENTS)).map(lambda given: given[0] + "/".join(given[1]))
-FIXTURES = (HealthCheck.function_scoped_fixture,)
+FIXTURES = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 
 
 def prepared(scope: Scope, name: str, **arguments: object) -> Invocation:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from aiohttp import web
 
-PATIENCE_S = 10.0
+from talaria.testing.patience import PATIENCE_S
 
 R = TypeVar("R", bound=web.StreamResponse)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.discord_world import APPLICATION, BOT, GUILD, Json, World
 
 _DISPATCH, _HEARTBEAT, _IDENTIFY, _RESUME, _RECONNECT, _INVALID, _HELLO, _ACK = 0, 1, 2, 6, 7, 9, 10, 11
@@ -107,7 +108,7 @@ class Gateway:
         for socket in sockets if not is_resumable else ():
             self._drop(socket)
 
-    async def wait_until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async def wait_until(self, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(holds)
 

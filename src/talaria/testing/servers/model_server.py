@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from http.client import responses as reason_phrases
 from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
 from talaria.testing.servers.http import Request, Response, read_request, send, streams
 from talaria.testing.servers.replies import Failure, Faults, JsonObject, Reply, SseEvent, dumped, framed, reporting
@@ -115,12 +116,12 @@ class ModelServer:
     def say(self, *answers: Answer) -> None:
         self._script.extend(answers)
 
-    def wait_for_requests(self, count: int, timeout_s: float = 5) -> list[RecordedRequest]:
+    def wait_for_requests(self, count: int, timeout_s: float = PATIENCE_S) -> list[RecordedRequest]:
         """Block until `count` requests have arrived. Async tests call it through `asyncio.to_thread`."""
         self._wait_until(lambda: len(self._requests) >= count, f"{count} requests", timeout_s)
         return self.requests
 
-    def wait_for_connections(self, count: int, timeout_s: float = 5) -> None:
+    def wait_for_connections(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Block until exactly `count` connections are open; 0 shows that the client let go of them all."""
         self._wait_until(lambda: self._connections == count, f"{count} connections", timeout_s)
 
