@@ -17,7 +17,7 @@ UNKNOWN = (
 )
 NOT_STARTED = "Not started: the work was interrupted before this call began. Call again if it is still wanted."
 
-_INTERRUPTED = Outcome("cancelled", "interrupted while it ran")
+_INTERRUPTED = Outcome("cancelled", "stopped")
 _LEFT = Outcome("cancelled", "not started")
 
 

@@ -104,7 +104,7 @@ async def test_calls_that_an_interruption_stops_or_keeps_from_starting_are_shown
     live.interrupt()
     await turn
     assert lines(scene.events) == [
-        ("endless {}", Outcome("cancelled", "interrupted while it ran")),
+        ("endless {}", Outcome("cancelled", "stopped")),
         ("work {}", Outcome("cancelled", "not started")),
     ]
 
@@ -122,7 +122,7 @@ async def test_a_call_that_recovery_closes_is_shown(scene: "Scene") -> None:
     with pytest.raises(Crash):
         await (await scene.session(crash)).ask(user("go"))
     await (await scene.session(crash)).resume(scene.events.append)
-    assert lines(scene.events) == [("crash {}", Outcome("cancelled", "interrupted while it ran"))]
+    assert lines(scene.events) == [("crash {}", Outcome("cancelled", "stopped"))]
 
 
 async def test_a_call_that_worked_needs_no_outcome(scene: "Scene") -> None:
