@@ -39,6 +39,11 @@ def _failure(result: ToolResult) -> Outcome:
     return Outcome("failed", first.removeprefix("Error: ").partition(". ")[0].removesuffix("."))
 
 
+def refusal(result: ToolResult) -> str:
+    """One line, for standard error."""
+    return f"{result.name} refused: {' '.join(outcome(result).words.split())}"
+
+
 def is_unasked(result: ToolResult) -> bool:
     """It was refused because nobody was there to allow it."""
     return result.outcome is not None and result.outcome.refused_by == "nobody"

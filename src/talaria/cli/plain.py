@@ -84,7 +84,7 @@ class Plain:
             ended = self._run(self._conversation.heed(line))
             if ended is None:
                 break
-            code = self._run(self._conversation.heed_injected()) or ended or code
+            code = exits.of_all(exits.of_all(code, ended), self._run(self._conversation.heed_injected()) or exits.DONE)
         return exits.DONE if self._is_interactive else code
 
     def _run(self, work: Coroutine[Any, Any, int | None]) -> int | None:
