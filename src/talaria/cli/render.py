@@ -69,7 +69,7 @@ class TextView:
             say(refusal(result))
             return
         label = "stopped" if how.kind == "cancelled" else how.kind
-        took = f" in {seconds:.1f} s" if result.disposition != "none" else ""
+        took = f" {'after' if label == 'stopped' else 'in'} {seconds:.1f} s" if result.disposition != "none" else ""
         words = f": {how.words}" if how.words not in ("", "exit 0", label) else ""
         say(f"  {label}{took}{words}")
         excerpt = Excerpt(result.text[: how.output_chars], MOST_OUTPUT_LINES, is_failed=how.kind != "done")
