@@ -26,6 +26,8 @@ from talaria.model.messages import Assistant, Context, Image, Outcome, Text, Thi
 from talaria.store.base import Session
 
 MAX_SUMMARY_CHARS = 90
+MAX_OUTCOME_CHARS = 24
+"""`killed by SIGSEGV`; what is longer is in the result."""
 
 _LINKED = re.compile(r"https?://|mailto:", re.IGNORECASE)
 _PICTURE = re.compile(r"image/(png|jpeg|gif|webp)")
@@ -129,7 +131,7 @@ def _model_part(part: Text | Thinking | ToolCall, results: Results) -> str:
 
 def _call(call: ToolCall, result: ToolResult | None) -> str:
     how = Outcome() if result is None else outcome(result)
-    words = f": {how.words}" if how.words else ""
+    words = f": {how.words}" if 0 < len(how.words) <= MAX_OUTCOME_CHARS else ""
     mark = "" if how.kind == "done" else f' <span class="wrong">{_plain(f"{how.kind}{words}")}</span>'
     told = "" if result is None else f"<pre>{_plain(result.text)}</pre>{''.join(map(_picture, result.images))}"
     summary = f"<b>{_plain(call.name)}</b>{mark} {_plain(brief(call.arguments, MAX_SUMMARY_CHARS))}"
