@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from talaria.cli.safe import visible
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
-_PROGRESS = re.compile(r"\s*[.sxXFEpP]{5,}\s*(?:\[\s*\d+%\])?")
+_EMPTY_WORDS = re.compile(r"\s*(?:[.sxXFEpP]{5,}\s*(?:\[\s*\d+%\])?|[-=_*~#]{4,})\s*")
+"""Progress of tests, rules between parts."""
 _WRONG = re.compile(
-    r"\b(?:errors?|failed|failures?|fatal|exception|panic(?:ked)?|denied|not found|no such|cannot|undefined|"
-    r"traceback)\b|\w(?:error|exception)\b|^E\s",
+    r"\b(?:errors?|fail|failed|failures?|fatal|exception|panic(?:ked)?|denied|not found|no such|cannot|"
+    r"undefined)\b|\w(?:error|exception)\b|^E\s",
     re.IGNORECASE,
 )
 _LEFT_OUT = re.compile(r"\[… [\d,]+ bytes left out; .* …\]")
@@ -27,7 +28,8 @@ class Excerpt:
     def __init__(self, text: str, most: int, *, is_failed: bool) -> None:
         full = [line for line in output_lines(text) if line.strip()]
         printed = [line for line in full if not _LEFT_OUT.fullmatch(line)]
-        self.lines = telling(printed, most, is_failed=is_failed)
+        room = most + 1 if len(printed) == most + 1 else most  # a line takes no more room than saying that there is one
+        self.lines = telling(printed, room, is_failed=is_failed)
         self._left = len(printed) - len(self.lines)
         self._is_cut = len(full) > len(printed)
 
@@ -41,7 +43,7 @@ class Excerpt:
 
 def telling(lines: Sequence[str], most: int, *, is_failed: bool) -> list[str]:
     """The last lines; of a command that failed, the last one and those before it that say what is wrong."""
-    told = [line for line in lines if not _PROGRESS.fullmatch(line)] or list(lines)
+    told = [line for line in lines if not _EMPTY_WORDS.fullmatch(line)] or list(lines)
     if not is_failed or len(told) <= most:
         return told[-most:]
     last = len(told) - 1

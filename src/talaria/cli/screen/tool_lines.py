@@ -46,13 +46,11 @@ class Call(msgspec.Struct, frozen=True):
         said, reason = _said(how, columns)
         took = f"{self.seconds:.1f} s" if self.seconds is not None and self._has_run else ""
         lines = [self._line(columns, "✓" if how.kind == "done" else "✗", colour, said, took)]
-        if reason:
-            told = wrapped(paragraphs(visible(reason), columns - 4), columns - 4)
-            more = ["…"] if len(told) > MOST_REASON_LINES else []
-            lines += [styled(f"    {line}", YELLOW) for line in (*told[:MOST_REASON_LINES], *more)]
+        lines += _sentence(reason, columns) if reason else []
         if self.result is not None:
             lines += _printed(self.result, how, columns)
-            lines += [styled(cut(f"    {note}", columns), YELLOW) for note in _notes(self.result, how)]
+            for note in _notes(self.result, how):
+                lines += _sentence(note, columns)
             lines += _changes(self.result, how, columns)
         return "\n".join(lines)
 
@@ -100,7 +98,7 @@ def _said(how: Outcome, columns: int) -> tuple[str, str]:
             label, full = "refused", f"refused: {words}"
         case "invalid":
             label, full = "invalid", f"invalid: {words}"
-    fits = bool(words) and width(full) <= min(MOST_END_COLUMNS, columns // 2)
+    fits = bool(words) and width(full) <= min(MOST_END_COLUMNS, columns // 3)
     return (full, "") if fits else (label, words)
 
 
@@ -114,7 +112,7 @@ def _notes(result: ToolResult, how: Outcome) -> list[str]:
     """What is said of a command besides how it ended: hosts that it could not reach, files that were held back."""
     ours = result.text[how.output_chars :].strip("\n").partition("\n\n")[0].split("\n")
     is_command = how.words and ours[0].startswith("[")
-    return [visible(line.removeprefix("[").removesuffix("]")) for line in ours[1:]] if is_command else []
+    return [line.removeprefix("[").removesuffix("]") for line in ours[1:]] if is_command else []
 
 
 def _changes(result: ToolResult, how: Outcome, columns: int) -> list[str]:
@@ -164,6 +162,13 @@ def _shortened(changes: str, columns: int) -> str:
     return "\n".join(
         [*(f"    {line}" for line in diff("\n".join(lines[:MOST_DIFF_LINES]), columns - 4).split("\n")), *more]
     )
+
+
+def _sentence(text: str, columns: int) -> list[str]:
+    """For people to read, below the line of the call that it is about."""
+    told = wrapped(paragraphs(visible(text), columns - 4), columns - 4)
+    more = ["…"] if len(told) > MOST_REASON_LINES else []
+    return [styled(f"    {line}", YELLOW) for line in (*told[:MOST_REASON_LINES], *more)]
 
 
 def _beneath(line: str, columns: int) -> str:

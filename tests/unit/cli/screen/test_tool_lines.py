@@ -38,7 +38,7 @@ def shown(made: ToolResult, seconds: float | None = 1.25, columns: int = 60) -> 
         (Outcome("failed", "killed by SIGKILL"), "  ✗ terminal  make test  killed by SIGKILL · 1.2 s"),
         (Outcome("failed", "timed out after 60 s"), "  ✗ terminal  make test  timed out after 60 s · 1.2 s"),
         (Outcome("refused", "the person said no", "person"), "  ✗ terminal  make test  refused: you said no"),
-        (Outcome("invalid", "no such tool"), "  ✗ terminal  make test  invalid: no such tool"),
+        (Outcome("invalid", "bad path"), "  ✗ terminal  make test  invalid: bad path"),
         (Outcome("cancelled", "stopped"), "  ✗ terminal  make test  stopped · 1.2 s"),
     ],
 )
@@ -89,6 +89,10 @@ def test_the_last_lines_of_the_output_stand_below() -> None:
     ]
 
 
+def test_one_line_more_is_shown_rather_than_counted() -> None:
+    assert len(shown(printed("a\nb\nc\nd\ne\nf\n"))) == 7
+
+
 def test_output_that_was_not_kept_whole_is_not_counted() -> None:
     output = "a\nb\n\n[… 5,000 bytes left out; all 9,000 are in /home/x/spill/c-output.txt …]\n\n" + "c\n" * 7
     assert shown(printed(output, "done"))[-1] == "    … more than 4 other lines: Ctrl-O"
@@ -118,7 +122,7 @@ def test_of_a_failure_the_lines_that_say_what_is_wrong_come_first() -> None:
     assert "E   AssertionError: assert 1 == 2" in told
     assert not {"one", "two", "three"} & set(told)
     assert telling([*map(str, range(9)), "error: x", *map(str, range(9))], 3, is_failed=True) == ["error: x", "7", "8"]
-    assert telling(["....F....", "a"], 5, is_failed=True) == ["a"]
+    assert telling(["....F....", "a", "-----"], 5, is_failed=True) == ["a"]
     assert telling([*map(str, range(9))], 5, is_failed=True) == [*map(str, range(4, 9))]
     assert telling([f"error {number}" for number in range(9)], 3, is_failed=True) == ["error 6", "error 7", "error 8"]
 
