@@ -1,4 +1,5 @@
-"""Commands: eight of one second that do not depend on each other, and one that does nothing, each in the sandbox."""
+"""Commands: eight of one second that do not depend on each other, one that does nothing, and one that prints without
+end, each in the sandbox."""
 
 import asyncio
 import json
@@ -8,10 +9,12 @@ from benchmarks.application import application, session, temporary_home
 from benchmarks.measuring import Lap, Plan
 from benchmarks.model_server import model_server
 from benchmarks.table import Row
+from talaria.model.clock import SystemClock
 from talaria.model.ids import new_call_id
 from talaria.model.messages import ToolCall, user
 from talaria.runtime.session import LiveSession
 from talaria.runtime.view import View
+from talaria.tools.base import Live
 
 _COMMANDS = 8
 _ALLOWED_MS = 15.0
@@ -26,9 +29,11 @@ def rows(plan: Plan) -> Iterator[Row]:
         yield Row(what, floor.median_s, ours.median_s, "s", runs, times=1.14, limit=1.15)
         often = plan.of(100, 20)
         bare, confined, opening = asyncio.run(_trivial(server, often))
+        unseen, shown = asyncio.run(_printing(server, runs))
     limit = bare.median_ms + _ALLOWED_MS
     yield Row("trivial command, sandboxed / bash -c true", bare.median_ms, confined.median_ms, "ms", often, limit=limit)
     yield Row("first of a session / bash -c true", bare.median_ms, opening.median_ms, "ms", often // 10)
+    yield Row("1 GB of output, shown live / not shown", unseen.median_s, shown.median_s, "s", runs, times=1.15)
 
 
 async def _measure(url: str, runs: int) -> tuple[Lap, Lap]:
@@ -62,6 +67,29 @@ async def _trivial(url: str, runs: int) -> tuple[Lap, Lap, Lap]:
                         await _command(live)
                 await live.close()
     return bare, confined, opening
+
+
+async def _printing(url: str, runs: int) -> tuple[Lap, Lap]:
+    unseen, shown = Lap(1), Lap(1)
+    tails: list[str] = []
+    live = Live(tails.append, SystemClock())
+    with temporary_home() as home:
+        async with application(home, url) as app:
+            opened = session(app)
+            for _ in range(runs + 1):
+                for lap, watched in ((unseen, None), (shown, live)):
+                    tools = opened.companions.executor(View())
+                    call = ToolCall(new_call_id(), "terminal", json.dumps({"command": "yes | head -c 1G"}))
+                    prepared = tools.prepare(call)
+                    await tools.admit(prepared)
+                    with lap:
+                        result = await tools.run(prepared, watched)
+                    if not result.text.endswith("[exit code 0]"):
+                        raise RuntimeError(f"it did not print: {result.text[-200:]}")
+            await opened.close()
+    if not tails:
+        raise RuntimeError("nothing was shown")
+    return unseen, shown
 
 
 async def _command(live: LiveSession) -> None:

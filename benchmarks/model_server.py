@@ -1,8 +1,9 @@
 """A model on loopback that costs next to nothing: its own process, canned streams, no JSON read.
 
 The path says how it behaves: `/plain/0`, `/plain/500` (milliseconds until it answers), `/count/5` (that many rounds of
-the tool `count`, then text), `/sleep/8` (that many `sleep 1` commands at once, then text), `/echo/0` (the words
-`message-1` and so on of the person's last message), `/stream/200` (markdown without an end, so many pieces a second).
+the tool `count`, then text), `/sleep/8` (that many `sleep 1` commands at once, then text), `/print/9` (a command that
+prints so many gigabytes, then text), `/echo/0` (the words `message-1` and so on of the person's last message),
+`/stream/200` (markdown without an end, so many pieces a second).
 It counts every byte of a request as one token, so that a floor can learn how much ours sends. It ends with its
 parent.
 """
@@ -125,6 +126,9 @@ def _response(kind: str, number: int, body: bytes) -> bytes:
     if kind == "sleep" and not rounds:
         arguments = {"command": "sleep 1", "independent": True}
         return _calls([("terminal", arguments)] * number) + used + _end()
+    if kind == "print" and not rounds:
+        arguments = {"command": f"for _ in $(seq {number}); do yes lorem | head -c 1G; done", "timeout_s": 600}
+        return _calls([("terminal", arguments)]) + used + _end()
     if kind == "echo":
         said = re.findall(rb"message-\d+", body[body.rfind(b'"role":"user"') :])
         return _text(*(f"{word.decode()} " for word in said)) + used + _end()

@@ -1,4 +1,5 @@
-"""The chat screen in a pseudo-terminal: how soon it takes a key, and how soon a key is seen while an answer streams."""
+"""The chat screen in a pseudo-terminal: how soon it takes a key, and how soon a key is seen while an answer streams
+or a command prints without end."""
 
 import fcntl
 import os
@@ -22,7 +23,9 @@ from benchmarks.table import Row
 _FLOOR = (PYTHON, str(Path(__file__).with_name("floors") / "prompt.py"))
 _FIRST_KEY = "ж"
 _READY = re.compile(f"›.*{_FIRST_KEY}".encode(), re.DOTALL)
-_STREAMS = b"Writing"
+_STREAMS = re.compile(b"Writing")
+_PRINTS = re.compile(b"(?:lorem.*){4}", re.DOTALL)
+"""The command, and some of the lines that it prints."""
 _DELTAS_PER_S = 200
 _LETTERS = [chr(code) for code in range(0x0410, 0x0430)]
 """None of them is in the answer, nor on the line before it is typed."""
@@ -38,11 +41,16 @@ def rows(plan: Plan) -> Iterator[Row]:
         (home / "config.yaml").write_text(f"model:\n  base_url: {server}/stream/{_DELTAS_PER_S}\n")
         floor, ours = _until_ready(home, runs)
         yield Row("prompt ready / a bare prompt", floor.median_ms, ours.median_ms, "ms", runs, times=1.3)
-        quiet, streaming = _echoes(_FLOOR, home, keys), _echoes(_ours("custom:test"), home, keys, is_streaming=True)
+        quiet, streaming = _echoes(_FLOOR, home, keys), _echoes(_ours("custom:test"), home, keys, _STREAMS)
+        (home / "config.yaml").write_text(f"model:\n  base_url: {server}/print/100\n")
+        printing = _echoes(_ours("custom:test"), home, keys, _PRINTS)
     what = f"key, {_DELTAS_PER_S} deltas/s"
     yield Row(f"{what}, p50 / a bare prompt", percentile(quiet, 50), percentile(streaming, 50), "ms", keys)
     yield Row(f"{what}, p99 / a bare prompt", percentile(quiet, 99), percentile(streaming, 99), "ms", keys, limit=50)
     yield Row(f"{what}, longest / a bare prompt", max(quiet), max(streaming), "ms", keys)
+    what = "key, a command prints"
+    yield Row(f"{what}, p50 / a bare prompt", percentile(quiet, 50), percentile(printing, 50), "ms", keys)
+    yield Row(f"{what}, p99 / a bare prompt", percentile(quiet, 99), percentile(printing, 99), "ms", keys, limit=50)
 
 
 def _ours(model: str) -> Sequence[str]:
@@ -61,15 +69,15 @@ def _until_ready(home: Path, runs: int) -> tuple[Lap, Lap]:
     return floor, ours
 
 
-def _echoes(command: Sequence[str], home: Path, keys: int, *, is_streaming: bool = False) -> list[float]:
-    """Milliseconds from each key to its sight."""
+def _echoes(command: Sequence[str], home: Path, keys: int, goes_on: re.Pattern[bytes] | None = None) -> list[float]:
+    """Milliseconds from each key to its sight; with `goes_on`, once a turn is so far."""
     took: list[float] = []
     with _Terminal(command, home) as terminal:
         terminal.type(_FIRST_KEY)
         terminal.see(_READY)
-        if is_streaming:
+        if goes_on is not None:
             terminal.type("\r")
-            terminal.see(re.compile(_STREAMS))
+            terminal.see(goes_on)
         for number in range(keys):
             letter = _LETTERS[number % len(_LETTERS)]
             if letter == _LETTERS[0]:

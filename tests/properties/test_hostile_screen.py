@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pyte
 import pytest
 from hypothesis import example, given, settings
@@ -19,6 +20,7 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
 
 from talaria.cli.options import Options
+from talaria.cli.output_lines import output_lines
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen.clusters import ClusterOutput
 from talaria.cli.screen.completing import LineCompleter
@@ -31,9 +33,18 @@ from talaria.cli.screen.tool_lines import Call
 from talaria.cli.screen.turn_view import TurnView
 from talaria.cli.screen.typed import Typed
 from talaria.model.errors import UserFacing
-from talaria.model.events import AnswerRestarted, Event, Notice, TextDelta, ThinkingDelta, ToolBegan, ToolEnded
+from talaria.model.events import (
+    AnswerRestarted,
+    Event,
+    Notice,
+    TextDelta,
+    ThinkingDelta,
+    ToolBegan,
+    ToolEnded,
+    ToolOutput,
+)
 from talaria.model.ids import CallId
-from talaria.model.messages import ToolResult
+from talaria.model.messages import Outcome, ToolResult
 from talaria.testing.clock import ManualClock
 from talaria.tools.person import Question
 
@@ -175,13 +186,20 @@ def shown(columns: int, events: Sequence[Event]) -> str:
     return "\n".join((*drawn, *paper.printed, view.details()))
 
 
+def _printed(text: str) -> Outcome:
+    return Outcome("failed", text, output_chars=len(text))
+
+
 def called(name: str, arguments: str, text: str, is_error: bool) -> list[Event]:
     call = CallId("c")
     return [
         ThinkingDelta(text),
         ToolBegan(call, name, arguments),
         Notice(text),
+        ToolOutput(call, text),
         ToolEnded(ToolResult(call, name, f"--- a\n+++ b\n{text}", is_error), 1.0),
+        ToolBegan(call, name, arguments),
+        ToolEnded(ToolResult(call, name, f"{text}\n[exit code 1]", outcome=_printed(text)), 1.0),
         AnswerRestarted(arguments),
     ]
 
@@ -235,7 +253,9 @@ def test_no_line_of_it_is_wider_than_the_screen(columns: int, text: str) -> None
     view.show(ThinkingDelta(text))
     for raw in (
         view.live(columns),
-        Call("terminal", arguments).line(columns, "·", "2"),
+        Call("terminal", arguments, seconds=75.0).running(columns, "·", "2", output_lines(text)),
+        Call("terminal", arguments, ToolResult(result.call_id, "", text, outcome=_printed(text)), 1.0).ended(columns),
+        Call("terminal", arguments, msgspec.structs.replace(result, outcome=Outcome("refused", text))).ended(columns),
         Call("terminal", arguments, result, 12.0).ended(columns),
         Call("terminal", arguments, ToolResult(CallId("c"), "terminal", text, is_error=True), 1.0).ended(columns),
         Status(model=text.replace("\n", " "), tokens=5, window=10, session=text.replace("\n", " ")).line(columns),

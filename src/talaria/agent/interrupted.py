@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.model.messages import Outcome, ToolCall, ToolResult
 from talaria.store.base import CallRow
 from talaria.tools.base import AfterCrash
 
@@ -16,6 +16,9 @@ UNKNOWN = (
     "Check the state of things before doing it again."
 )
 NOT_STARTED = "Not started: the work was interrupted before this call began. Call again if it is still wanted."
+
+_INTERRUPTED = Outcome("cancelled", "stopped")
+_LEFT = Outcome("cancelled", "not started")
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -70,8 +73,8 @@ def _closed(row: CallRow) -> Close | Ended:
 
 
 def unknown(call: ToolCall) -> Close:
-    return Close(ToolResult(call.id, call.name, UNKNOWN, is_error=True, disposition="unknown"))
+    return Close(ToolResult(call.id, call.name, UNKNOWN, is_error=True, disposition="unknown", outcome=_INTERRUPTED))
 
 
 def not_started(call: ToolCall) -> Close:
-    return Close(ToolResult(call.id, call.name, NOT_STARTED, is_error=True, disposition="none"))
+    return Close(ToolResult(call.id, call.name, NOT_STARTED, is_error=True, disposition="none", outcome=_LEFT))

@@ -15,10 +15,11 @@ from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
 from talaria.model.entries import MessageAdded, Noted
 from talaria.model.errors import BadArguments, Denied, ModelCorrectable
-from talaria.model.events import ToolBegan, ToolEnded
+from talaria.model.events import ToolBegan, ToolEnded, ToolOutput
 from talaria.model.ids import CallId
 from talaria.model.messages import Assistant, ToolCall, ToolResult
 from talaria.store.base import CallEnded, CallIntended, CallStarted
+from talaria.tools.base import Live
 from talaria.tools.executor import Executor, Prepared, failed
 from talaria.waiting import completed, in_thread
 
@@ -109,8 +110,10 @@ class _Batch:
         match item.todo:
             case Ended(result):
                 await self._settle(result, is_durable=True)
+                self._show(item.call, result)
             case Close(result):
                 await self._settle(result)
+                self._show(item.call, result)
             case Prepared() as prepared:
                 async with self._slots:
                     await self._run(item, prepared)
@@ -120,16 +123,23 @@ class _Batch:
         try:
             admitted = await self._admitted(prepared)
         except ModelCorrectable as refusal:
-            await self._settle(unknown(call).result if item.has_started else _refused(call, refusal))
+            result = unknown(call).result if item.has_started else _refused(call, refusal)
+            await self._settle(result)
+            self._show(call, result)
             return
         if not item.has_started:
             await self._sink.record(CallStarted(call.id), *_changes(prepared, admitted))
         self._sink.emit(ToolBegan(call.id, call.name, admitted.call.arguments))
         began = clock.monotonic()
+        live = Live(lambda tail: self._sink.emit(ToolOutput(call.id, tail)), clock)
         try:
-            result = self._turn.breaker.judge(call, await self._tools.run(admitted))
+            result = self._turn.breaker.judge(call, await self._tools.run(admitted, live))
         except asyncio.CancelledError:
-            await self._settle(unknown(call).result)
+            result = unknown(call).result
+            try:
+                await self._settle(result)
+            finally:
+                self._sink.emit(ToolEnded(result, clock.monotonic() - began))
             raise
         seconds = clock.monotonic() - began
         if self._turn.hooks.hear_results:
@@ -137,6 +147,11 @@ class _Batch:
         else:
             await self._settle(result)
         self._sink.emit(ToolEnded(result, seconds))
+
+    def _show(self, call: ToolCall, result: ToolResult) -> None:
+        """A call that does not run here, and why. People see every call that the model has made."""
+        self._sink.emit(ToolBegan(call.id, call.name, call.arguments))
+        self._sink.emit(ToolEnded(result, 0.0))
 
     async def _admitted(self, prepared: Prepared) -> Prepared:
         """The call as it shall run. Raises `ModelCorrectable`."""
@@ -197,4 +212,4 @@ def _clash(item: _Item, other: _Item) -> bool:
 
 
 def _refused(call: ToolCall, refusal: ModelCorrectable) -> ToolResult:
-    return msgspec.structs.replace(failed(call, str(refusal)), disposition="none")
+    return msgspec.structs.replace(failed(call, refusal), disposition="none")

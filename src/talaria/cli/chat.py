@@ -7,7 +7,13 @@ import click
 from talaria.cli.options import Format, Options
 
 
-@click.command("chat", help="Talk to the model. Without a terminal, each line of standard input is a turn.")
+@click.command(
+    "chat",
+    help="Talk to the model. Without a terminal, each line of standard input is a turn.",
+    epilog="Exit codes: 0 done, 1 a bug, 2 input or settings are wrong, 3 the provider failed, 4 the store cannot be"
+    " used, 5 a limit was reached, 6 answered, but a call was refused because nobody was there to allow it,"
+    " 130 interrupted.",
+)
 @click.option("-q", "-z", "--query", "--print", "query", metavar="TEXT", help="Answer this once and exit.")
 @click.option("-m", "--model", metavar="MODEL", help="A model, or provider:model.")
 @click.option("-r", "--resume", metavar="ID|TITLE", help="Go on with this conversation.")

@@ -9,11 +9,13 @@ from talaria import __version__
 from talaria.cli import exits, program, risks
 from talaria.cli.front import Front
 from talaria.cli.options import Options
+from talaria.cli.outcomes import is_unasked
 from talaria.cli.pictures import read_image
 from talaria.cli.references import references, with_references
 from talaria.cli.safe import visible
 from talaria.compose import Application, open_application, with_model
 from talaria.model.errors import BadInput, TalariaError, UnknownSession
+from talaria.model.events import Event, ToolEnded
 from talaria.model.ids import SessionId
 from talaria.model.messages import Image, Text, User, user
 from talaria.runtime.chat import Ask, Leave, Outcome, Say
@@ -130,7 +132,7 @@ class Conversation(OpenChat):
         """Those that are there by now: what they bring about in turn waits for the person's next word."""
         code = exits.DONE
         for _ in range(len(self._injected)):
-            code = await self.ask(user(self._injected.popleft())) or code
+            code = exits.of_all(code, await self.ask(user(self._injected.popleft())))
         return code
 
     async def _message(self, text: str) -> User:
@@ -156,8 +158,16 @@ class Conversation(OpenChat):
 
     async def _shown(self, turn: Callable[[Observer], Awaitable[Report | None]]) -> int:
         """The exit code. A turn that is not taken (busy elsewhere, store away) does not end the chat."""
+        observe = self._front.observer()
+        has_refused = False
+
+        def show(event: Event) -> None:
+            nonlocal has_refused
+            has_refused = has_refused or (isinstance(event, ToolEnded) and is_unasked(event.result))
+            observe(event)
+
         try:
-            report = await turn(self._front.observer())
+            report = await turn(show)
         except TalariaError as error:
             self._front.failed(error)
             return exits.code_for(error)
@@ -165,7 +175,7 @@ class Conversation(OpenChat):
             return exits.DONE
         self._front.ended(report)
         if report.outcome == "completed":
-            return exits.DONE
+            return exits.REFUSED if has_refused else exits.DONE
         return exits.INTERRUPTED if report.error is None else exits.code_for(report.error)
 
     # Of the chat

@@ -1,7 +1,7 @@
 """Exit codes.
 
 0 done · 1 a bug · 2 bad input or settings · 3 the provider failed · 4 the store cannot be used
-5 a limit was reached · 130 interrupted
+5 a limit was reached · 6 answered, but a call was refused because nobody was there to allow it · 130 interrupted
 """
 
 from talaria.model.errors import (
@@ -14,7 +14,12 @@ from talaria.model.errors import (
     TalariaError,
 )
 
-DONE, BUG, BAD_INPUT, PROVIDER_FAILED, STORE_FAILED, LIMIT_REACHED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+DONE, BUG, BAD_INPUT, PROVIDER_FAILED, STORE_FAILED, LIMIT_REACHED, REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
+
+
+def of_all(before: int, last: int) -> int:
+    """Of turns one after the other: the last that failed counts, and a refusal only if none did."""
+    return before if last == DONE or (last == REFUSED and before != DONE) else last
 
 
 def code_for(error: TalariaError) -> int:

@@ -10,9 +10,11 @@ import msgspec
 
 from talaria.cli import exits
 from talaria.cli.notices import say
+from talaria.cli.outcomes import outcome, refusal
 from talaria.cli.safe import escaped_json
 from talaria.model.errors import TalariaError
-from talaria.model.events import Event, Notice, RouteSwitched, TurnBegan
+from talaria.model.events import Event, Notice, RouteSwitched, ToolEnded, TurnBegan
+from talaria.model.messages import ToolResult
 from talaria.runtime.turn import Report
 
 P = ParamSpec("P")
@@ -27,9 +29,18 @@ _encode = msgspec.json.Encoder().encode
 class JsonView:
     """One document at the end."""
 
+    def __init__(self) -> None:
+        self._refused: list[ToolResult] = []
+
     def show(self, event: Event) -> None:
-        if isinstance(event, Notice | RouteSwitched):
-            say(in_words(event))
+        match event:
+            case Notice() | RouteSwitched():
+                say(in_words(event))
+            case ToolEnded(result) if outcome(result).kind == "refused":
+                self._refused.append(result)
+                say(refusal(result))
+            case _:
+                pass
 
     def finish(self, report: Report) -> None:
         print_json(
@@ -41,6 +52,7 @@ class JsonView:
                 "model": report.model,
                 "text": report.text,
                 "usage": {**msgspec.structs.asdict(report.usage), "total": report.usage.total},
+                "refused": [_refusal_document(result) for result in self._refused],
                 **({"error": error_document(report.error)} if report.error else {}),
             }
         )
@@ -51,6 +63,8 @@ class StreamJsonView:
 
     def show(self, event: Event) -> None:
         print_json({**msgspec.to_builtins(event), "schema": SCHEMA} if isinstance(event, TurnBegan) else event)
+        if isinstance(event, ToolEnded) and outcome(event.result).kind == "refused":
+            say(refusal(event.result))
 
     def finish(self, report: Report) -> None:
         """`TurnDone` has said it."""
@@ -80,6 +94,11 @@ def json_option(work: Callable[P, T]) -> Callable[P, T]:
             raise
 
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)
+
+
+def _refusal_document(result: ToolResult) -> dict[str, str]:
+    how = outcome(result)
+    return {"call": result.call_id, "name": result.name, "reason": how.words, "by": how.refused_by}
 
 
 def error_document(error: TalariaError) -> dict[str, str]:

@@ -120,7 +120,7 @@ class Plain:
                 break
             if not self._front.has_reader:
                 return exits.DONE
-            code = self._run(self._conversation.heed_injected()) or ended or code
+            code = exits.of_all(exits.of_all(code, ended), self._run(self._conversation.heed_injected()) or exits.DONE)
         return exits.DONE if self._is_interactive else code
 
     def _run(self, work: Coroutine[Any, Any, int | None]) -> int | None:

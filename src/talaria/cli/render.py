@@ -6,8 +6,10 @@ from typing import Protocol
 from talaria.cli.json_output import JsonView, StreamJsonView, in_words
 from talaria.cli.notices import say
 from talaria.cli.options import Format
+from talaria.cli.outcomes import outcome, refusal
+from talaria.cli.output_lines import Excerpt
 from talaria.cli.piped_answer import PipedAnswer
-from talaria.cli.safe import PrintableStream, brief, printable
+from talaria.cli.safe import PrintableStream, brief, printable, visible
 from talaria.model.events import (
     AnswerRestarted,
     Event,
@@ -18,9 +20,11 @@ from talaria.model.events import (
     ToolBegan,
     ToolEnded,
 )
+from talaria.model.messages import ToolResult
 from talaria.runtime.turn import Report
 
 MAX_ARGUMENT_CHARS = 100
+MOST_OUTPUT_LINES = 5
 
 
 class View(Protocol):
@@ -57,14 +61,27 @@ class TextView:
                 self._has_shown_words = False
                 self._end_line()
             case ToolBegan(_, name, arguments):
-                say(f"● {name} {brief(arguments, MAX_ARGUMENT_CHARS)}")
+                say(f"● {name} {visible(brief(arguments, MAX_ARGUMENT_CHARS))}")
             case ToolEnded(result, seconds):
-                say(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
+                self._end_call(result, seconds)
             case Notice() | RouteSwitched():
                 self._end_line()
                 say(in_words(event))
             case _:
                 pass
+
+    def _end_call(self, result: ToolResult, seconds: float) -> None:
+        how = outcome(result)
+        if how.kind == "refused":
+            say(refusal(result))
+            return
+        label = "stopped" if how.kind == "cancelled" else how.kind
+        took = f" {'after' if label == 'stopped' else 'in'} {seconds:.1f} s" if result.disposition != "none" else ""
+        words = f": {how.words}" if how.words not in ("", "exit 0", label) else ""
+        say(f"  {label}{took}{words}")
+        excerpt = Excerpt(result.text[: how.output_chars], MOST_OUTPUT_LINES, is_failed=how.kind != "done")
+        for line in (*excerpt.lines, *filter(None, [excerpt.more])):
+            say(f"    {line}")
 
     def finish(self, report: Report) -> None:
         self._write(self._words.end())

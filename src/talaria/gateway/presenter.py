@@ -64,8 +64,9 @@ class Showing:
             case ToolBegan(_, name, arguments):
                 self._tools += 1
                 self._doing = f"{name} {' '.join(arguments.split())}"[:WORDS_CHARS]
-            case ToolEnded():
+            case ToolEnded(result):
                 self._doing = ""
+                self._tools -= result.disposition == "none"  # it did not run: that is not a step
             case TurnDone():
                 self._end(self)
             case RouteSwitched(before, model):

@@ -114,10 +114,12 @@ class ToolFailed(ModelCorrectable):
 class Denied(ModelCorrectable):
     """The gate said no: the call did not run."""
 
-    def __init__(self, sentence: str, *, by: Literal["policy", "person", "nobody"] = "policy") -> None:
-        """`by`: who said so. `nobody`: a person would have been asked, and none was there."""
+    def __init__(self, sentence: str, *, by: Literal["policy", "person", "nobody"] = "policy", why: str = "") -> None:
+        """`by`: who said so. `nobody`: a person would have been asked, and none was there. `why`: the reason in a few
+        words, for people."""
         super().__init__(sentence)
         self.by: Literal["policy", "person", "nobody"] = by
+        self.why = why
 
 
 class ProviderFailure(TalariaError):

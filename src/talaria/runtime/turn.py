@@ -11,7 +11,7 @@ import msgspec
 from talaria.agent.turn import Turn
 from talaria.model.entries import MessageAdded, TurnEnded, TurnOutcome
 from talaria.model.errors import Fenced, StoreUnavailable, TalariaError
-from talaria.model.events import AnswerRestarted, TextDelta, TurnDone
+from talaria.model.events import AnswerRestarted, TextDelta, ToolBegan, ToolEnded, TurnDone
 from talaria.model.ids import SessionId, TurnId
 from talaria.model.messages import Assistant, Text
 from talaria.model.usage import Usage
@@ -19,7 +19,7 @@ from talaria.runtime.closing import closing
 from talaria.runtime.letter import Asker, Ending, Letter
 from talaria.runtime.recorder import Recorder
 from talaria.runtime.view import View
-from talaria.store.base import Journal, Write
+from talaria.store.base import CallEnded, Journal, Write
 from talaria.waiting import completed, ended
 
 log = logging.getLogger(__name__)
@@ -114,11 +114,15 @@ class TurnRunner:
     async def _record_closing(self, outcome: Literal["interrupted", "failed"], shown: str, error: str) -> None:
         history, budget = self._view.history, self._turn.budget
         rows = await self._journal.calls(self._session, self._turn.id)
-        await self._recorder.record(
-            *closing(self._turn.id, outcome, history=history, rows=rows, usage=budget.usage, shown=shown, error=error),
-            *budget.writes,
-            *self._answered(outcome, shown, error),
+        writes = closing(
+            self._turn.id, outcome, history=history, rows=rows, usage=budget.usage, shown=shown, error=error
         )
+        await self._recorder.record(*writes, *budget.writes, *self._answered(outcome, shown, error))
+        arguments = {row.call.id: row.call.arguments for row in rows if row.state == "intent"}
+        for result in (write.result for write in writes if isinstance(write, CallEnded)):
+            if result.call_id in arguments:  # people have not heard of it yet
+                self._recorder.emit(ToolBegan(result.call_id, result.name, arguments[result.call_id]))
+            self._recorder.emit(ToolEnded(result, 0.0))
 
     def _answered(self, outcome: TurnOutcome, text: str, error: str = "") -> Sequence[Write]:
         if self._letter is None:

@@ -1,11 +1,13 @@
 """The tool port. A tool says what it is, checks its arguments, and tells what a call would touch before it runs."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from talaria.files import harmless
+from talaria.model.clock import Clock
 from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import FileChange, Image, Outcome, ToolCall, ToolResult
@@ -121,12 +123,21 @@ class Calls(Protocol):
         ...
 
 
+class Live(msgspec.Struct, frozen=True):
+    """Where the last lines of a running command are shown."""
+
+    show: Callable[[str], None]
+    clock: Clock
+
+
 class Run(msgspec.Struct, frozen=True):
     """One execution of a call. `key` is the same again when recovery repeats it."""
 
     call: CallId
     scope: Scope
     tools: Calls | None = None
+    live: Live | None = None
+    """Where to show what a command prints while it runs; None: nobody looks."""
 
     @property
     def key(self) -> str:

@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.model.errors import ModelCorrectable, TalariaError, ToolFailed
+from talaria.model.errors import BadArguments, Denied, ModelCorrectable, TalariaError, ToolFailed
 from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.model.messages import Outcome, ToolCall, ToolResult
 from talaria.tools.approval import Gate, digest
-from talaria.tools.base import NOTHING, PRIVATE, Invocation, Run, Scope, Shown, Tool
+from talaria.tools.base import NOTHING, PRIVATE, Invocation, Live, Run, Scope, Shown, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
 from talaria.waiting import in_thread
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from talaria.tools.undo.recorder import Recorded, Recorder
 
 MAX_ERROR_CHARS = 8_000
+MAX_OUTCOME_CHARS = 300
+MIN_SHOWN_FILES = 1_000
+"""What takes no longer than a moment is not worth a word."""
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +83,7 @@ class Executor:
             prepared = await in_thread(lambda: self.prepare(call))
             await self.admit(prepared)
         except ModelCorrectable as refusal:
-            return failed(call, str(refusal))
+            return failed(call, refusal)
         return await self.run(prepared)
 
     async def consent(self, call: ToolCall, invocation: Invocation, doubt: str = "") -> None:
@@ -96,24 +99,24 @@ class Executor:
             with suppress(ModelCorrectable):
                 self._gate.heed(self.prepare(call).invocation.claim, self._scope)
 
-    async def run(self, prepared: Prepared) -> ToolResult:
+    async def run(self, prepared: Prepared, live: Live | None = None) -> ToolResult:
         """Always an outcome; only cancellation passes through. What the gate has not let through does not run."""
         call = prepared.call
         if self._admitted.pop(call.id, None) != self._digest(prepared):
             return failed(call, f"This {call.name} call is not the one that was allowed; it did not run.")
         self._gate.heed(prepared.invocation.claim, self._scope)
-        result = await self._recorded(prepared)
+        result = await self._recorded(prepared, Run(call.id, self._scope, self, live))
         is_private = self._gate.has_private_data(self._scope)  # also through calls that it has made itself
         return msgspec.structs.replace(result, is_private=True) if is_private else result
 
-    async def _recorded(self, prepared: Prepared) -> ToolResult:
+    async def _recorded(self, prepared: Prepared, run: Run) -> ToolResult:
         """What it may change is recorded before it runs, and compared afterwards."""
-        run, recorder = Run(prepared.call.id, self._scope, self), self._recorder
+        recorder = self._recorder
         touched = _touched(prepared.invocation)
         if recorder is None or touched == ():
             return await self._outcome(prepared, run)
         try:
-            began = await recorder.begin(self._scope, touched)
+            began = await recorder.begin(self._scope, touched, _progress(run.live))
         except (OSError, TalariaError) as fault:
             if touched:
                 return failed(prepared.call, f"Nothing was changed, because it could not be undone: {fault}")
@@ -161,7 +164,7 @@ class Executor:
                 changes=shown.changes,
             )
         except ModelCorrectable as failure:
-            return failed(call, str(failure))
+            return failed(call, failure)
         except asyncio.CancelledError:
             if _is_wanted():
                 raise
@@ -178,10 +181,22 @@ class Executor:
                 return await prepared.invocation.run(run)
         except TimeoutError:
             if deadline.expired():
-                raise ToolFailed(
-                    f"It took longer than {limit:.0f} seconds and was given up; it may still be running. Check."
-                ) from None
+                raise _TookTooLong(limit or 0) from None
             raise
+
+
+def _progress(live: Live | None) -> Callable[[int, int], None] | None:
+    """Shows how far the recording of a large project has come."""
+    if live is None:
+        return None
+    loop = asyncio.get_running_loop()
+
+    def tell(done: int, total: int) -> None:
+        if total > MIN_SHOWN_FILES:
+            words = f"recording the project: {done:,} of {total:,} files"
+            loop.call_soon_threadsafe(live.show, words)
+
+    return tell
 
 
 def _touched(invocation: Invocation) -> tuple[Path, ...] | None:
@@ -195,10 +210,34 @@ def _touched(invocation: Invocation) -> tuple[Path, ...] | None:
     return None if is_unknown else ()
 
 
-def failed(call: ToolCall, sentence: str) -> ToolResult:
-    """As short as UTF-8 allows: an error may quote anything."""
-    clean = sentence[:MAX_ERROR_CHARS].encode("utf-8", "replace").decode()
-    return ToolResult(call.id, call.name, f"Error: {clean}", is_error=True)
+class _TookTooLong(ToolFailed):
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"It took longer than {limit_s:.0f} seconds and was given up; it may still be running. Check.")
+        self.limit_s = limit_s
+
+
+def failed(call: ToolCall, problem: ModelCorrectable | str) -> ToolResult:
+    """The result of a call that did not do what was asked. An error may quote anything: it is made UTF-8, and short."""
+    text = _clean(str(problem), MAX_ERROR_CHARS)
+    return ToolResult(call.id, call.name, f"Error: {text}", is_error=True, outcome=_failure(problem))
+
+
+def _failure(problem: ModelCorrectable | str) -> Outcome:
+    first = next((line for line in str(problem).split("\n") if line.strip()), "").strip()
+    words = _clean(first.partition(". ")[0].removesuffix("."), MAX_OUTCOME_CHARS)
+    match problem:
+        case Denied(by=by, why=why):
+            return Outcome("refused", _clean(why, MAX_OUTCOME_CHARS) or words, by)
+        case BadArguments():
+            return Outcome("invalid", words)
+        case _TookTooLong(limit_s=limit_s):
+            return Outcome("failed", f"timed out after {limit_s:.0f} s")
+        case _:
+            return Outcome("failed", words)
+
+
+def _clean(text: str, chars: int) -> str:
+    return text[:chars].encode("utf-8", "replace").decode()
 
 
 def _is_wanted() -> bool:

@@ -101,7 +101,7 @@ class PolicyGate:
         decide = partial(self._policy.decide, request)
         verdict = await in_thread(decide) if request.claim.writes else decide()  # for these, files are looked at
         if verdict.decision == "deny":
-            raise Denied(f"This {call.name} call is refused: {verdict.reason}.")
+            raise Denied(f"This {call.name} call is refused: {verdict.reason}.", why=verdict.reason)
         return verdict
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
@@ -111,13 +111,15 @@ class PolicyGate:
                 return  # perhaps said while this call waited
             if scope.person is None:
                 needed = f"This {call.name} call needs a person's consent, and nobody is here to give it"
-                raise Denied(f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip(), by="nobody")
+                sentence = f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip()
+                raise Denied(sentence, by="nobody", why=f"nobody is here to allow it: {verdict.reason}")
             answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
             if answer in ("session", "always") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
                 await self._grants.add(self._granted(covered, scope, lasts))
         if answer == "no":
-            raise Denied(f"The person said no to this {call.name} call. Ask what they want instead.", by="person")
+            sentence = f"The person said no to this {call.name} call. Ask what they want instead."
+            raise Denied(sentence, by="person", why="the person said no")
 
     async def _answer(
         self,
@@ -161,7 +163,8 @@ class PolicyGate:
         if answer is None:
             if self._observer is not None:
                 await self._observer.answered(told, "timeout")
-            raise Denied(f"Nobody has answered in time whether this {call.name} call may run.", by="nobody")
+            sentence = f"Nobody has answered in time whether this {call.name} call may run."
+            raise Denied(sentence, by="nobody", why="nobody answered in time")
         is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=scope.asker)
         is_valid = answer == "no" or (is_written and await self._approvals.use(asked.id, what))
         if self._observer is not None:

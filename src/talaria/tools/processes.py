@@ -1,10 +1,13 @@
 """Processes in the background of a session: each under a name of its own until the session ends."""
 
 import asyncio
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from talaria.model.errors import BadArguments, ToolFailed
+from talaria.model.messages import Outcome
+from talaria.tools.base import Shown
 from talaria.tools.output import Output
 from talaria.tools.sandbox.commands import Command, End, Started
 from talaria.tools.sizes import show_size
@@ -14,6 +17,8 @@ MAX_KEPT = 64
 SHOWN_END_CHARS = 500
 KILLED = 137
 """The exit code of what a signal has ended for good."""
+SIGNAL_BASE = 128
+"""Added to the number of the signal that has ended a command."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +73,43 @@ def ended(end: End | None, limit_s: int = 0) -> str:
             return "lost: the shell and all processes of this session are gone; the next command begins anew"
         case "":
             return f"exit code {end.code}"
+
+
+def outcome_of(end: End | None, limit_s: int = 0, output_chars: int = 0) -> Outcome:
+    """For people, in a few words. None: it was stopped when its time was over."""
+    if end is None:
+        return Outcome("failed", f"timed out after {limit_s} s", output_chars=output_chars)
+    match end.why:
+        case "disk":
+            words = "stopped, the disk is nearly full"
+        case "memory":
+            words = f"out of memory, the limit is {show_size(end.limit_bytes)}"
+        case "lost":
+            words = "lost with its sandbox"
+        case "":
+            words = _exit_words(end.code)
+    is_done = end.code == 0 and end.why == ""
+    return Outcome("done" if is_done else "failed", words, output_chars=output_chars)
+
+
+def with_output(output: str, end: End | None, limit_s: int, more: str = "") -> Shown:
+    """The result of a command: what it printed, how it ended, and what is to be said of it besides."""
+    ours = f"\n[{ended(end, limit_s)}]{more}"
+    text = f"{output}{ours}".lstrip("\n")
+    return Shown(text, outcome=outcome_of(end, limit_s, max(0, len(text) - len(ours))))
+
+
+def _exit_words(code: int) -> str:
+    """A shell tells a signal by an exit code, too. Signals that nobody sends to end something are not taken for one."""
+    number = code - SIGNAL_BASE
+    names = {int(one): one.name for one in _DEADLY}
+    return f"killed by {names[number]}" if number in names else f"exit {code}"
+
+
+_DEADLY = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS),
+    *(signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM, signal.SIGSYS),
+)
 
 
 class Processes:

@@ -8,10 +8,12 @@ from typing import Any, cast
 import msgspec
 
 from talaria.foreign import as_text
+from talaria.model.messages import Outcome
 from talaria.model.tools import ToolSpec
-from talaria.tools.base import EXCLUSIVE, UNKNOWN, AfterCrash, Claim, Effect, Run, Scope, Tool, decoded
+from talaria.tools.base import EXCLUSIVE, UNKNOWN, AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
 from talaria.tools.function import DEFAULT_TIMEOUT_S
 
+MAX_OUTCOME_CHARS = 300
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What every endpoint takes as the name of a tool; one that it does not take spoils the whole request."""
 
@@ -64,8 +66,23 @@ class SchemaInvocation:
     claim: Claim
     question: str | None = None
 
-    async def run(self, run: Run) -> str:
-        return await self.handler(self.arguments, run)
+    async def run(self, run: Run) -> str | Shown:
+        text = await self.handler(self.arguments, run)
+        return Shown(text, outcome=Outcome("failed", error)) if (error := _error(text)) else text
+
+
+class _Failure(msgspec.Struct):
+    error: str
+
+
+def _error(text: str) -> str:
+    """What went wrong, in a few words, where a handler says so in the way of plugins: `{"error": …}`."""
+    if not text.startswith('{"error":'):
+        return ""
+    try:
+        return msgspec.json.decode(text, type=_Failure).error.partition("\n")[0][:MAX_OUTCOME_CHARS]
+    except msgspec.MsgspecError:
+        return ""
 
 
 def tools_of(

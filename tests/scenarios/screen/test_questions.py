@@ -82,7 +82,9 @@ def test_only_a_clear_yes_lets_a_command_run(open_screen: OpenScreen, server: Mo
         screen.see(f"Told of {name}.")
         see_quiet(screen, BOX)
         assert (work / name).exists() == runs, name
-        assert any(f"✓ terminal  touch {name}  " in line for line in screen.scrollback) == runs, name
+        (line,) = [line for line in screen.scrollback if f" terminal  touch {name}  " in line]
+        assert line.startswith("  ✓ " if runs else "  ✗ "), name
+        assert line.endswith("  refused: you said no") != runs, name
 
 
 @pytest.mark.usefixtures("unconfined")

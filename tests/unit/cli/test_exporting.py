@@ -6,8 +6,8 @@ import pytest
 
 from talaria.cli.sessions.export import ExportFormat, exported
 from talaria.model.entries import MessageAdded, Recorded
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.model.ids import CallId, SessionId
+from talaria.model.messages import Assistant, Outcome, ToolCall, ToolResult, user
 from talaria.store.base import Session
 
 ACTING = "\x9b\u202e\u200b"
@@ -22,3 +22,18 @@ def test_nothing_in_an_export_acts_on_a_terminal(format: ExportFormat) -> None:
     assert "u202e" in written
     if format == "lines":
         assert json.loads(written.splitlines()[1])["entry"]["message"]["parts"][0]["text"] == said
+
+
+@pytest.mark.parametrize("outcome", [Outcome("failed", "exit 3"), None])
+@pytest.mark.parametrize(
+    ("format", "said"),
+    [("markdown", "Result of `terminal` (failed):"), ("html", '<b>terminal</b> <span class="wrong">')],
+)
+def test_a_command_that_failed_is_no_plain_result(format: ExportFormat, said: str, outcome: Outcome | None) -> None:
+    row = Session(SessionId("talk"), "cli", "demo:demo", "/", "", "[]", "t", None, 1.0, 1.0, None, 1)
+    call = ToolCall(CallId("c"), "terminal", "{}")
+    result = ToolResult(call.id, call.name, "[exit code 3]", outcome=outcome)
+    entries = [
+        Recorded(place, 1.0, MessageAdded(one)) for place, one in enumerate((Assistant((call,), "calls"), result))
+    ]
+    assert said in exported(row, entries, format).decode()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.unit.tools.undo_scenario import SESSION, Project
 
+from talaria.cli.keeping.manifest import is_kept
 from talaria.cli.sessions.files import remove_files
 from talaria.model.ids import SessionId
 from talaria.tools.quarantine import Quarantine
@@ -36,3 +37,8 @@ def test_what_could_be_undone_goes_with_its_conversation(tmp_path: Path) -> None
     remove_files(project.home, SESSION)
     assert Project(project.work, project.home).checkpoints.list() == []
     assert not any(secret.encode() in file.read_bytes() for file in project.home.iterdir())
+
+
+def test_what_could_be_undone_is_not_in_a_backup() -> None:
+    assert not is_kept("undo.db", with_secrets=True)
+    assert not is_kept("undo.db-wal", with_secrets=True)

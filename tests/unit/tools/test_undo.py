@@ -1,25 +1,29 @@
 """Undo: whatever turns did to a project comes back exactly, and nothing of the person's is lost."""
 
+import asyncio
 import hashlib
 import json
 import os
 import stat
 import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from tests.unit.tools.undo_scenario import SESSION, Project, picture
 
+from talaria.model.clock import SystemClock
 from talaria.model.errors import BadInput, StoreDamaged
-from talaria.model.ids import SessionId
-from talaria.model.messages import ToolResult
+from talaria.model.ids import CallId, SessionId
+from talaria.model.messages import ToolCall
 from talaria.store.sqlite.undo import SqliteUndoStore
+from talaria.tools.approval import OpenGate
+from talaria.tools.base import Claim, Live, Run, Scope
+from talaria.tools.executor import Executor
+from talaria.tools.function import tool
+from talaria.tools.registry import Toolbox
 from talaria.tools.undo.checkpoints import checkpoint_folder
 from talaria.tools.undo.recorder import undo_file
 from talaria.tools.undo.settings import CheckpointSettings
-
-Use = Callable[..., Awaitable[ToolResult]]
 
 
 @pytest.fixture
@@ -463,6 +467,46 @@ def test_old_checkpoint_that_a_crash_left_half_does_not_count(
     if manifest is not None:
         (folder / "manifest.json").write_bytes(manifest)
     assert [one.number for one in project.checkpoints.list()] == [1]
+
+
+@tool(claim=Claim(command="a command"))
+async def command(script: str, run: Run) -> str:
+    """A command without a sandbox."""
+    await asyncio.to_thread(subprocess.run, ["sh", "-c", script], cwd=run.scope.cwd, check=True)
+    return "done"
+
+
+async def test_call_of_a_command_is_recorded_shown_and_can_be_undone(project: Project, work: Path) -> None:
+    (work / "a").write_text("one\ntwo\n")
+    for number in range(1_200):
+        (work / f"{number}.txt").write_text("x")
+    scope = Scope(SESSION, work, project.home / "spill/s", turn="t1")
+    executor = Executor(Toolbox((command,)), OpenGate(), scope, project.recorder)
+    call = ToolCall(CallId("c"), "command", json.dumps({"script": "echo one > a; rm 5.txt; mkdir d; git init -q"}))
+    progress: list[str] = []
+    prepared = executor.prepare(call)
+    await executor.admit(prepared)
+    result = await executor.run(prepared, Live(progress.append, SystemClock()))
+    assert [(one.path, one.kind, one.added, one.removed) for one in result.changes] == [
+        ("5.txt", "deleted", 0, 1),
+        ("a", "changed", 0, 1),
+    ]
+    assert progress[-1] == "recording the project: 1,201 of 1,201 files"
+    project.restore(1)
+    assert (work / "a").read_text() == "one\ntwo\n"
+    assert not (work / ".git").exists()
+
+
+async def test_damage_to_a_repository_is_shown(project: Project, work: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=work, check=True)
+    executor = Executor(
+        Toolbox((command,)), OpenGate(), Scope(SESSION, work, project.home / "spill/s"), project.recorder
+    )
+    call = ToolCall(CallId("c"), "command", json.dumps({"script": "rm .git/HEAD"}))
+    result = await executor.call(call)
+    assert [(one.path, one.note) for one in result.changes] == [
+        (".git", "damaged: 1 file of git is gone: HEAD"),
+    ]
 
 
 def test_list_of_nothing_makes_nothing(project: Project) -> None:

@@ -3,17 +3,11 @@
 from collections.abc import Sequence
 
 from talaria.cli.screen.menu import Choice, Menu
-from talaria.cli.screen.painting import RED
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.tool_lines import Call
 from talaria.tools.person import Answer, Question, measure
 
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
 _MEANT: dict[str, Answer] = {"no": "no", "once": "once", "session": "session", "always": "always"}
-
-
-DENIED_CHARS = 1_000
-"""More of what was not allowed fits into no line."""
 
 
 class ScreenPerson:
@@ -42,11 +36,7 @@ class ScreenPerson:
                 found.short,
             )
         menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why, facts=facts)
-        answer = _MEANT.get(await self._screen.ask(menu) or "no", "no")
-        if answer == "no":
-            denied = Call(question.tool, question.text[:DENIED_CHARS])
-            self._screen.print(denied.line(self._screen.columns, "✗", RED, "not allowed"))
-        return answer
+        return _MEANT.get(await self._screen.ask(menu) or "no", "no")
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         offered = [Choice(one, one) for one in choices]

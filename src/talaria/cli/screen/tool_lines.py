@@ -1,64 +1,141 @@
-"""A tool call in one line: what it is about, how it went, how long it took."""
+"""A tool call in one line: what it is about, how it ended, how long it took; below it what tells most of it."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 
+from talaria.cli.outcomes import outcome
+from talaria.cli.output_lines import Excerpt, output_lines
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, diff, styled
-from talaria.cli.screen.width import cut, width
-from talaria.model.messages import ToolResult
+from talaria.cli.screen.width import cut, paragraphs, width, wrapped
+from talaria.model.messages import FileChange, Outcome, ToolResult
 
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "question", "action", "name")
 MOST_DIFF_LINES = 24
-MOST_DETAIL_LINES = 200
+MOST_ARGUMENT_LINES = 200
+MOST_OUTPUT_LINES = 5
+MOST_REASON_LINES = 3
+MOST_END_COLUMNS = 30
+_STOPPED = Outcome("cancelled", "stopped")
+_COLOURS = {"done": GREEN, "failed": RED, "invalid": RED, "refused": YELLOW, "cancelled": YELLOW}
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call that was made."""
+    """A call that was made; without a result it runs, or was stopped."""
 
     name: str
     arguments: str
     result: ToolResult | None = None
-    seconds: float = 0.0
+    seconds: float | None = None
+    """None: not known."""
 
-    def line(self, columns: int, sign: str, colour: str, outcome: str = "") -> str:
-        """While it runs, or when it has ended: with how long it took, or what became of it instead."""
-        took = f"  {self.seconds:.1f} s" if self.result else ""
-        end = f"  {outcome}" if outcome else took
-        name = cut(visible(self.name), max(1, columns - width(f"  {sign} {end}")))
-        about = cut(about_what(self.arguments), max(0, columns - width(f"  {sign} {name}  {end}")))
-        told = f"  {styled(about, DIM)}" if about else ""
-        return f"  {styled(sign, colour)} {styled(name, BOLD)}{told}{styled(end, colour if outcome else DIM)}"
+    def running(self, columns: int, sign: str, colour: str, printed: Sequence[str] = ()) -> str:
+        """With the last lines that it has printed."""
+        took = f"{self.seconds:.0f} s" if self.seconds and self.seconds >= 1 else ""
+        lines = [self._line(columns, sign, colour, "", took)]
+        lines += [_beneath(line, columns) for line in printed[-MOST_OUTPUT_LINES:]]
+        return "\n".join(lines)
 
     def ended(self, columns: int) -> str:
-        """With what went wrong, or what changed in a file. Without a result it was stopped."""
-        result = self.result
-        if result is None:
-            return self.line(columns, "✗", YELLOW, "stopped")
-        if result.is_error:
-            why = next((line for line in result.text.split("\n") if line.strip()), "")
-            return f"{self.line(columns, '✗', RED)}\n{styled(cut(f'    {readable(why)}', columns), YELLOW)}"
-        line = self.line(columns, "✓", GREEN)
-        changes = changed(result.text)
-        return f"{line}\n{_shortened(changes, columns)}" if changes else line
+        """With what it printed, what went wrong, or what it changed in files."""
+        how = self._outcome
+        colour = _COLOURS[how.kind]
+        said, reason = _said(how, columns)
+        took = f"{self.seconds:.1f} s" if self.seconds is not None and self._has_run else ""
+        lines = [self._line(columns, "✓" if how.kind == "done" else "✗", colour, said, took)]
+        lines += _sentence(reason, columns) if reason else []
+        if self.result is not None:
+            lines += _printed(self.result, how, columns)
+            for note in _notes(self.result, how):
+                lines += _sentence(note, columns)
+            lines += _changes(self.result, how, columns)
+        return "\n".join(lines)
 
     def details(self) -> str:
-        """All of it, but for what has no end."""
-        lines = [styled(f"● {visible(self.name)}", BOLD), *_indented(visible(self.arguments))]
+        """All of it, as far as it is kept."""
+        how = self._outcome
+        end = how.words or how.kind
+        lines = [styled(f"● {visible(self.name)}", BOLD), *_indented(self.arguments)]
+        lines += [styled(f"  ─ {visible(end)}" if how.kind != "done" or how.words else "  ─", DIM)]
         if self.result is not None:
-            lines += [styled("  ─", DIM), *_indented(readable(self.result.text))]
-        else:
-            lines += [styled("  ─ stopped", DIM)]
+            text = self.result.text
+            printed, ours = text[: how.output_chars], text[how.output_chars :].lstrip("\n")
+            shown = output_lines(printed.rstrip("\n")) if printed else []
+            lines += [f"    {line}" for line in (*shown, *readable(ours).split("\n"))]
         return "\n".join(lines)
+
+    @property
+    def _outcome(self) -> Outcome:
+        return _STOPPED if self.result is None else outcome(self.result)
+
+    @property
+    def _has_run(self) -> bool:
+        return self.result is None or self.result.disposition != "none"
+
+    def _line(self, columns: int, sign: str, colour: str, said: str, took: str) -> str:
+        gap = " · " if said and took else ""
+        end = f"  {styled(said, colour)}{styled(f'{gap}{took}', DIM)}" if said or took else ""
+        room = columns - width(f"  {said}{gap}{took}")
+        name = cut(visible(self.name), max(1, room - width(f"  {sign} ")))
+        about = cut(about_what(self.arguments), max(0, room - width(f"  {sign} {name}  ")))
+        told = f"  {styled(about, DIM)}" if about else ""
+        return f"  {styled(sign, colour)} {styled(name, BOLD)}{told}{end}"
+
+
+def _said(how: Outcome, columns: int) -> tuple[str, str]:
+    """What stands at the end of the line, and the reason for below it if that is too long."""
+    words = visible(how.words)
+    match how.kind:
+        case "done":
+            return ("" if words == "exit 0" else cut(words, columns // 2)), ""
+        case "failed" | "cancelled":
+            label, full = "failed" if how.kind == "failed" else "stopped", words
+        case "refused":
+            words = "you said no" if how.refused_by == "person" else words
+            label, full = "refused", f"refused: {words}"
+        case "invalid":
+            label, full = "invalid", f"invalid: {words}"
+    fits = bool(words) and width(full) <= min(MOST_END_COLUMNS, columns // 3)
+    return (full, "") if fits else (label, words)
+
+
+def _printed(result: ToolResult, how: Outcome, columns: int) -> list[str]:
+    excerpt = Excerpt(result.text[: how.output_chars], MOST_OUTPUT_LINES, is_failed=how.kind != "done")
+    lines = [_beneath(line, columns) for line in excerpt.lines]
+    return [*lines, _beneath(f"{excerpt.more}: Ctrl-O", columns)] if excerpt.more else lines
+
+
+def _notes(result: ToolResult, how: Outcome) -> list[str]:
+    """What is said of a command besides how it ended: hosts that it could not reach, files that were held back."""
+    ours = result.text[how.output_chars :].strip("\n").partition("\n\n")[0].split("\n")
+    is_command = how.words and ours[0].startswith("[")
+    return [line.removeprefix("[").removesuffix("]") for line in ours[1:]] if is_command else []
+
+
+def _changes(result: ToolResult, how: Outcome, columns: int) -> list[str]:
+    if result.changes:
+        shown = [_change(change, columns) for change in result.changes]
+        more = result.more_changes
+        return [*shown, *([_beneath(f"and {more:,} more file{'s' if more > 1 else ''}", columns)] if more else [])]
+    is_command = how.words or how.output_chars
+    changes = "" if result.is_error or is_command else changed(result.text)  # as earlier versions told it
+    return [_shortened(changes, columns)] if changes else []
+
+
+def _change(change: FileChange, columns: int) -> str:
+    counts = f"+{change.added} -{change.removed}"
+    head = _beneath(f"{change.kind} {visible(change.path)}  {change.note or counts}", columns)
+    return f"{head}\n{_shortened(change.diff, columns)}" if change.diff else head
 
 
 def about_what(arguments: str) -> str:
     """The one argument that tells most, on one line."""
     try:
         given: Any = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _flat(arguments)
     if not isinstance(given, dict):
         return _flat(arguments)
@@ -87,10 +164,22 @@ def _shortened(changes: str, columns: int) -> str:
     )
 
 
+def _sentence(text: str, columns: int) -> list[str]:
+    """For people to read, below the line of the call that it is about."""
+    told = wrapped(paragraphs(visible(text), columns - 4), columns - 4)
+    more = ["…"] if len(told) > MOST_REASON_LINES else []
+    return [styled(f"    {line}", YELLOW) for line in (*told[:MOST_REASON_LINES], *more)]
+
+
+def _beneath(line: str, columns: int) -> str:
+    """Below the line of its call."""
+    return styled(cut(f"    {line}", columns), DIM)
+
+
 def _indented(text: str) -> list[str]:
-    lines = text.split("\n")
-    left = len(lines) - MOST_DETAIL_LINES
-    return [f"    {line}" for line in lines[:MOST_DETAIL_LINES]] + ([f"    … {left} more lines"] if left > 0 else [])
+    lines = visible(text).split("\n")
+    left = len(lines) - MOST_ARGUMENT_LINES
+    return [f"    {line}" for line in lines[:MOST_ARGUMENT_LINES]] + ([f"    … {left} more lines"] if left > 0 else [])
 
 
 def _flat(text: str) -> str:

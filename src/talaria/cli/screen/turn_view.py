@@ -1,8 +1,11 @@
 """A turn on the screen: what is complete goes into the scrollback, what is being written or done stands below it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
+from talaria.cli.output_lines import output_lines
 from talaria.cli.safe import readable, settled
 from talaria.cli.screen.blocks import Block, Blocks
 from talaria.cli.screen.painting import CYAN, DIM, YELLOW, markdown, styled
@@ -43,6 +46,16 @@ class Paper(Protocol):
     def print(self, text: str) -> None: ...
 
 
+class _Running(msgspec.Struct, frozen=True):
+    """A call under way."""
+
+    name: str
+    arguments: str
+    began: float
+    printed: Sequence[str] = ()
+    """The last lines."""
+
+
 class TurnView:
     def __init__(self, screen: Paper, clock: Clock, filled: Filled) -> None:
         self._screen = screen
@@ -52,7 +65,7 @@ class TurnView:
         self._blocks = Blocks()
         self._thoughts: list[str] = []
         self._has_written = False
-        self._running: dict[CallId, Call] = {}
+        self._running: dict[CallId, _Running] = {}
         self._ended: list[Call] = []
         self._window: int | None = None
         self._painted = ("", 0, "")
@@ -84,12 +97,14 @@ class TurnView:
                 self._fill(message.usage.prompt + message.usage.output if message.usage else None)
             case ToolBegan(call, name, arguments):
                 self._end_text()
-                self._running[call] = Call(name, arguments)
-            case ToolOutput():
-                pass
+                self._running[call] = _Running(name, arguments, self._clock.monotonic())
+            case ToolOutput(call, tail):  # drawn with the next tick, however much comes
+                if call in self._running:
+                    lines = [line for line in output_lines(tail) if line.strip()]
+                    self._running[call] = msgspec.structs.replace(self._running[call], printed=lines)
             case ToolEnded(result, seconds):
-                call = self._running.pop(result.call_id, Call(result.name, ""))
-                self._end_tool(Call(call.name, call.arguments, result, seconds))
+                began = self._running.pop(result.call_id, None)
+                self._end_tool(Call(result.name, began.arguments if began else "", result, seconds))
             case Notice(text):
                 self._note(text)
             case RouteSwitched(_, model, reason, window):
@@ -101,8 +116,8 @@ class TurnView:
     def end(self) -> None:
         """Also before the turn has: what was written of it stays, and what runs was stopped."""
         self._end_text()
-        for call in self._running.values():
-            self._end_tool(call)
+        for running in self._running.values():
+            self._end_tool(Call(running.name, running.arguments))
         self._running.clear()
 
     def add_note(self, text: str) -> None:
@@ -116,7 +131,10 @@ class TurnView:
         gap = "\n" if self._needs_gap else ""
         parts = [gap + self._rest(columns)] if self._blocks.rest else []
         parts += self._notes
-        parts += [call.line(columns, self._sign, CYAN) for call in self._running.values()]
+        now = self._clock.monotonic()
+        for one in self._running.values():
+            call = Call(one.name, one.arguments, seconds=now - one.began)
+            parts.append(call.running(columns, self._sign, CYAN, one.printed))
         return "\n".join([*parts, self._pulse(columns)])
 
     def details(self) -> str:

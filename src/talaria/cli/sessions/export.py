@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from talaria.cli.outcomes import outcome
 from talaria.cli.safe import escaped_json, readable
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.model.entries import Entry, MessageAdded, Recorded
@@ -73,4 +74,5 @@ def _message(message: Message) -> str:
             calls = [f"Call of `{call.name}`:\n\n{fenced(call.arguments)}" for call in message.calls]
             return "\n\n".join(filter(None, ["## Talaria", message.text, *calls]))
         case ToolResult():
-            return f"{'Failed' if message.is_error else 'Result'} of `{message.name}`:\n\n{fenced(message.text)}"
+            kind = outcome(message).kind
+            return f"Result of `{message.name}`{'' if kind == 'done' else f' ({kind})'}:\n\n{fenced(message.text)}"

@@ -17,14 +17,17 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from talaria import __version__
+from talaria.cli.outcomes import outcome
 from talaria.cli.safe import brief, readable, visible
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.model.entries import MessageAdded, Recorded, TurnEnded
 from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User
+from talaria.model.messages import Assistant, Context, Image, Outcome, Text, Thinking, ToolCall, ToolResult, User
 from talaria.store.base import Session
 
 MAX_SUMMARY_CHARS = 90
+MAX_OUTCOME_CHARS = 24
+"""`killed by SIGSEGV`; what is longer is in the result."""
 
 _LINKED = re.compile(r"https?://|mailto:", re.IGNORECASE)
 _PICTURE = re.compile(r"image/(png|jpeg|gif|webp)")
@@ -127,7 +130,9 @@ def _model_part(part: Text | Thinking | ToolCall, results: Results) -> str:
 
 
 def _call(call: ToolCall, result: ToolResult | None) -> str:
-    mark = ' <span class="wrong">failed</span>' if result is not None and result.is_error else ""
+    how = Outcome() if result is None else outcome(result)
+    words = f": {how.words}" if 0 < len(how.words) <= MAX_OUTCOME_CHARS else ""
+    mark = "" if how.kind == "done" else f' <span class="wrong">{_plain(f"{how.kind}{words}")}</span>'
     told = "" if result is None else f"<pre>{_plain(result.text)}</pre>{''.join(map(_picture, result.images))}"
     summary = f"<b>{_plain(call.name)}</b>{mark} {_plain(visible(brief(call.arguments, MAX_SUMMARY_CHARS)))}"
     return _folded(summary, f"<pre>{_plain(visible(call.arguments))}</pre>{told}", "call")

@@ -10,12 +10,13 @@ import msgspec
 from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall
-from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Tool
+from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Shown, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
+from talaria.tools.live import shown_live
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
-from talaria.tools.processes import ended
+from talaria.tools.processes import with_output
 from talaria.tools.sandbox.commands import Command, Started
 from talaria.tools.sandbox.host import script
 from talaria.tools.workspace import Workspaces
@@ -59,7 +60,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         code: Annotated[str, "The script."],
         run: Run,
         timeout_s: Annotated[int, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}."] = 300,
-    ) -> str:
+    ) -> Shown:
         """Run a Python script where `terminal` runs commands, and answer what it prints.
 
         For work with many steps: these functions are there, take the parameters of the tools by name, and return their
@@ -72,21 +73,22 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits), os.urandom(16).hex()
         )
         command = Command(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
-        started = await workspace.start(command, reading)
-        answering = asyncio.create_task(_answers(started, reading, run), name="calls of a script")
         limit_s = max(1, min(timeout_s, MAX_TIMEOUT_S))
-        try:
-            program = await in_thread(_PROGRAM.read_text)
-            start = f"main({reading.mark!r}, {list(READING)!r}, {code!r})"
-            started.write(_encode(f"{program}\n{start}") + b"\n")
-            end = await started.awaited(limit_s)
-        finally:
-            answering.cancel()
-            await completed(started.killed())
-            reading.finish()
-            await workspace.tidy()
+        async with shown_live(reading, reading.output, run.live) as sink:
+            started = await workspace.start(command, sink)
+            answering = asyncio.create_task(_answers(started, reading, run), name="calls of a script")
+            try:
+                program = await in_thread(_PROGRAM.read_text)
+                start = f"main({reading.mark!r}, {list(READING)!r}, {code!r})"
+                started.write(_encode(f"{program}\n{start}") + b"\n")
+                end = await started.awaited(limit_s)
+            finally:
+                answering.cancel()
+                await completed(started.killed())
+                reading.finish()
+                await workspace.tidy()
         held = await ask_about_held(workspace, run)
-        return f"{reading.output.text()}\n[{ended(end, limit_s)}]{held}".lstrip("\n")
+        return with_output(reading.output.text(), end, limit_s, held)
 
     return (execute_code,)
 

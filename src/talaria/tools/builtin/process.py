@@ -3,12 +3,15 @@
 import asyncio
 from typing import Annotated, Any, Literal
 
+import msgspec
+
 from talaria.model.errors import BadArguments, ToolFailed
-from talaria.tools.base import INDEPENDENT, READS, Claim, Effect, Run, Scope, Tool
+from talaria.model.messages import Outcome
+from talaria.tools.base import INDEPENDENT, READS, Claim, Effect, Run, Scope, Shown, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
-from talaria.tools.processes import Process, ended
+from talaria.tools.processes import Process, ended, outcome_of
 from talaria.tools.workspace import Workspaces
 from talaria.waiting import completed
 
@@ -37,7 +40,7 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         id: Annotated[str, "Of the process, as `terminal` told it; not for list."] = "",
         text: Annotated[str, "For write; end it with a newline to send a line."] = "",
         timeout_s: Annotated[int, f"For wait: seconds, at most {MAX_WAIT_S}."] = 60,
-    ) -> str:
+    ) -> str | Shown:
         """Look after the background processes of this conversation. They end with it."""
         if len(text) > MAX_TEXT_CHARS:
             raise BadArguments(f"At most {MAX_TEXT_CHARS:,} characters can be written at once.")
@@ -49,7 +52,7 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             done = await _done(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
         finally:
             await workspace.tidy()
-        return done + await ask_about_held(workspace, run)
+        return msgspec.structs.replace(done, text=done.text + await ask_about_held(workspace, run))
 
     return (process,)
 
@@ -64,25 +67,25 @@ def _effect(arguments: Any, _: Scope) -> Effect:
     return READS if arguments.action in ("list", "poll", "log") else INDEPENDENT
 
 
-async def _done(action: Action, process: Process, text: str, limit_s: float) -> str:
+async def _done(action: Action, process: Process, text: str, limit_s: float) -> Shown:
     match action:
         case "poll" | "list":
-            return _told(process.news(), process.state)
+            return _told(process.news(), process, process.state)
         case "log":
-            return _told(process.output.text(), process.state)
+            return _told(process.output.text(), process, process.state)
         case "wait":
             return await _waited(process, limit_s)
         case "write":
             _check_running(process)
             process.started.write(text.encode("utf-8", "replace"))
-            return f"Wrote {len(text):,} characters to {process.id}."
+            return Shown(f"Wrote {len(text):,} characters to {process.id}.")
         case "close":
             _check_running(process)
             process.close_input()
-            return f"Closed the input of {process.id}."
+            return Shown(f"Closed the input of {process.id}.")
         case "kill":
             process.is_ended_on_purpose = True
-            return f"[{process.id} has ended: {ended(await completed(process.started.killed()))}]"
+            return Shown(f"[{process.id} has ended: {ended(await completed(process.started.killed()))}]")
 
 
 def _check_running(process: Process) -> None:
@@ -90,17 +93,21 @@ def _check_running(process: Process) -> None:
         raise ToolFailed(f"{process.id} has ended: {process.state}.")
 
 
-async def _waited(process: Process, limit_s: float) -> str:
+async def _waited(process: Process, limit_s: float) -> Shown:
     try:
         async with asyncio.timeout(limit_s):
             await process.started.ended()
     except TimeoutError:
-        return _told(process.news(), f"still running after {limit_s:.0f} seconds")
-    return _told(process.news(), process.state)
+        return _told(process.news(), process, f"still running after {limit_s:.0f} seconds")
+    return _told(process.news(), process, process.state)
 
 
-def _told(output: str, state: str) -> str:
-    return f"{output}\n[{state}]".lstrip("\n")
+def _told(output: str, process: Process, state: str) -> Shown:
+    end = process.started.end
+    text = f"{output}\n[{state}]".lstrip("\n")
+    how = Outcome("done", "still running") if end is None else outcome_of(end)
+    chars = max(0, len(text) - len(f"\n[{state}]"))
+    return Shown(text, outcome=msgspec.structs.replace(how, output_chars=chars))
 
 
 def _line(process: Process) -> str:

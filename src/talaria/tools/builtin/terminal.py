@@ -5,13 +5,15 @@ from typing import Annotated, Any
 import msgspec
 
 from talaria.model.errors import BadArguments, ToolFailed
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Tool
+from talaria.model.messages import Outcome
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Shown, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
+from talaria.tools.live import shown_live
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
-from talaria.tools.processes import ended
+from talaria.tools.processes import with_output
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
 from talaria.tools.sandbox.settings import TerminalSettings
@@ -50,7 +52,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             bool, "True for servers and long work: it goes on, and `process` looks after it."
         ] = False,
         pty: Annotated[bool, "True for programs that need a terminal."] = False,
-    ) -> str:
+    ) -> str | Shown:
         """Run a shell command and wait for its end; answers its output and exit code.
 
         The folder, environment variables and functions it leaves are there for the next command. Other processes that
@@ -69,13 +71,14 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             return await _begun(workspace, wanted, output)
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
         try:
-            end = await (await workspace.start(wanted, output)).awaited(limit_s)
+            async with shown_live(output, output, run.live) as sink:
+                end = await (await workspace.start(wanted, sink)).awaited(limit_s)
         finally:
             output.close()
             await workspace.tidy()
         held = await ask_about_held(workspace, run)
         refused = "".join(f"\n[network: {host} was refused]" for host in workspace.way_out.take_refused())
-        return f"{output.text()}\n[{ended(end, limit_s)}]{refused}{held}".lstrip("\n")
+        return with_output(output.text(), end, limit_s, f"{refused}{held}")
 
     return (_about_network(terminal, workspaces.settings),)
 
@@ -124,7 +127,8 @@ def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
     return str(place)
 
 
-async def _begun(workspace: Workspace, wanted: Command, output: Output) -> str:
+async def _begun(workspace: Workspace, wanted: Command, output: Output) -> Shown:
     workspace.processes.check_room()
     process = workspace.processes.add(wanted, await workspace.start(wanted, output), output)
-    return f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
+    told = f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
+    return Shown(told, outcome=Outcome("done", f"started in the background as {process.id}"))

@@ -178,7 +178,12 @@ def _damage(files: Mapping[str, Difference]) -> list[FileChange]:
         if found and not one.after.mode and vital and (not above or above.endswith("/")):
             gone.setdefault(above + GIT, []).append(below)
     return [
-        FileChange(path, "changed", note=f"damaged: {len(names):,} files of git are gone, such as {names[0]}")
+        FileChange(
+            path,
+            "changed",
+            note=f"damaged: 1 file of git is gone: {names[0]}"
+            if len(names) == 1
+            else f"damaged: {len(names):,} files of git are gone, such as {names[0]}",
+        )
         for path, names in gone.items()
-        if "HEAD" in names or "config" in names or len([n for n in names if n.startswith("objects/")]) > 0
     ]

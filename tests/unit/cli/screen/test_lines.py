@@ -98,12 +98,5 @@ def test_a_call_that_ended_has_its_time_and_what_it_changed(monkeypatch: pytest.
     assert plain.split("\n") == ["  ✓ patch  a.py  0.2 s", "    @@ -1,1 +1,1 @@", "    -old", "    +new"]
 
 
-def test_a_call_that_failed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    shown = ended("\nThere is no a.py.\nmore", is_error=True).ended(60)
-    assert "✗" in shown
-    assert shown.endswith("    There is no a.py.")
-
-
 def test_a_text_without_changes_has_no_diff() -> None:
     assert changed("--- nothing\nof the kind") == ""
