@@ -49,6 +49,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     def claim(arguments: Any, _: Scope) -> Claim:
         return Claim(
             command=arguments.code,
+            language="python",
             is_confined=workspaces.is_confined,
             reveals=workspaces.can_send,
             is_untrusted=workspaces.brings_strange_words,
