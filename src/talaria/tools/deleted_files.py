@@ -22,7 +22,7 @@ MAX_UNASKED = 20
 """So many files that git has are deleted without asking."""
 MAX_FILES = 5_000
 """That are looked at; whoever deletes more is asked."""
-MAX_FOLDERS = 5_000
+MAX_FOLDERS = 20_000
 MAX_COMPARED = 200
 """Files whose content is compared with git's, because they look touched."""
 MAX_COMPARED_BYTES = 16 << 20
@@ -82,6 +82,8 @@ class Losses:
         self.files: dict[str, Status] = {}
         self.has_more_files = False
         """Than were looked at."""
+        self.has_more_folders = False
+        """Than were entered."""
         self.damaged: dict[str, None] = {}
         """Of repositories."""
         self.unknown: dict[str, None] = {}
@@ -104,6 +106,8 @@ class Losses:
         elif lost:
             names = _listed([*map(self._about, lost)])
             reasons.append(f"it deletes {len(lost)} files that git cannot bring back: {names}")
+        if self.has_more_folders:
+            reasons.append(f"it goes through more than {MAX_FOLDERS:,} folders, too many to tell what it deletes")
         if self.damaged:
             reasons.append(f"it damages the git repository: {_listed([*self.damaged])}")
         if self.unknown:
@@ -129,6 +133,7 @@ class ProjectFiles:
         self._repositories: dict[str, Repository | None] = {}
         self._generated: dict[str, bool] = {}
         self._ignores: dict[str, _Ignore] = {}
+        self._tracked_folders: dict[str, bool] = {}
         self._compared = 0
         self._folders = 0
 
@@ -195,15 +200,16 @@ class ProjectFiles:
             if real is None or repository is None:
                 continue
             has_staged |= is_all and repository.index.has_staged_changes
-            for number, (named, entry) in enumerate(repository.index.entries.items()):
-                file = repository.file(named)
-                if number > MAX_FILES:
-                    self.losses.said[f"`{command}` discards changes that are not committed"] = None
-                    return
-                if file is None or not (is_all or real in ("", file) or file.startswith(f"{real}/")):
-                    continue
-                if self._status(file, entry, repository) == "changed":
-                    changed.append(file)
+            meant = [
+                (file, entry)
+                for named, entry in repository.index.entries.items()
+                if (file := repository.file(named)) is not None
+                and (is_all or real in ("", file) or file.startswith(f"{real}/"))
+            ]
+            if len(meant) > MAX_FOLDERS:
+                self.losses.said[f"`{command}` discards changes that are not committed"] = None
+                return
+            changed += [file for file, entry in meant if self._status(file, entry, repository) == "changed"]
         if changed or has_staged:
             names = _listed(changed) if changed else "what was staged"
             self.losses.said[f"`{command}` discards changes that are not committed: {names}"] = None
@@ -319,9 +325,12 @@ class ProjectFiles:
         return None if repository is None or name is None else repository.index.entries.get(name)
 
     def _has_tracked(self, folder: str) -> bool:
-        repository = self._repository(folder)
-        below = None if repository is None else repository.name(f"{folder}/")
-        return repository is not None and any(name.startswith(below or "") for name in repository.index.entries)
+        if folder not in self._tracked_folders:
+            repository = self._repository(folder)
+            below = None if repository is None else repository.name(f"{folder}/")
+            names = () if repository is None else repository.index.entries
+            self._tracked_folders[folder] = any(name.startswith(below or "") for name in names)
+        return self._tracked_folders[folder]
 
     def _repository(self, folder: str) -> Repository | None:
         """The nearest one around a folder."""
@@ -408,7 +417,7 @@ class ProjectFiles:
         if self._root is None:
             return ()
         if self._folders >= MAX_FOLDERS:
-            self.losses.has_more_files = True
+            self.losses.has_more_folders = True
             return ()
         self._folders += 1
         try:

@@ -7,6 +7,7 @@ Commands are followed in order: where `cd` leads, what variables stand for, what
 import fnmatch
 import re
 from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -408,30 +409,24 @@ class _Shell:
         is_deep = inner is not None and (_program(wrapped) == "mv" or _options(wrapped).has("rR", "--recursive"))
         texts = [render(word) for word in words]
         first = next((at for at in range(1, len(texts)) if re.match(r"[-(!]", texts[at])), len(texts))
-        tests = list(zip(texts[first:], texts[first + 1 :], strict=False))
-        names = [value for option, value in tests if option in ("-name", "-iname")]
-        paths = [value for option, value in tests if option in ("-path", "-wholename", "-ipath")]
-        kinds = "".join(value for option, value in tests if option == "-type")
-        depth = next((int(value) for option, value in tests if option == "-maxdepth" and value.isdecimal()), 1 << 20)
-        is_negated = any(one in ("!", "-not", "-prune", "-o", "-or") for one in texts[first:])
-        is_loose = is_negated and not all(one in ("-o", "-or", "-prune") for one in texts[first:] if one in _NEGATIONS)
+        tests = _find_tests(texts[first:])
 
         def is_wanted(name: str, entry: Entry) -> bool:
             if entry.is_folder and not is_deep:
                 return False
-            if is_loose:
-                return True
+            is_named = any(fnmatch.fnmatch(entry.name, one) for one in tests.names)
+            is_placed = any(fnmatch.fnmatch(f"./{name}", one) for one in tests.paths)
+            if tests.is_any:
+                return is_named or is_placed or not (tests.names or tests.paths)
             kind = "d" if entry.is_folder else "f" if entry.is_plain_file else "l"
-            is_kind = not kinds or is_negated or kind in kinds
-            is_named = not names or any(fnmatch.fnmatch(entry.name, one) for one in names)
-            is_placed = not paths or any(fnmatch.fnmatch(f"./{name}", one) for one in paths)
-            return is_kind and is_named and is_placed
+            is_kind = not tests.kinds or kind in tests.kinds
+            return is_kind and (is_named or not tests.names) and (is_placed or not tests.paths)
 
         for word in words[1:first] or [(Part("text", "."),)]:
             for start in self._located(word):
                 if not self._files.is_folder(start):
                     self._files.delete(start, is_deep=False)
-                for name in self._files.search(start, is_wanted, depth):
+                for name in self._files.search(start, is_wanted, tests.max_depth):
                     self._files.delete(name, is_deep=is_deep)
 
     # git
@@ -443,7 +438,7 @@ class _Shell:
             if option == "-C" and at + 1 < len(words):
                 self._places = tuple(_as_path(pattern) for pattern in self._patterns(words[at + 1]))
             at += 2 if option in ("-C", "-c", "--git-dir", "--work-tree", "--namespace") else 1
-        here = [name for word in ((Part("text", "."),),) for name in self._located(word, is_told=False)]
+        here = self._located((Part("text", "."),), is_told=False)
         if here or None in self._places:
             self._run_git(words[at:], here or [""])
         self._places = state
@@ -493,7 +488,35 @@ class _Shell:
                 pass
 
 
-_NEGATIONS = frozenset({"!", "-not", "-o", "-or", "-prune"})
+class _FindTests(NamedTuple):
+    names: list[str]
+    paths: list[str]
+    kinds: str
+    max_depth: int
+    is_any: bool
+    """One of them is enough."""
+
+
+def _find_tests(words: Sequence[str]) -> _FindTests:
+    """Of `find`, as far as they are known; what is excluded with `!` is taken to be there."""
+    names: list[str] = []
+    paths: list[str] = []
+    kinds, max_depth = "", 1 << 20
+    for at, (option, value) in enumerate(pairwise(words)):
+        is_excluded = at > 0 and words[at - 1] in ("!", "-not")
+        if option in ("!", "-not") and value == "(":
+            return _FindTests([], [], "", 1 << 20, is_any=True)
+        if is_excluded:
+            continue
+        if option in ("-name", "-iname"):
+            names.append(value)
+        elif option in ("-path", "-wholename", "-ipath"):
+            paths.append(value)
+        elif option == "-type":
+            kinds += value
+        elif option == "-maxdepth" and value.isdecimal():
+            max_depth = int(value)
+    return _FindTests(names, paths, kinds, max_depth, is_any=any(one in ("-o", "-or", "-prune") for one in words))
 
 
 def _program(words: Sequence[Word]) -> str:

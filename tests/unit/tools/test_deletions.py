@@ -161,6 +161,7 @@ ASKED = {
     "find . -name data -exec rm -rf {} \\;": "data/raw.csv",
     "find . -exec sh -c 'rm \"$1\"' _ {} \\;": "only known when it runs",
     "find . -type f -delete": "thesis.txt",
+    "find . \\( -name '*.csv' -o -name '*.x' \\) -delete": "data/raw.csv",
     # moved away
     "mv thesis.txt /tmp": "thesis.txt",
     "mv thesis.txt /dev/null": "thesis.txt",
@@ -250,6 +251,8 @@ NOT_ASKED = (
     "rsync -a src/ data/",
     "docker rm thesis.txt",
     "find . -name '*.csv'",
+    "find . -not -path './.git/*' -name '*.pyc' -delete",
+    "find . -name '*.pyc' -o -name '*.pyo' | xargs rm",
     "python3 -c 'print(\"rm thesis.txt\")'",
     "cd src && rm m00.py",
 )
