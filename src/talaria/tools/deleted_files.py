@@ -103,6 +103,9 @@ class Losses:
         elif len(lost) == 1:
             how = "is not in git" if self.files[lost[0]] == "untracked" else "has changes that are not in git"
             reasons.append(f"it deletes {_listed(lost)}, which {how}")
+        elif lost and len({self.files[name] for name in lost}) == 1:
+            how = "that are not in git" if self.files[lost[0]] == "untracked" else "with changes that are not in git"
+            reasons.append(f"it deletes {len(lost)} files {how}: {_listed(lost)}")
         elif lost:
             names = _listed([*map(self._about, lost)])
             reasons.append(f"it deletes {len(lost)} files that git cannot bring back: {names}")

@@ -180,8 +180,8 @@ ASKED = {
     "chmod -R 000 .git": "damages the git repository: .git",
     "find .git -type f -delete": "damages the git repository",
     # git's own
-    "git clean -fd": "it deletes 8 files that git cannot bring back",
-    "git clean -fdx": ".env (not in git)",
+    "git clean -fd": "it deletes 8 files that are not in git: away, link, star*.txt, thesis.txt",
+    "git clean -fdx": "it deletes 10 files that are not in git: .env",
     "git clean -f data": "data/raw.csv",
     "git reset --hard": "`git reset --hard` discards changes that are not committed: old.txt",
     "git reset --hard HEAD~1": "old.txt",
@@ -304,6 +304,16 @@ def test_files_that_were_only_touched_can_be_brought_back(clean: Path) -> None:
     os.utime(clean / "a.py", (1, 1))
     assert decide("rm a.py", clean).decision == "allow"
     (clean / "a.py").write_text("A")  # as long as before
+    assert decide("rm a.py", clean).decision == "ask"
+
+
+def test_a_file_that_changed_while_the_index_was_written_is_compared(clean: Path) -> None:
+    """Its time and size may be those that git has seen."""
+    file = clean / "a.py"
+    seen = file.stat().st_mtime_ns
+    file.write_text("A")
+    os.utime(file, ns=(seen, seen))
+    os.utime(clean / ".git/index", ns=(seen, seen))
     assert decide("rm a.py", clean).decision == "ask"
 
 
