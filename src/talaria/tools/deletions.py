@@ -29,6 +29,8 @@ from talaria.tools.shell_commands import (
 from talaria.trees import Entry, Root
 
 MAX_WORDS = 5_000
+MAX_CHARS = 200_000
+"""Of all values of one word: variables can double each other without end."""
 MAX_SCRIPTS = 20
 """In each other: `sh -c`, `eval` and the like."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
@@ -70,6 +72,8 @@ def find_losses(
         else:
             shell.run(command)
         return files.losses.reason()
+    except RecursionError:
+        return "what it deletes cannot be told: it is nested too deeply"
     finally:
         if root is not None:
             root.close()
@@ -141,7 +145,7 @@ class _Shell:
             steps = parse(script)
         except TooDeep:
             self._files.losses.unknown["commands that are nested too deeply"] = None
-            return
+            steps = []
         stack: list[_State] = []
         before: SimpleCommand | None = None
         for step in steps:
@@ -198,15 +202,17 @@ class _Shell:
     # Words and places
 
     def _expanded(self, words: Sequence[Word]) -> list[Word]:
+        """With the values of variables in it."""
         done: list[Word] = []
-        for word in dict.fromkeys(words[1:]) if _program(words[:1]) == "rm" else words[1:]:
+        for word in words:
             done += self._substituted(word)
             if len(done) > MAX_WORDS:
-                return [*words[:1], *done[:MAX_WORDS], _ANYTHING]
-        return [*(self._substituted(words[0])[:1] if words else ()), *done]
+                self._files.losses.unknown[f"a command of more than {MAX_WORDS:,} words"] = None
+                break
+        return done[:MAX_WORDS]
 
     def _substituted(self, word: Word) -> list[Word]:
-        """With the values of variables in it: several words, if one may have several values."""
+        """Several words, if a variable in it may have several values."""
         if all(part.kind not in ("variable", "unquoted") for part in word):
             return [tuple(_temporary(part) for part in word)]
         made: list[Word] = [()]
@@ -216,7 +222,10 @@ class _Shell:
                 values = self._values(part.text)
                 if part.kind == "unquoted" and len(word) == 1:
                     values = [piece for value in values for piece in _split(value)]
-            made = [(*one, *value) for one in made for value in values][:MAX_WORDS]
+            size = sum(map(_size, made)) * len(values) + sum(map(_size, values)) * len(made)
+            if size > MAX_CHARS:
+                return [_ANYTHING]
+            made = [(*one, *value) for one in made for value in values]
         return made
 
     def _values(self, name: str) -> Sequence[Word]:
@@ -258,8 +267,9 @@ class _Shell:
 
     def _rm(self, words: list[Word], *_: object) -> None:
         options = _options(words)
-        for word in options.operands:
-            self._delete(word, is_deep=options.has("rR", "--recursive"))
+        is_deep = options.has("rR", "--recursive")
+        for word in dict.fromkeys(options.operands):
+            self._delete(word, is_deep=is_deep)
 
     def _delete_operands(self, words: list[Word], *_: object) -> None:
         name = _program(words)
@@ -323,7 +333,7 @@ class _Shell:
     def _unwrap(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         for at in range(1, len(words)):
             name = _program(words[at:])
-            if name in self._actions or _PYTHON.fullmatch(name):
+            if name not in _WRAPPERS and (name in self._actions or _PYTHON.fullmatch(name)):
                 self._execute(words[at:], command, before)
                 return
 
@@ -549,6 +559,10 @@ def _value(words: Sequence[Word], names: Collection[str]) -> Word:
         if word and word[0].kind == "text" and word[0].text.startswith("--target-directory="):
             return (Part("text", word[0].text.partition("=")[2]), *word[1:])
     return ()
+
+
+def _size(word: Word) -> int:
+    return 1 + sum(len(part.text) + 1 for part in word)
 
 
 def _temporary(part: Part) -> Part:

@@ -24,6 +24,7 @@ _BRACKET = re.compile(r"\[[!^]?\]?[^\]\s'\"$`\\/;&|<>()]*\]")
 _REDIRECT = re.compile(r"(?:\d+|\{\w+\})?(<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\+?=")
 _RANGE = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})|([A-Za-z])\.\.([A-Za-z])")
+_MAY_REDIRECT = frozenset("<>&{0123456789")
 _ENDS = frozenset(" \t\r\n;&|<>()")
 _PREFIXES = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "!", "{", "}", "esac"})
 """Words of the shell before which or after which a command begins."""
@@ -146,7 +147,7 @@ class _Parser:
                 self._at += 1
                 finish(";")
                 self._read_documents()
-            elif redirect := _REDIRECT.match(text, self._at):
+            elif char in _MAY_REDIRECT and (redirect := _REDIRECT.match(text, self._at)):
                 if pair in ("<(", ">("):
                     words.append(self._read_word())
                     continue
@@ -338,18 +339,21 @@ class _Parser:
             self._at += 2
             first = len(self._steps)
             self._read_subshell()
-            return Part("unknown", "$(mktemp)" if self._makes_temporary(first) else "$(…)")
+            return self._known_answer(first)
         if text.startswith("${", self._at):
             start, self._at = self._at, _closing_brace(text, self._at + 2) + 1
             return Part("unknown", text[start : self._at])
         self._at += 1
         return Part("text", "$")
 
-    def _makes_temporary(self, first: int) -> bool:
-        """Whether all that was read since is `mktemp`, in the folder for temporary files."""
+    def _known_answer(self, first: int) -> Part:
+        """Of a substitution whose commands were read since: a few are known without running them."""
         commands = [step for step in self._steps[first:] if isinstance(step, SimpleCommand)]
         words = [literal(word) for word in commands[0].words] if len(commands) == 1 else []
-        return words[:1] == ["mktemp"] and ("-t" in words or all((word or "").startswith("-d") for word in words[1:]))
+        if words == ["pwd"]:
+            return Part("variable", "PWD")
+        is_default = "-t" in words or all((word or "").startswith("-d") for word in words[1:])
+        return Part("unknown", "$(mktemp)" if words[:1] == ["mktemp"] and is_default else "$(…)")
 
     def _inner(self, command: str) -> Part:
         inner = _Parser(command, self._depth + 1)
@@ -393,6 +397,8 @@ def _unquoted(text: str) -> str:
 
 def _merged(parts: list[Part]) -> Word:
     """Neighbours that are text are one. An empty word, in quotes, has one part."""
+    if len(parts) == 1:
+        return (parts[0],)
     merged: list[Part] = []
     pieces: list[str] = []
     for part in parts:

@@ -151,6 +151,9 @@ ASKED = {
     'for f in *.txt; do rm "$f"; done': "thesis.txt",
     "F=thesis.txt; rm $F": "thesis.txt",
     'export D=data\nrm -r "$D"': "data/raw.csv",
+    'F="a.py thesis.txt"; for f in $F; do rm "$f"; done': "thesis.txt",
+    'rm "$(pwd)/thesis.txt"': "thesis.txt",
+    "rm rm thesis.txt": "thesis.txt",
     # cannot be known
     'rm -rf "$X"/*': "what it deletes is only known when it runs: $X/*",
     "rm -rf $(cat list)": "only known when it runs",
@@ -161,6 +164,7 @@ ASKED = {
     "find . -name data -exec rm -rf {} \\;": "data/raw.csv",
     "find . -exec sh -c 'rm \"$1\"' _ {} \\;": "only known when it runs",
     "find . -type f -delete": "thesis.txt",
+    "find . \\( -name '*.x' -o -name '*.csv' \\) -delete": "data/raw.csv",
     "find . \\( -name '*.csv' -o -name '*.x' \\) -delete": "data/raw.csv",
     # moved away
     "mv thesis.txt /tmp": "thesis.txt",
@@ -422,6 +426,22 @@ def test_words_in_quotes_are_what_they_say(words: list[str]) -> None:
     (command,) = parse(shlex.join(["rm", *words]))
     assert isinstance(command, SimpleCommand)
     assert [literal(word) for word in command.words] == ["rm", *words]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "A=aa; " + "A=$A$A; " * 60 + "rm $A",
+        "for a in {1..2000}; do for b in {1..2000}; do rm $a$b$a; done; done",
+        "sudo " * 4_000 + "rm thesis.txt",
+        "xargs " * 2_000 + "rm",
+        "eval " * 100 + "rm thesis.txt",
+        "rm " * 9_000,
+    ],
+    ids=["doubled", "loops", "sudo", "xargs", "eval", "words"],
+)
+def test_what_grows_without_end_is_asked_about(project: Path, command: str) -> None:
+    assert decide(command, project).decision == "ask"
 
 
 def test_words_of_any_length_are_read_in_bounded_work() -> None:
