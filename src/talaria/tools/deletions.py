@@ -128,6 +128,7 @@ class _Shell:
             "xargs": self._xargs,
             "parallel": self._xargs,
             "eval": self._eval,
+            "trap": self._trap,
             "cd": self._cd,
             "pushd": self._cd,
             "popd": self._cd,
@@ -349,6 +350,11 @@ class _Shell:
 
     def _eval(self, words: list[Word], *_: object) -> None:
         self.run(" ".join(map(render, words[1:])))
+
+    def _trap(self, words: list[Word], *_: object) -> None:
+        """What it will run at the end is looked at as if it ran now."""
+        for word in _options(words).operands[:1]:
+            self._run_apart(render(word))
 
     def _xargs(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         at = next((at for at in range(1, len(words)) if _program(words[at:]) in self._actions), None)
