@@ -253,7 +253,7 @@ class _Shell:
             if pattern is not None:
                 found += self._files.locate(pattern)
             elif is_told:
-                self._files.losses.unknown[render(word)] = None
+                self._files.losses.unknown[render(word).replace(UNKNOWN, "…")] = None
         return found
 
     def _delete(self, word: Word, *, is_deep: bool) -> None:
@@ -341,7 +341,7 @@ class _Shell:
     def _run_shell(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         for at, word in enumerate(words[1:-1], 1):
             if re.fullmatch(r"-\w*c", literal(word) or ""):
-                self._run_apart(render(words[at + 1]))
+                self._run_apart(_script(words[at + 1]))
                 return
         if command.document is not None:
             self._run_apart(command.document)
@@ -349,7 +349,7 @@ class _Shell:
             self._run_apart(" ".join(map(render, said)))
 
     def _eval(self, words: list[Word], *_: object) -> None:
-        self.run(" ".join(map(render, words[1:])))
+        self.run(" ".join(map(_script, words[1:])))
 
     def _trap(self, words: list[Word], *_: object) -> None:
         """What it will run at the end is looked at as if it ran now."""
@@ -567,6 +567,11 @@ def _value(words: Sequence[Word], names: Collection[str]) -> Word:
     return ()
 
 
+def _script(word: Word) -> str:
+    """To be read as commands: what is not known stays so, also inside of quotes."""
+    return "".join(part.text if part.kind in ("text", "glob") else UNKNOWN for part in word)
+
+
 def _size(word: Word) -> int:
     return 1 + sum(len(part.text) + 1 for part in word)
 
@@ -587,7 +592,7 @@ def _split(value: Word) -> list[Word]:
 def _pattern(part: Part) -> str:
     match part.kind:
         case "text":
-            return escape(part.text.replace(UNKNOWN, ""))
+            return escape(part.text)
         case "glob":
             return part.text
         case _:

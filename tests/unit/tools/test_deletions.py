@@ -157,6 +157,7 @@ ASKED = {
     "rm rm thesis.txt": "thesis.txt",
     # cannot be known
     'rm -rf "$X"/*': "what it deletes is only known when it runs: $X/*",
+    "sh -c \"rm -rf '$X'\"": "only known when it runs: …",
     "rm -rf $(cat list)": "only known when it runs",
     'while read f; do rm "$f"; done < list': "only known when it runs",
     # find
