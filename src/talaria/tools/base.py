@@ -19,6 +19,7 @@ from talaria.tools.person import Person, Proposal
 T = TypeVar("T")
 AfterCrash = Literal["repeat", "keyed", "once"]
 """What recovery may do with a call that had started: run it again, run it again under the same key, never again."""
+Language = Literal["shell", "python"]
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -57,6 +58,8 @@ class Claim(msgspec.Struct, frozen=True):
     """It would reach."""
     command: str | None = None
     """Of a shell, or a script."""
+    language: Language = "shell"
+    """Of the command."""
     place: str = ""
     """The folder in which it would run."""
     is_confined: bool = True

@@ -99,7 +99,7 @@ class PolicyGate:
             named=scope.named,
         )
         decide = partial(self._policy.decide, request)
-        verdict = await in_thread(decide) if request.claim.writes else decide()  # for these, files are looked at
+        verdict = await in_thread(decide) if self._policy.looks_at_files(request.claim) else decide()
         if verdict.decision == "deny":
             raise Denied(f"This {call.name} call is refused: {verdict.reason}.", why=verdict.reason)
         return verdict
@@ -271,6 +271,9 @@ def coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
     knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:
         exactly = f"{claim.command}\n(in {claim.place})"
+        if verdict.kind == "deleting":  # a yes to any command is not a yes to this one, nor the other way round
+            this = f"{exactly} (deletes)"
+            return Coverage(call.name, this, this, "this command")
         return Coverage(call.name, f"{exactly}{knowing}", f"{ANYTHING}{knowing}", "any command")
     touched = "\n".join((*map(str, (*claim.writes, *claim.reads)), *claim.hosts))
     if touched:

@@ -5,7 +5,7 @@ person's own rules can take away.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
@@ -66,8 +66,9 @@ class Verdict(msgspec.Struct, frozen=True):
     """Why it is asked or denied; the rest of a sentence."""
     longest: Lasting = "always"
     """How long a yes may hold."""
-    kind: Literal["reading", "revealing", "other"] = "other"
-    """What a yes is to: reading outside the project, a way out for private data, or anything else."""
+    kind: Literal["reading", "revealing", "deleting", "other"] = "other"
+    """What a yes is to: reading outside the project, a way out for private data, deleting what cannot be brought back,
+    or anything else."""
     covers: str = ""
     """Of reading: all that a lasting yes covers, a file, or a folder with all that is in it (`/**`)."""
     remedy: str = ""
@@ -76,7 +77,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class _Doubt(msgspec.Struct, frozen=True):
     reason: str
-    kind: Literal["reading", "revealing", "other"] = "other"
+    kind: Literal["reading", "revealing", "deleting", "other"] = "other"
 
 
 ALLOWED = Verdict("allow")
@@ -85,9 +86,17 @@ BELOW = "/**"
 
 
 class Policy:
-    def __init__(self, settings: ApprovalSettings, protected: Protected) -> None:
+    def __init__(
+        self,
+        settings: ApprovalSettings,
+        protected: Protected,
+        created_here: Callable[[Path], bool] = lambda _: False,
+    ) -> None:
+        """`created_here`: whether this conversation has created a file, which it may then delete unasked. It may look
+        at the disk."""
         self._settings = settings
         self._protected = protected
+        self._created_here = created_here
 
     def decide(self, request: Request) -> Verdict:
         if (reason := self._floor(request)) is not None:
@@ -95,7 +104,7 @@ class Policy:
         settings = self._settings
         if any(_covers(rule, request, is_allowing=False) for rule in settings.deny):
             return Verdict("deny", "it is forbidden here")
-        doubt = next(self._doubts(request), None)
+        doubt = self._deletion(request) or next(self._doubts(request), None)
         is_to_be_asked = any(_covers(rule, request, is_allowing=False) for rule in settings.ask)
         if is_to_be_asked and (doubt is None or doubt.kind == "other"):
             return Verdict("ask", "it is to be asked about", _longest(request))
@@ -104,7 +113,30 @@ class Policy:
             return ALLOWED
         if doubt.kind == "reading":
             return self._about_reading(request, doubt.reason)
+        if doubt.kind == "deleting":
+            is_revealing = request.is_privy and request.claim.has_way_out
+            return Verdict("ask", doubt.reason, "once" if request.is_tainted or is_revealing else "session", "deleting")
         return Verdict("ask", doubt.reason, _longest(request), doubt.kind)
+
+    @staticmethod
+    def looks_at_files(claim: Claim) -> bool:
+        """Whether to decide about such a call takes a look at the disk: then not on the loop."""
+        return bool(claim.writes) or (claim.command is not None and shell_words.may_delete(claim.command, claim.place))
+
+    def _deletion(self, request: Request) -> _Doubt | None:
+        """With any other doubt about the same call: the yes to a deletion is a yes to all of it."""
+        claim = request.claim
+        if claim.command is None or not shell_words.may_delete(claim.command, claim.place):
+            return None
+        from talaria.tools.deletions import find_losses  # noqa: PLC0415  (most conversations delete nothing)
+
+        reason = find_losses(
+            claim.command, claim.language, claim.place, request.project, self._protected.person, self._created_here
+        )
+        if reason is None:
+            return None
+        others = (doubt.reason for doubt in self._doubts(request))
+        return _Doubt("; ".join((reason, *others)), "deleting")
 
     def _about_reading(self, request: Request, reason: str) -> Verdict:
         """A yes may cover the folder, but never one that holds a whole home; of a file right in there only the file.

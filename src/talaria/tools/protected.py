@@ -107,6 +107,11 @@ class Protected:
         return self._people
 
     @property
+    def person(self) -> Path:
+        """Their home."""
+        return self._person
+
+    @property
     def names(self) -> tuple[str, ...]:
         """As a command might spell what is never read."""
         return (str(self._home), "$TALARIA_HOME", ".talaria", "/environ")

@@ -24,6 +24,12 @@ _HARMLESS = frozenset(
 _SEPARATORS = r"[|&;\n(){}`]|\b(?:then|do|else)\b"
 _WIPING = frozenset({"wipefs", "blkdiscard", "sgdisk", "sfdisk", "parted"})
 _DISK = re.compile(r"/dev/(?:sd|nvme|vd|hd|mmcblk|mapper|md|dm-|xvd)")
+_DELETING = re.compile(
+    r"\b(?:rm|unlink|shred|rmdir|truncate|rsync|mv|rmtree|remove)\b|\s-delete\b|\.git\b|\bcp\s+/dev/null\b|"
+    r"\bgit\b.{0,200}?\b(?:clean|reset|checkout|restore|switch|stash|branch|update-ref|reflog|gc|prune|filter-branch|"
+    r"filter-repo|worktree)\b",
+    re.DOTALL,
+)
 _EVERYTHING = re.compile(r"(?:/|~|\$HOME|\$\{HOME\}|/(?:home|usr|etc|var|boot|root|bin|lib))/?\*?")
 
 
@@ -81,6 +87,11 @@ def _fits(words: Sequence[str], wanted: Sequence[str]) -> bool:
         if index >= len(words) or pattern not in ("*", words[index]):
             return False
     return len(words) == len(wanted)
+
+
+def may_delete(command: str, place: str) -> bool:
+    """Whether it is worth a closer look: it has a word in it that deletes files or speaks of a repository."""
+    return _DELETING.search(command) is not None or ".git" in place
 
 
 def is_ruinous(command: str, protected: Protected) -> bool:

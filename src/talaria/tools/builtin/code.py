@@ -47,9 +47,11 @@ _decode = msgspec.json.Decoder(Wanted).decode
 
 
 def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
-    def claim(arguments: Any, _: Scope) -> Claim:
+    def claim(arguments: Any, scope: Scope) -> Claim:
         return Claim(
             command=arguments.code,
+            language="python",
+            place=workspaces.place(scope),
             is_confined=workspaces.is_confined,
             reveals=workspaces.can_send,
             is_untrusted=workspaces.brings_strange_words,

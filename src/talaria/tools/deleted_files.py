@@ -1,0 +1,505 @@
+"""Looks at the files of a project that a command would delete: how many, and which git could not bring back.
+
+Git is not run and no link is followed. What programs make again (caches, installed packages) and what this conversation
+has created does not count.
+"""
+
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from talaria.tools.git_index import MAX_BYTES, GitIndex, IndexEntry, read_index
+from talaria.tools.repositories import is_repository
+from talaria.trees import Entry, Root
+
+MAX_UNASKED = 20
+"""So many files that git has are deleted without asking."""
+MAX_FILES = 5_000
+"""That are looked at; whoever deletes more is asked."""
+MAX_FOLDERS = 20_000
+MAX_COMPARED = 200
+"""Files whose content is compared with git's, because they look touched."""
+MAX_COMPARED_BYTES = 16 << 20
+MAX_SHOWN = 6
+UNKNOWN = "\0"
+"""In a pattern: what cannot be known before it runs."""
+
+_GENERATED = frozenset(
+    (
+        *("node_modules", "__pycache__", ".venv", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox"),
+        *(".nox", ".next", ".nuxt", ".svelte-kit", ".turbo", ".parcel-cache", ".gradle", ".eggs", "htmlcov"),
+    )
+)
+_GENERATED_FILES = re.compile(r".*\.py[co]|\.coverage|\.DS_Store", re.DOTALL)
+_BUILT = frozenset({"build", "dist", "out", "target", "coverage", "_build", "bin", "obj"})
+"""Folders that a build makes, if git ignores them and a build is described beside them."""
+_DESCRIBES_BUILD = (
+    *("package.json", "pyproject.toml", "setup.py", "Cargo.toml", "pom.xml", "build.gradle", "build.gradle.kts"),
+    *("Makefile", "CMakeLists.txt", "meson.build", "go.mod", "conf.py"),
+)
+_CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
+_GIT_REPLACES = frozenset({"COMMIT_EDITMSG", "MERGE_MSG", "gc.log", "gc.pid", "FETCH_HEAD", "ORIG_HEAD"})
+_WRITTEN_BY_HAND = frozenset({"hooks", "info", "config", "config.worktree", "description"})
+"""In a repository: writing these is not damage. Hooks and settings are guarded by the sandbox."""
+_ESCAPED = re.compile(r"\[([*?[])\]")
+
+Status = Literal["kept", "untracked", "changed"]
+"""What git has of a file: all of it, nothing, or another content."""
+
+
+class Repository(msgspec.Struct, frozen=True):
+    prefix: str
+    """The project's name below the work tree, or what comes before names of files in a nested one."""
+    is_nested: bool
+    index: GitIndex
+    written_at_ns: int
+
+    def name(self, file: str) -> str | None:
+        """Of a file of the project, as the index has it."""
+        if self.is_nested:
+            return file.removeprefix(f"{self.prefix}/") if file.startswith(f"{self.prefix}/") else None
+        return f"{self.prefix}/{file}" if self.prefix else file
+
+    def file(self, name: str) -> str | None:
+        """The other way round."""
+        if self.is_nested:
+            return f"{self.prefix}/{name}"
+        if not self.prefix:
+            return name
+        return name.removeprefix(f"{self.prefix}/") if name.startswith(f"{self.prefix}/") else None
+
+
+class Losses:
+    """What a command would do, for the person."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, Status] = {}
+        self.has_more_files = False
+        """Than were looked at."""
+        self.has_more_folders = False
+        """Than were entered."""
+        self.damaged: dict[str, None] = {}
+        """Of repositories."""
+        self.unknown: dict[str, None] = {}
+        """Words whose meaning is only known when the command runs."""
+        self.said: dict[str, None] = {}
+        """Other reasons, each a sentence without its end."""
+
+    def reason(self) -> str | None:
+        """Why a person is asked; None: no need to."""
+        lost = [name for name, status in self.files.items() if status != "kept"]
+        reasons: list[str] = []
+        if len(self.files) > MAX_UNASKED or self.has_more_files:
+            count = f"more than {MAX_FILES:,}" if self.has_more_files else f"{len(self.files):,}"
+            reasons.append(f"it deletes {count} files: {_listed(list(self.files))}")
+            if lost:
+                reasons.append(f"git cannot bring back {len(lost):,} of them: {_listed([*map(self._about, lost)])}")
+        elif len(lost) == 1:
+            how = "is not in git" if self.files[lost[0]] == "untracked" else "has changes that are not in git"
+            reasons.append(f"it deletes {_listed(lost)}, which {how}")
+        elif lost and len({self.files[name] for name in lost}) == 1:
+            how = "that are not in git" if self.files[lost[0]] == "untracked" else "with changes that are not in git"
+            reasons.append(f"it deletes {len(lost)} files {how}: {_listed(lost)}")
+        elif lost:
+            names = _listed([*map(self._about, lost)])
+            reasons.append(f"it deletes {len(lost)} files that git cannot bring back: {names}")
+        if self.has_more_folders:
+            reasons.append(f"it goes through more than {MAX_FOLDERS:,} folders, too many to tell what it deletes")
+        if self.damaged:
+            reasons.append(f"it damages the git repository: {_listed([*self.damaged])}")
+        if self.unknown:
+            reasons.append(f"what it deletes is only known when it runs: {_listed([*self.unknown])}")
+        return "; ".join((*reasons, *self.said)) or None
+
+    def _about(self, name: str) -> str:
+        return f"{_readable(name)} ({'not in git' if self.files[name] == 'untracked' else 'changed'})"
+
+
+class _Ignore(NamedTuple):
+    patterns: tuple[str, ...]
+    has_exceptions: bool
+
+
+class ProjectFiles:
+    def __init__(self, root: Root | None, project: str, created_here: Callable[[Path], bool]) -> None:
+        """`root` None: the project is not there, and nothing in it can be deleted."""
+        self.losses = Losses()
+        self.project = project
+        self._root = root
+        self._created_here = created_here
+        self._repositories: dict[str, Repository | None] = {}
+        self._generated: dict[str, bool] = {}
+        self._ignores: dict[str, _Ignore] = {}
+        self._tracked_folders: dict[str, bool] = {}
+        self._compared = 0
+        self._folders = 0
+
+    def locate(self, pattern: Sequence[str]) -> list[str]:
+        """The names below the project that an absolute pattern stands for; empty: the project itself, or what is
+        around it."""
+        project = [part for part in self.project.split("/") if part]
+        for at, part in enumerate(project):
+            if at == len(pattern):
+                return [""]
+            if not _fits(part, pattern[at]):
+                return []
+        found = [""]
+        for at, part in enumerate(pattern[len(project) :], len(project) + 1):
+            if part.strip(UNKNOWN) == "":  # anything in there, or all of it
+                return found
+            found = [name for folder in found for name in self._matches(folder, part, is_last=at == len(pattern))]
+            del found[MAX_FILES:]
+        return found
+
+    def is_inside(self, pattern: Sequence[str]) -> bool:
+        project = [part for part in self.project.split("/") if part]
+        return len(pattern) >= len(project) and all(map(_fits, project, pattern))
+
+    def is_folder(self, name: str) -> bool:
+        found = self._find(name)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def is_there(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def delete(self, name: str, *, is_deep: bool, is_tracked: bool = False) -> None:
+        """`is_tracked`: only what git knows."""
+        real = self._real(name)
+        found = None if real is None else self._find(real)
+        if real is None or found is None or self._damage(real, is_writing=False) or self._is_generated_anywhere(real):
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            self._add(real, is_tracked=is_tracked)
+        elif is_deep:
+            for file in self._below(real, spots_damage=True):
+                self._add(file, is_tracked=is_tracked)
+
+    def overwrite(self, name: str) -> None:
+        """Only of interest in a repository."""
+        real = self._real(name)
+        if real is not None and self.is_there(real):
+            self._damage(real, is_writing=True)
+
+    def move_away(self, name: str) -> None:
+        """To another place in the project: of interest only in a repository."""
+        real = self._real(name)
+        if real is not None and self.is_there(real):
+            self._damage(real, is_writing=False)
+
+    def discard(self, command: str, folders_or_files: Sequence[str], *, is_all: bool = False) -> None:
+        """Changes of files that git tracks. `is_all`: wherever in the repository, and what was staged, too."""
+        changed: list[str] = []
+        has_staged = False
+        for name in folders_or_files:
+            real = self._real(name)
+            folder = real if real is not None and self.is_folder(real) else (real or "").rpartition("/")[0]
+            repository = None if real is None else self._repository(folder)
+            if real is None or repository is None:
+                continue
+            has_staged |= is_all and repository.index.has_staged_changes
+            meant = [
+                (file, entry)
+                for named, entry in repository.index.entries.items()
+                if (file := repository.file(named)) is not None
+                and (is_all or real in ("", file) or file.startswith(f"{real}/"))
+            ]
+            if len(meant) > MAX_FOLDERS:
+                self.losses.said[f"`{command}` discards changes that are not committed"] = None
+                return
+            changed += [file for file, entry in meant if self._status(file, entry, repository) == "changed"]
+        if changed or has_staged:
+            names = _listed(changed) if changed else "what was staged"
+            self.losses.said[f"`{command}` discards changes that are not committed: {names}"] = None
+
+    def clean(self, name: str, *, is_deep: bool, has_ignored: bool) -> None:
+        """As `git clean` does."""
+        real = self._real(name)
+        for file in () if real is None or not self.is_folder(real) else self._below(real, spots_damage=False):
+            folder, _, _ = file.rpartition("/")
+            is_near = is_deep or folder == real or self._has_tracked(folder)
+            if is_near and self._entry(file) is None and (has_ignored or not self._is_ignored(file)):
+                self._add(file)
+
+    def search(self, name: str, is_wanted: Callable[[str, Entry], bool], max_depth: int) -> Iterator[str]:
+        """As `find` does: what is below, with its depth."""
+        real = self._real(name)
+        if real is None or not self.is_folder(real):
+            return
+        waiting = [(real, 1)]
+        for folder, depth in waiting:
+            for entry in self._entries(folder):
+                child = _joined(folder, entry.name)
+                if is_wanted(child, entry):
+                    yield child
+                if entry.is_folder and depth < max_depth and not self._is_generated(child, frozenset()):
+                    waiting.append((child, depth + 1))
+
+    def _below(self, folder: str, *, spots_damage: bool) -> Iterator[str]:
+        """Files, but for what is made again. Repositories are not entered."""
+        waiting = [folder]
+        for here in waiting:
+            entries = self._entries(here)
+            names = frozenset(entry.name for entry in entries)
+            if here and self._is_generated(here, names):
+                continue
+            if here and is_repository(names):
+                if spots_damage:
+                    self._add_damage(here)
+                continue
+            for entry in entries:
+                child = _joined(here, entry.name)
+                if entry.name == ".git":
+                    if entry.is_folder and spots_damage:
+                        self._add_damage(child)
+                elif entry.is_folder:
+                    waiting.append(child)
+                else:
+                    yield child
+                if self.losses.has_more_files:
+                    return
+
+    def _add(self, file: str, *, is_tracked: bool = False) -> None:
+        if file in self.losses.files or _GENERATED_FILES.fullmatch(file.rpartition("/")[2]):
+            return
+        entry = self._entry(file)
+        if (entry is None and is_tracked) or self._created_here(Path(self.project, file)):
+            return
+        if len(self.losses.files) == MAX_FILES:
+            self.losses.has_more_files = True
+            return
+        repository = self._repository(file.rpartition("/")[0])
+        if entry is None or repository is None:
+            self.losses.files[file] = "untracked"
+        else:
+            self.losses.files[file] = self._status(file, entry, repository)
+
+    def _damage(self, name: str, *, is_writing: bool) -> bool:
+        """Whether it is in a repository; if that would suffer, it is noted."""
+        parts = name.split("/")
+        at = parts.index(".git") if ".git" in parts else self._bare(parts)
+        if at is None:
+            return False
+        inner = parts[at + 1 :]
+        is_harmless = inner and (
+            inner[-1].endswith((".lock", ".sample")) or inner[0] in _GIT_REPLACES or inner[0] in _WRITTEN_BY_HAND
+        )
+        if not is_harmless or (inner[0] in _WRITTEN_BY_HAND and not is_writing and not inner[-1].endswith(".sample")):
+            git = "/".join(parts[: at + 1])
+            if inner or self.is_folder(git):
+                self._add_damage(name, git)
+        return True
+
+    def _add_damage(self, name: str, git: str | None = None) -> None:
+        if not self._created_here(Path(self.project, git or name, "HEAD")):
+            self.losses.damaged[name] = None
+
+    def _bare(self, parts: Sequence[str]) -> int | None:
+        for at in range(len(parts)):
+            folder = "/".join(parts[: at + 1])
+            if all(self.is_there(f"{folder}/{name}") for name in ("HEAD", "objects", "refs")):
+                return at
+        return None
+
+    def _status(self, file: str, entry: IndexEntry, repository: Repository) -> Status:
+        found = self._find(file)
+        if found is None or self._root is None:
+            return "kept"
+        if entry.matches_times(found, repository.written_at_ns):
+            return "kept"
+        self._compared += 1
+        if self._compared > MAX_COMPARED or found.st_size > MAX_COMPARED_BYTES:
+            return "changed"
+        try:
+            is_link = stat.S_ISLNK(found.st_mode)
+            content = os.fsencode(self._root.read_link(file)) if is_link else self._root.read(file, MAX_COMPARED_BYTES)
+        except OSError:
+            return "changed"
+        return "kept" if entry.matches_content(content) else "changed"
+
+    def _entry(self, file: str) -> IndexEntry | None:
+        repository = self._repository(file.rpartition("/")[0])
+        name = None if repository is None else repository.name(file)
+        return None if repository is None or name is None else repository.index.entries.get(name)
+
+    def _has_tracked(self, folder: str) -> bool:
+        if folder not in self._tracked_folders:
+            repository = self._repository(folder)
+            below = None if repository is None else repository.name(f"{folder}/")
+            names = () if repository is None else repository.index.entries
+            self._tracked_folders[folder] = any(name.startswith(below or "") for name in names)
+        return self._tracked_folders[folder]
+
+    def _repository(self, folder: str) -> Repository | None:
+        """The nearest one around a folder."""
+        if folder not in self._repositories:
+            if self._root is not None and (found := self._find(_joined(folder, ".git"))) is not None:
+                self._repositories[folder] = _open_repository(self._root, self.project, folder, found)
+            elif folder:
+                self._repositories[folder] = self._repository(folder.rpartition("/")[0])
+            else:
+                self._repositories[folder] = None if self._root is None else _repository_around(self.project)
+        return self._repositories[folder]
+
+    def _is_generated_anywhere(self, name: str) -> bool:
+        """It, or a folder around it."""
+        parts = name.split("/") if name else []
+        return any(self._is_generated("/".join(parts[: at + 1]), frozenset()) for at in range(len(parts)))
+
+    def _is_generated(self, folder: str, names: frozenset[str]) -> bool:
+        """Whether programs make it again. `names`: what is in it; empty: not known."""
+        if folder not in self._generated:
+            self._generated[folder] = self._would_be_made_again(folder, names)
+        return self._generated[folder]
+
+    def _would_be_made_again(self, folder: str, names: frozenset[str]) -> bool:
+        around, _, name = folder.rpartition("/")
+        if name in _GENERATED or name.endswith(".egg-info"):
+            return self.is_folder(folder)
+        for mark in ("pyvenv.cfg", "CMakeCache.txt"):
+            if mark in names if names else self.is_there(f"{folder}/{mark}"):
+                return True
+        if "CACHEDIR.TAG" in names if names else self.is_there(f"{folder}/CACHEDIR.TAG"):
+            return self._read(f"{folder}/CACHEDIR.TAG", len(_CACHE_TAG)) == _CACHE_TAG
+        if name not in _BUILT:
+            return False
+        if name == "target" and self.is_there(_joined(around, "Cargo.toml")):
+            return not self._has_tracked(folder)
+        is_described = any(self.is_there(_joined(around, one)) for one in _DESCRIBES_BUILD)
+        return is_described and self._is_ignored(folder) and not self._has_tracked(folder)
+
+    def _is_ignored(self, name: str) -> bool:
+        """By a `.gitignore` of the project. One with exceptions does not count: they may speak of this name."""
+        parts = name.split("/")
+        for at in range(len(parts)):
+            folder = "/".join(parts[:at])
+            if folder not in self._ignores:
+                content = self._read(_joined(folder, ".gitignore"), 1 << 16) or b""
+                lines = [line.strip() for line in content.decode("utf-8", "surrogateescape").splitlines()]
+                patterns = tuple(line.rstrip("/") for line in lines if line and not line.startswith("#"))
+                self._ignores[folder] = _Ignore(patterns, any(one.startswith("!") for one in patterns))
+            ignore = self._ignores[folder]
+            inner = parts[at:]
+            names = ["/".join(inner[: end + 1]) for end in range(len(inner))]
+            if not ignore.has_exceptions and any(_ignores(one, names) for one in ignore.patterns):
+                return True
+        return False
+
+    def _matches(self, folder: str, part: str, *, is_last: bool) -> list[str]:
+        if is_plain(part):
+            return [_joined(folder, unescape(part))]
+        names = [entry.name for entry in self._entries(folder) if entry.is_folder or is_last]
+        return [_joined(folder, name) for name in names if _fits(name, part) and (part[0] == "." or name[0] != ".")]
+
+    def _real(self, name: str) -> str | None:
+        """With links on the way followed, as long as they stay in the project; None: it is elsewhere."""
+        folder, _, last = name.rpartition("/")
+        try:
+            return _joined(self._root.follow(folder), last) if self._root is not None else None
+        except (OSError, ValueError):
+            return None
+
+    def _find(self, name: str) -> os.stat_result | None:
+        try:
+            return self._root.find(name) if self._root is not None else None
+        except (OSError, ValueError):
+            return None
+
+    def _read(self, name: str, limit_bytes: int) -> bytes | None:
+        try:
+            return self._root.read(name, limit_bytes) if self._root is not None else None
+        except (OSError, ValueError):
+            return None
+
+    def _entries(self, folder: str) -> Sequence[Entry]:
+        if self._root is None:
+            return ()
+        if self._folders >= MAX_FOLDERS:
+            self.losses.has_more_folders = True
+            return ()
+        self._folders += 1
+        try:
+            with self._root.folder(folder) as opened:
+                return sorted(opened.entries())
+        except (OSError, ValueError):
+            return ()
+
+
+def _open_repository(tree: Root, path: str, folder: str, found: os.stat_result) -> Repository | None:
+    """The one whose `.git` is in a folder of `tree`. None: its index cannot be read, so it tracks nothing we know."""
+    git = _joined(folder, ".git")
+    try:
+        if stat.S_ISDIR(found.st_mode):
+            return _with_index(tree, f"{git}/index", folder)
+        pointer = tree.read(git, 1 << 13).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
+        with Root.open(os.path.normpath(os.path.join(path, folder, pointer))) as elsewhere:  # noqa: PTH118
+            return _with_index(elsewhere, "index", folder)
+    except (OSError, ValueError):
+        return None
+
+
+def _with_index(tree: Root, file: str, folder: str) -> Repository | None:
+    written = tree.info(file)
+    index = read_index(tree.read(file, MAX_BYTES)) if written.st_size <= MAX_BYTES else None
+    return None if index is None else Repository(folder, bool(folder), index, written.st_mtime_ns)
+
+
+def _repository_around(project: str) -> Repository | None:
+    """The project may be a folder of a larger repository."""
+    for around in Path(project).parents:
+        try:
+            with Root.open(around) as tree:
+                found = tree.find(".git")
+                if found is not None:
+                    made = _open_repository(tree, str(around), "", found)
+                    prefix = str(Path(project).relative_to(around))
+                    return None if made is None else msgspec.structs.replace(made, prefix=prefix)
+        except OSError:
+            continue
+    return None
+
+
+def escape(text: str) -> str:
+    """As a pattern that stands for exactly that."""
+    return re.sub(r"([*?[])", r"[\1]", text)
+
+
+def unescape(part: str) -> str:
+    return _ESCAPED.sub(r"\1", part)
+
+
+def is_plain(part: str) -> bool:
+    """Whether a pattern stands for one name only."""
+    return UNKNOWN not in part and not re.search(r"[*?[]", _ESCAPED.sub("", part))
+
+
+def _fits(name: str, part: str) -> bool:
+    return fnmatch.fnmatchcase(name, part.replace(UNKNOWN, "*").replace("[^", "[!"))
+
+
+def _ignores(pattern: str, names: Sequence[str]) -> bool:
+    """`names`: of a file below the `.gitignore`, and of the folders on the way to it."""
+    pattern = pattern.removeprefix("**/")
+    if "/" in pattern:
+        return any(fnmatch.fnmatchcase(name, pattern.lstrip("/")) for name in names)
+    return any(fnmatch.fnmatchcase(name.rpartition("/")[2], pattern) for name in names)
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _readable(name: str) -> str:
+    shown = name if name.isprintable() else ascii(name)
+    return shown if len(shown) <= 100 else f"{shown[:60]}…{shown[-38:]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MAX_SHOWN
+    shown = ", ".join(map(_readable, names[:MAX_SHOWN]))
+    return f"{shown} and {more:,} more" if more > 0 else shown
