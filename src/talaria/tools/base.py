@@ -132,6 +132,8 @@ class Run(msgspec.Struct, frozen=True):
     call: CallId
     scope: Scope
     tools: Calls | None = None
+    expects: str | None = None
+    """Fingerprint of the file that a person was shown before they agreed to its change; None: nobody was asked."""
 
     @property
     def key(self) -> str:
@@ -172,7 +174,8 @@ class Invocation(Protocol):
     def question(self) -> str | Proposal | None:
         """What a person is asked before it runs, where somebody is there to ask; None: nothing to ask.
 
-        What the model gave belongs into the `content` of a `Proposal`, and whole.
+        What the model gave belongs into the `content` of a `Proposal`, and whole. Not on the loop: it may look at the
+        file system.
         """
         ...
 

@@ -72,6 +72,8 @@ def compare(
         notes.append(f"byte order mark {'added' if has_bom[1] else 'removed'}")
     contents = [(side or b"").removeprefix(_BOM) for side in (before, after)]
     ends = [_line_ends(one) for one in contents]
+    if kind == "created":
+        notes += [*(["byte order mark"] if has_bom[0] else []), *(["line ends CRLF"] if ends[1] == "CRLF" else [])]
     if "mixed" not in ends:  # else every CR is shown
         contents = [one.replace(b"\r\n", b"\n") for one in contents]
         if {*ends} == {"CRLF", "LF"}:
