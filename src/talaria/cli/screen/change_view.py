@@ -92,6 +92,10 @@ def _header(change: FileChange, columns: int, palette: Palette) -> str:
     return "\n".join([*rows, *([f"  {end}"] if end else [])])
 
 
+def without_codes(line: str) -> str:
+    return _SGR.sub("", line).rstrip()
+
+
 def _without_colour(line: str) -> str:
     """Weight stays: bold for what is new within a line, and dim for what is beside the point."""
 
