@@ -3,6 +3,7 @@
 import sys
 from typing import Protocol
 
+from talaria.cli.checklist import TOOL, read_steps
 from talaria.cli.json_output import JsonView, StreamJsonView, in_words
 from talaria.cli.notices import say
 from talaria.cli.options import Format
@@ -50,8 +51,10 @@ class TextView:
                 self._has_shown_words = False
                 self._end_line()
             case ToolBegan(_, name, arguments):
-                say(f"● {name} {brief(arguments, MAX_ARGUMENT_CHARS)}")
+                say(f"● {name}" if name == TOOL else f"● {name} {brief(arguments, MAX_ARGUMENT_CHARS)}")
             case ToolEnded(result, seconds):
+                for step in read_steps(result.text) if result.name == TOOL else ():
+                    say(f"  {step.mark} {printable(step.text)}{' (cancelled)' if step.is_cancelled else ''}")
                 say(f"  {'failed' if result.is_error else 'done'} in {seconds:.1f} s")
             case Notice() | RouteSwitched():
                 self._end_line()

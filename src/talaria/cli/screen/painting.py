@@ -9,6 +9,7 @@ from functools import cache
 from io import StringIO
 from typing import TYPE_CHECKING, cast
 
+from talaria.cli.checklist import read_steps
 from talaria.cli.safe import visible
 from talaria.cli.screen import palette
 from talaria.cli.screen.blocks import Blocks
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _CODE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)\n?(?P=fence)?\s*", re.DOTALL)
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
-DIM, BOLD, RED, GREEN, CYAN, YELLOW = "2", "1", "31", "32", "36", "33"
+DIM, BOLD, STRUCK, RED, GREEN, CYAN, YELLOW = "2", "1", "9", "31", "32", "36", "33"
 _ROLES = {DIM: "muted", RED: "removed", GREEN: "added", CYAN: "accent", YELLOW: "warning"}
 """What the basic colours are used for, by the names of a palette."""
 
@@ -94,6 +95,20 @@ def file_change(change: FileChange, columns: int, *, most_lines: int | None = 24
     painted = paint_change(change, columns, _palette(), most_rows=most_lines, has_colour=has_colour())
     more = f"… {painted.left:,} more line{'' if painted.left == 1 else 's'}{': Ctrl-O' if painted.is_cut else ''}"
     return "\n".join([painted.header, *painted.rows, *([styled(more, DIM)] if painted.left else [])])
+
+
+def checklist(result: str, columns: int) -> str:
+    """The steps that the tool `todo` tells of. Empty: there are none."""
+    from talaria.cli.screen.width import wrapped  # noqa: PLC0415
+
+    lines: list[str] = []
+    for step in read_steps(result):
+        codes = [BOLD] if step.is_current else [] if step.is_open else [DIM]
+        codes += [STRUCK] if step.is_cancelled and has_colour() else []
+        first, *others = wrapped(visible(step.text), max(8, columns - 2))
+        lines += [f"{styled(step.mark, GREEN if not step.is_open else CYAN)} {styled(first, *codes)}"]
+        lines += [f"  {styled(other, *codes)}" for other in others]
+    return "\n".join(lines)
 
 
 def _diff_line(line: str) -> str:

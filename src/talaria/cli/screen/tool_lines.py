@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import msgspec
 
+from talaria.cli.checklist import TOOL, read_steps, summarise
 from talaria.cli.safe import visible
-from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, diff, styled
+from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, checklist, diff, styled
 from talaria.cli.screen.width import cut, width
 from talaria.model.messages import ToolResult
 
@@ -40,6 +41,9 @@ class Call(msgspec.Struct, frozen=True):
         if result.is_error:
             why = next((line for line in result.text.split("\n") if line.strip()), "")
             return f"{self.line(columns, '✗', RED)}\n{styled(cut(f'    {visible(why)}', columns), YELLOW)}"
+        if self.name == TOOL and (steps := read_steps(result.text)):
+            line = msgspec.structs.replace(self, arguments=summarise(steps)).line(columns, "✓", GREEN)
+            return "\n".join([line, *(f"    {row}" for row in checklist(result.text, columns - 4).split("\n"))])
         line = self.line(columns, "✓", GREEN)
         changes = changed(result.text)
         return f"{line}\n{_shortened(changes, columns)}" if changes else line
@@ -66,7 +70,15 @@ def about_what(arguments: str) -> str:
     telling = [named[name] for name in _TELLING if isinstance(named.get(name), str)]
     if telling:
         return _flat(str(telling[0]))
-    return _flat(", ".join(f"{name}={value}" for name, value in named.items()))
+    return _flat(", ".join(f"{name}={_told(value)}" for name, value in named.items()))
+
+
+def _told(value: Any) -> str:
+    """A list of things is how many they are; else as JSON, but for the quotes of a text."""
+    if isinstance(value, list):
+        count = len(cast("list[Any]", value))
+        return f"{count} item{'' if count == 1 else 's'}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def changed(text: str) -> str:
