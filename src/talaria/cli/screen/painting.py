@@ -167,7 +167,7 @@ def _code_theme(colours: palette.Palette) -> "SyntaxTheme":
 
 def _rich_style(code: str) -> str:
     """SGR codes in the words of rich."""
-    basic = {"": "none", "1": "bold", "2": "dim", "33": "yellow", "36": "cyan"}
+    basic = {"": "none", "1": "bold", "2": "dim", "33": "yellow", "35": "magenta", "36": "cyan"}
     return basic[code] if code in basic else f"color({code.removeprefix('38;5;')})"
 
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Theme = Literal["auto", "light", "dark"]
 Background = Literal["light", "dark"]
 
 ASK_BACKGROUND = "\x1b]11;?\x1b\\"
 _ANSWERED = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
+_FIRST_GREY = 232
 _LIGHT_NUMBERS = {"7", "9", "10", "11", "12", "13", "14", "15"}
 _NO_ANSWER = ("dumb", "linux", "vt", "cons25")
 """Terminals, by how their names begin, that would print the question or misread it."""
@@ -98,8 +98,8 @@ CAREFUL = Palette(
     accent="36",
     warning="33",
     keyword="1",
-    string="",
-    number="",
+    string="35",  # of the basic colours the one that most terminals show readably on black and on white
+    number="35",
     comment="2",
     function="",
     type="",
@@ -136,6 +136,16 @@ def may_be_asked(environment: Mapping[str, str]) -> bool:
     """Whether a terminal that answers would make a difference."""
     is_known = told_by(environment) is not None or bool(_chosen) or bool(environment.get("NO_COLOR"))
     return not is_known and has_many_colours(environment) and not environment["TERM"].startswith(_NO_ANSWER)
+
+
+def hex_colour(code: str) -> str:
+    """A fixed colour as `#rrggbb`."""
+    number = int(code.rpartition(";")[2])
+    if number >= _FIRST_GREY:
+        return "#" + f"{8 + 10 * (number - _FIRST_GREY):02x}" * 3
+    levels = (0, 95, 135, 175, 215, 255)
+    place = number - 16
+    return "#" + "".join(f"{levels[part]:02x}" for part in (place // 36, place // 6 % 6, place % 6))
 
 
 def answered(reply: str) -> Background | None:
