@@ -13,7 +13,7 @@ from talaria.model.redaction import SetAside
 from talaria.tools import checkpoints, places
 from talaria.tools.base import Run, Scope, Shown, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited
-from talaria.tools.builtin.located import Plan, changing, is_outside, located
+from talaria.tools.builtin.located import Plan, changing, located, project_name
 from talaria.tools.builtin.pages import read_page, too_large
 from talaria.tools.builtin.seen import Seen, Sight
 from talaria.tools.builtin.texts import Text, decoded, is_binary
@@ -185,7 +185,7 @@ def _plan_write(arguments: Any, scope: Scope) -> Plan:
         return Plan(structs.replace(whole, note=note), expects)
     if before is not None and before.content == content:
         return Plan(structs.replace(whole, note="the file already holds exactly this"), expects)
-    change = compare(_name(target, scope), before and before.content, content, scope.redactor, is_whole=True)
+    change = compare(project_name(target, scope), before and before.content, content, scope.redactor, is_whole=True)
     if before is None:
         return Plan(structs.replace(whole, changes=(change,)), expects)
     if not change.diff:
@@ -214,7 +214,7 @@ def _plan_patch(arguments: Any, scope: Scope) -> Plan:
     except (ToolFailed, BadArguments):
         note = "these edits do not apply to the file as it is now, so nothing would be changed"
         return Plan(Proposal(headline, listed, "edits", note=note), expects)
-    change = compare(_name(target, scope), found.content, content, scope.redactor, is_whole=True)
+    change = compare(project_name(target, scope), found.content, content, scope.redactor, is_whole=True)
     if not change.diff:
         return Plan(Proposal(headline, listed, "edits", note=change.note or "the file would stay as it is"), expects)
     return Plan(_difference(headline, change), expects)
@@ -240,13 +240,9 @@ def _listed(edits: tuple[Edit, ...]) -> str:
     return "\n".join(lines)
 
 
-def _name(target: Path, scope: Scope) -> str:
-    return str(target if is_outside(target, scope) else target.relative_to(scope.cwd.resolve()))
-
-
 def _changes(target: Path, before: Found | None, content: bytes, scope: Scope) -> tuple[FileChange, ...]:
     """For people."""
-    name = _name(target, scope)
+    name = project_name(target, scope)
     if before is None:
         return (compare(name, None, content, scope.redactor),)
     if not before.is_whole:

@@ -123,3 +123,8 @@ def changing(plan: PlanOf) -> Callable[[LocatedTool], ChangingTool]:
 def is_outside(path: Path, scope: Scope) -> bool:
     """Of a resolved path: so a link that leads out of the project counts as outside."""
     return not path.is_relative_to(scope.cwd.resolve())
+
+
+def project_name(path: Path, scope: Scope) -> str:
+    """For people: relative to the project, or whole if it is outside."""
+    return str(path if is_outside(path, scope) else path.relative_to(scope.cwd.resolve()))
