@@ -48,6 +48,7 @@ _CHANGING = (
     (re.compile(r"… \d+ s"), "… 2 s"),
     (re.compile(r"\d\.\d s(?= *$)"), "0.1 s"),
     (re.compile(r"(?<=  )\d+ s(?= *$)"), "2 s"),
+    (re.compile(r"\b\d\.\d{3}s\b"), "0.002s"),
     (re.compile(r"/tmp/t[a-z0-9_]{8}"), "/home/ada"),
 )
 
