@@ -104,8 +104,8 @@ def _compared(
 
 def _written_out(change: FileChange) -> str:
     """The whole change, set in: no line of it can pass for ours."""
-    note = f" ({change.note})" if change.note else ""
-    return "\n".join([f"{change.path}{note}", *(f"  {line}" for line in change.diff.split("\n") if change.diff)])
+    head = f"{change.path} ({change.note})" if change.note else change.path
+    return "\n".join([head.replace("\n", "\\n"), *(f"  {line}" for line in change.diff.split("\n") if change.diff)])
 
 
 def _files(place: Path) -> list[Path]:
