@@ -14,6 +14,7 @@ from benchmarks import (
     long_conversation,
     memory,
     one_shot,
+    recording,
     screen,
     search,
     tool_round,
@@ -35,6 +36,7 @@ ROWS: Mapping[str, Callable[[Plan], Iterator[Row]]] = {
     "gateway": gateway.rows,
     "memory": memory.rows,
     "append": append.rows,
+    "recording": recording.rows,
     "search": search.rows,
 }
 

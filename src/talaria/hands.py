@@ -28,9 +28,11 @@ from talaria.tools.builtin.todo import todo
 from talaria.tools.builtin.web import web_tools
 from talaria.tools.protected import Protected
 from talaria.tools.workspace import Workspaces
+from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.browser.browser import Browser
+    from talaria.tools.undo.recorder import Recorder
 
 NAMES = (
     *("read_file", "write_file", "patch", "search_files", "view_image", "terminal", "process", "execute_code"),
@@ -77,6 +79,8 @@ class Hands:
         self._protected = protected
         self._browser: Browser | None = None
         self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private, programs)
+        self._home = home
+        self._recorder: Recorder | None = None
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
@@ -108,6 +112,22 @@ class Hands:
         self._browser = Browser(self._config.web, self._clock)
         return browser_tools(self._browser)
 
+    @property
+    def recorder(self) -> "Recorder":
+        if self._recorder is not None:
+            return self._recorder
+        from talaria.store.sqlite.undo import SqliteUndoStore  # noqa: PLC0415  (a turn without tools does not need it)
+        from talaria.tools.undo.recorder import Recorder, undo_file  # noqa: PLC0415
+
+        self._recorder = Recorder(
+            SqliteUndoStore(undo_file(self._home)),
+            self._home,
+            self._config.checkpoints,
+            now=self._clock.now,
+            has_background=self.workspaces.has_background,
+        )
+        return self._recorder
+
     def has_news(self, session: SessionId) -> bool:
         return self.workspaces.has_news(session)
 
@@ -124,5 +144,7 @@ class Hands:
 
     async def aclose(self) -> None:
         await self.workspaces.aclose()
+        if self._recorder is not None:
+            await completed(in_thread(self._recorder.close))
         if self._browser is not None:
             await self._browser.aclose()

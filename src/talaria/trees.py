@@ -9,7 +9,7 @@ Only the standard library: the search program is started without site-packages. 
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import BinaryIO, NamedTuple, Self
@@ -27,6 +27,7 @@ _OUT = "it leads out of its folder"
 _NO_FILE = "it is a folder, device or pipe"
 _LINK = "it is a link, or leads through one"
 _OPENAT2 = 437
+_RANDOM_CHARS = 12
 _BENEATH_WITHOUT_LINKS = 0x08 | 0x04  # RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS
 
 
@@ -202,7 +203,7 @@ class Root:
             if count == max_folders:
                 return
 
-    def replace(self, name: str, content: bytes, *, mode: int | None) -> None:
+    def replace(self, name: str, content: bytes | Iterable[bytes], *, mode: int | None) -> None:
         """Whole and durable, or nothing has changed. Without a `mode` the file keeps its own; a new one gets what the
         umask leaves."""
         with self._parent(name) as (parent, last):
@@ -224,10 +225,54 @@ class Root:
         with self._parent(name) as (parent, last):
             return os.fdopen(os.open(last, _CREATING, mode, dir_fd=parent), "wb", buffering=0)
 
+    def remove_unfinished(self, name: str) -> None:
+        """What a crash has left of replacing a file."""
+        *above, last = _parts(name)
+        begin = _temporary(last)[:-_RANDOM_CHARS]
+        with self.folder("/".join(above) or ".") as here:
+            for entry in here.entries():
+                rest = entry.name.removeprefix(begin)
+                if rest != entry.name and len(rest) == _RANDOM_CHARS and not rest.strip("0123456789abcdef"):
+                    here.remove(entry.name)
+
     def make_link(self, name: str, target: str) -> None:
         """To anywhere: nothing follows it here."""
         with self._parent(name) as (parent, last):
             os.symlink(target, last, dir_fd=parent)
+
+    def replace_by_link(self, name: str, target: str) -> None:
+        """What is not a folder becomes a link, at once."""
+        with self._parent(name) as (parent, last):
+            temporary = _temporary(last)
+            os.symlink(target, temporary, dir_fd=parent)
+            os.replace(temporary, last, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def replace_by_name(self, name: str, other: str) -> None:
+        """What is not a folder becomes a second name of the plain file `other`, at once."""
+        with self._parent(name) as (parent, last), self._parent(other) as (other_parent, other_last):
+            _check(os.stat(other_last, dir_fd=other_parent, follow_symlinks=False))
+            temporary = _temporary(last)
+            os.link(other_last, temporary, src_dir_fd=other_parent, dst_dir_fd=parent, follow_symlinks=False)
+            os.replace(temporary, last, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def make_pipe(self, name: str, mode: int) -> None:
+        with self._parent(name) as (parent, last):
+            os.mkfifo(last, mode, dir_fd=parent)
+        self.set_mode(name, mode)
+
+    def set_mode(self, name: str, mode: int) -> None:
+        """Of what is not a link, also if we may not open it."""
+        with self._parent(name) as (parent, last):
+            if os.uname().sysname != "Linux":
+                os.chmod(last, mode, dir_fd=parent, follow_symlinks=False)
+                return
+            descriptor = os.open(last, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+                raise OSError(errno.ELOOP, _LINK)
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101
+        finally:
+            os.close(descriptor)
 
     def remove(self, name: str) -> None:
         """What is not a folder; of a link: itself."""
@@ -314,7 +359,7 @@ def read_all(descriptor: int, limit_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-def replace_in(folder: int, name: str, content: bytes, *, mode: int | None) -> None:
+def replace_in(folder: int, name: str, content: bytes | Iterable[bytes], *, mode: int | None) -> None:
     """As `Root.replace`, right inside an open folder."""
     try:
         known = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -323,13 +368,14 @@ def replace_in(folder: int, name: str, content: bytes, *, mode: int | None) -> N
     if known is not None:
         _check(known)
         mode = stat.S_IMODE(known.st_mode) if mode is None else mode
-    temporary = f".{name[:32]}.{os.urandom(6).hex()}"
+    temporary = _temporary(name)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
                 os.fchmod(descriptor, mode)  # before the content: what is private never was anything else
-            file.write(content)
+            for piece in (content,) if isinstance(content, bytes) else content:
+                file.write(piece)
             file.flush()
             os.fsync(descriptor)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -337,6 +383,10 @@ def replace_in(folder: int, name: str, content: bytes, *, mode: int | None) -> N
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)
         raise
+
+
+def _temporary(name: str) -> str:
+    return f".{name[:32]}.{os.urandom(_RANDOM_CHARS // 2).hex()}"
 
 
 def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:

@@ -34,6 +34,7 @@ ELSEWHERE = {
         *("config/secrets", "config/writers", "gateway/claims", "gateway/status", "platforms/matrix/account"),
         *("platforms/matrix/memory", "platforms/matrix/platform", "plugins/api", "plugins/judging", "plugins/manifest"),
         *("plugins/skills", "servers", "store/sqlite/database", "store/sqlite/presence", "store/sqlite/search"),
+        "store/sqlite/undo",
         *("switchboard", "tools/browser/program", "tools/builtin/held", "tools/builtin/todo", "tools/mcp/cache"),
         "tools/mcp/earlier",
     ),
@@ -107,6 +108,16 @@ ALLOWED = {
     ("tools/sandbox/guarding.py", ".read_text"): "/proc",
     ("tools/sandbox/inside.py", ".read_text"): "/proc/net/unix",
     ("tools/repositories.py", ".resolve"): "names a place that is then opened without following links",
+    ("tools/undo/project.py", ".stat"): "Talaria's own home, to know it again",
+    ("tools/undo/project.py", ".read_text"): "/proc",
+    ("tools/undo/recorder.py", ".exists"): "a file in Talaria's own home",
+    ("tools/undo/recorder.py", ".resolve"): "the home of the person",
+    ("tools/undo/restore.py", "os.path.samestat"): "compares what is known",
+    **{
+        ("tools/undo/scan.py", f"os.{name}"): "from one descriptor to the next, without following links"
+        for name in ("open", "scandir", "stat")
+    },
+    ("tools/undo/scan.py", ".stat"): "of what was listed, without following it",
     ("tools/workspace.py", ".resolve"): "the project's own path, and the home's",
 }
 """What is left, and why that is no danger."""

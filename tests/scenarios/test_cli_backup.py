@@ -109,6 +109,14 @@ def test_backup_holds_what_is_the_persons_and_says_what_it_does_not(
     assert manifest["schema"] == LATEST
 
 
+def test_backup_leaves_out_what_can_be_undone(talaria: Talaria, lived_in: Path, tmp_path: Path) -> None:
+    assert talaria("-m", "demo", "-q", "write hello to notes.txt").returncode == 0
+    assert (lived_in / "undo.db").exists()
+    assert talaria("backup", str(tmp_path / "kept.tar.gz")).returncode == 0
+    with tarfile.open(tmp_path / "kept.tar.gz") as archive:
+        assert [name for name in archive.getnames() if "undo" in name] == []
+
+
 def test_keys_go_in_when_they_are_asked_for(talaria: Talaria, lived_in: Path, tmp_path: Path) -> None:
     file = tmp_path / "all.tar.gz"
     told = json.loads(talaria("backup", str(file), "--with-secrets", "--json").stdout)

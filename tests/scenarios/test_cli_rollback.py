@@ -58,9 +58,9 @@ def test_rollback_without_a_number_lists_newest_first(talaria: Talaria, notes: P
 @pytest.mark.parametrize(
     ("argument", "sentence"),
     [
-        ("x", "'x' is no number of a checkpoint; /rollback lists them."),
-        ("-1", "'-1' is no number of a checkpoint; /rollback lists them."),
-        ("9" * 5_000, "is no number of a checkpoint; /rollback lists them."),
+        ("x", "'x' is not the number of a checkpoint; /rollback lists them."),
+        ("-1", "'-1' is not the number of a checkpoint; /rollback lists them."),
+        ("9" * 5_000, "is not the number of a checkpoint; /rollback lists them."),
         ("7", "There is no checkpoint 7."),
     ],
 )
@@ -94,7 +94,16 @@ def test_command_restores_the_latest_conversation_and_tells_what_somebody_else_c
     id = session(talaria)
     notes.write_text("by hand\n")
 
-    ended = talaria("rollback", "1")
+    asked = talaria("rollback", "1")
+
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout == (
+        f"Back to before checkpoint 1:\n  {notes} left alone: it was changed by you or somebody else since\n"
+        f"1 file was left alone. To put everything back: talaria rollback {id} 1 --all\n"
+    )
+    assert notes.read_text() == "by hand\n"
+
+    ended = talaria("rollback", "1", "--all")
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == (
@@ -116,12 +125,32 @@ def test_command_lists(talaria: Talaria, notes: Path, arguments: tuple[str, ...]
     assert notes.read_text() == "hello\n"
 
 
-def test_command_shows_what_would_change(talaria: Talaria, notes: Path) -> None:
+def test_command_shows_what_has_changed(talaria: Talaria, notes: Path) -> None:
     notes.write_text("mine\n")
     demo(talaria, "write hello to notes.txt")
     ended = talaria("rollback", "1", "--diff")
-    assert ended.stdout == f"--- {notes}\n+++ {notes}\n@@ -1,1 +1,1 @@\n-hello\n+mine\n"
+    assert ended.stdout == "notes.txt  +1 -1\n@@ -1,1 +1,1 @@\n-mine\n+hello\n"
     assert notes.read_text() == "hello\n"
+
+
+def test_what_commands_did_is_known_to_rollback_diff_and_undo(talaria: Talaria, notes: Path) -> None:
+    notes.write_text("mine\n")
+    script = notes.with_name("run.sh")
+    script.write_text("rm notes.txt; mkdir made; echo made > made/file; chmod 700 run.sh\n")
+    script.chmod(0o644)
+    ended = demo(talaria, "run sh run.sh", "/diff", "/rollback", "/undo", "/rollback 1", "/diff", "/rollback 2")
+    told = ended.stderr
+    assert "made/file (created)  +1 -0\n@@ -0,0 +1,1 @@\n+made\n" in told
+    assert "notes.txt (deleted)  +0 -1\n" in told
+    assert "run.sh  mode 644 → 700\n" in told
+    assert "Taken back: run sh run.sh\nIt changed file, notes.txt, run.sh: /rollback 1 puts that back.\n" in told
+    assert f"  {notes} restored\n" in told
+    assert f"  {notes.with_name('made')}/file removed: it was not there\n" in told
+    assert "What was replaced is kept: /rollback 2 undoes this.\n" in told
+    assert not notes.exists()
+    talaria("rollback", "1")
+    assert (notes.read_text(), script.stat().st_mode & 0o777) == ("mine\n", 0o644)
+    assert not notes.with_name("made").exists()
 
 
 def test_command_speaks_json(talaria: Talaria, notes: Path) -> None:
@@ -137,7 +166,7 @@ def test_command_speaks_json(talaria: Talaria, notes: Path) -> None:
         "session": id,
         "number": 1,
         "kept_as": 2,
-        "files": [{"what": "removed", "was_changed": False, "reason": "", "path": str(notes)}],
+        "files": [{"what": "removed", "was_changed": False, "reason": "", "is_folder": False, "path": str(notes)}],
     }
     assert (refused.returncode, json.loads(refused.stdout)["error"]["message"]) == (2, "There is no checkpoint 9.")
     assert not notes.exists()
@@ -146,10 +175,10 @@ def test_command_speaks_json(talaria: Talaria, notes: Path) -> None:
 def test_file_that_cannot_be_restored_is_told_with_an_exit_code_of_its_own(talaria: Talaria, notes: Path) -> None:
     demo(talaria, "write hello to notes.txt")
     notes.unlink()
-    notes.mkdir()
-    ended = talaria("rollback", "1")
+    (notes / "folder").mkdir(parents=True)
+    ended = talaria("rollback", "1", "--all")
     assert ended.returncode == 4
-    assert f"{notes} NOT restored: it is a folder, device or pipe" in ended.stdout
+    assert f"{notes} NOT restored: Directory not empty" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -157,7 +186,7 @@ def test_file_that_cannot_be_restored_is_told_with_an_exit_code_of_its_own(talar
     [
         (("rollback",), "There is no conversation yet."),
         (("rollback", "nowhere", "1"), "There is no session called 'nowhere'"),
-        (("rollback", "some", "x"), "'x' is no number of a checkpoint"),
+        (("rollback", "some", "x"), "'x' is not the number of a checkpoint"),
     ],
 )
 def test_command_that_cannot_mean_anything_is_told(talaria: Talaria, arguments: tuple[str, ...], sentence: str) -> None:

@@ -112,7 +112,7 @@ def used_home(environment: dict[str, str], talaria: Talaria, home: Path) -> Path
 
 
 def test_what_is_written_belongs_to_the_person_alone_whatever_the_umask(used_home: Path) -> None:
-    closed = ("", "state.db", "search.db", "logs", "checkpoints", "todos", "run")
+    closed = ("", "state.db", "search.db", "undo.db", "logs", "todos", "run")
     assert [name for name in closed if (used_home / name).stat().st_mode & 0o077] == []
 
 

@@ -20,17 +20,18 @@ from talaria.gateway.uploads import NotSendable, find_file
 from talaria.model.errors import BadInput
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import ToolCall, user
+from talaria.model.redaction import Redactor
 from talaria.providers.demo import ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime.prompt import build
 from talaria.runtime.setup import Setup
+from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.search import search_tools
 from talaria.tools.builtin.seen import Seen
-from talaria.tools.checkpoints import Checkpoints, checkpoint_folder
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
@@ -39,6 +40,7 @@ from talaria.tools.sandbox.base import View
 from talaria.tools.sandbox.inside import guarded, look
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
+from talaria.tools.undo.recorder import Recorder, undo_file
 from talaria.trees import Root
 
 CANARY = "canary-tree-T7pLx2QvN9kRw4ZcB6mYs1Hd"
@@ -96,11 +98,13 @@ class Talaria:
         self._executor = Executor(Toolbox(tools), OpenGate(), self._scope)
         self._quarantine = Quarantine(world.home, SessionId("s"))
         self._root = Root.open(world.project)
+        self._recorder = Recorder(SqliteUndoStore(undo_file(world.home)), world.home)
         self.steps = (
             *(
                 self.read,
                 self.write,
                 self.read_at,
+                self.record,
                 self.restore,
                 self.tidy,
                 self.look,
@@ -112,6 +116,7 @@ class Talaria:
 
     def close(self) -> None:
         self._root.close()
+        self._recorder.close()
 
     def _name(self) -> str:
         return "/".join(self._chance.choices(NAMES, k=self._chance.randint(1, 3)))
@@ -134,17 +139,25 @@ class Talaria:
     def write(self) -> str:
         path = self._target()
         if path is not None:
+            recording = self._recorder.project(self._world.project).begin("s", "t", [path])
             before = places.read(path, 1_000)
-            Checkpoints(checkpoint_folder(self._world.home, SessionId("s"))).keep(path, before, b"ours", "t")
             places.write(path, b"ours", before)
+            if recording is not None:
+                self._recorder.project(self._world.project).end(recording)
+        return ""
+
+    def record(self) -> str:
+        recording = self._recorder.project(self._world.project).begin("s", str(self._chance.random()), None)
+        if recording is not None:
+            self._recorder.project(self._world.project).end(recording)
         return ""
 
     def restore(self) -> str:
-        kept = Checkpoints(checkpoint_folder(self._world.home, SessionId("s")), max_count=5)
+        kept = self._recorder.checkpoints(SessionId("s"))
         if not (known := kept.list()):
             return ""
-        told = kept.diff(known[-1].number)
-        kept.restore(known[-1].number)
+        told = "".join(one.diff for one in kept.changes_since(known[-1].number, Redactor()))
+        kept.restore(known[-1].number, everything=True)
         return told
 
     def tidy(self) -> str:

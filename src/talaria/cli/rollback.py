@@ -10,11 +10,13 @@ from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
 from talaria.model.errors import BadInput, UnknownSession
 from talaria.model.ids import SessionId
-from talaria.runtime.rollback import listing, on_disk, told
+from talaria.model.messages import FileChange
+from talaria.runtime.rollback import described, listing, on_disk, told
 from talaria.store.base import Store
-from talaria.tools.checkpoints import Checkpoints, Restored, checkpoint_folder
+from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.diffs import visible
-from talaria.tools.shelf import Checkpoint
+from talaria.tools.undo.checkpoints import Checkpoint, Restored
+from talaria.tools.undo.recorder import Recorder, undo_file
 
 _MAX_DIGITS = 9
 
@@ -23,28 +25,41 @@ _MAX_DIGITS = 9
 @click.argument("session", required=False)
 @click.argument("number", required=False)
 @click.option("--list", "is_listing", is_flag=True, help="Only list the checkpoints; so does leaving out the number.")
-@click.option("--diff", "is_comparing", is_flag=True, help="Only show what would change.")
+@click.option("--diff", "is_comparing", is_flag=True, help="Only show what has changed since.")
+@click.option("--all", "everything", is_flag=True, help="Also files that somebody else has changed since.")
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, session: str | None, number: str | None, is_listing: bool, is_comparing: bool, as_json: bool
+    ctx: click.Context,
+    session: str | None,
+    number: str | None,
+    is_listing: bool,
+    is_comparing: bool,
+    everything: bool,
+    as_json: bool,
 ) -> int:
     """Put files back as they were before checkpoint NUMBER of a conversation.
 
-    Without SESSION it is the latest one at the terminal. What is replaced is kept as a checkpoint, too. What commands
-    in the terminal tool did to files is in no checkpoint.
+    Whatever changed them: tools, or commands inside the project. Without SESSION it is the latest one at the terminal.
+    What is replaced is kept as a checkpoint, too.
     """
     name, wanted = _meant(session, number)
-    home = surroundings.home(ctx)
-    id = surroundings.with_store(home, lambda store: _session(store, name))
-    kept = Checkpoints(checkpoint_folder(home, id))
-    if is_listing or wanted is None:
-        _print_list(id, on_disk(kept.list), as_json=as_json)
-    elif is_comparing:
-        _print_diff(id, on_disk(lambda: kept.diff(wanted)), as_json=as_json)
-    else:
-        return _print_restored(id, on_disk(lambda: kept.restore(wanted)), as_json=as_json)
-    return exits.DONE
+    settings = surroundings.lenient_settings(ctx)
+    id = surroundings.with_store(settings.home, lambda store: _session(store, name))
+    recorder = Recorder(SqliteUndoStore(undo_file(settings.home)), settings.home, settings.config.checkpoints)
+    try:
+        kept = recorder.checkpoints(id)
+        if is_listing or wanted is None:
+            _print_list(id, on_disk(kept.list), as_json=as_json)
+        elif is_comparing:
+            changes = on_disk(lambda: list(kept.changes_since(wanted, settings.redactor)))
+            _print_changes(id, changes, as_json=as_json)
+        else:
+            restored = on_disk(lambda: kept.restore(wanted, everything=everything))
+            return _print_restored(id, restored, as_json=as_json)
+        return exits.DONE
+    finally:
+        recorder.close()
 
 
 def _meant(session: str | None, number: str | None) -> tuple[str | None, int | None]:
@@ -52,7 +67,7 @@ def _meant(session: str | None, number: str | None) -> tuple[str | None, int | N
     if session is not None and number is None and _is_number(session):
         return None, int(session)
     if number is not None and not _is_number(number):
-        raise BadInput(f"{number!r} is no number of a checkpoint; `talaria rollback --list` lists them.")
+        raise BadInput(f"{number!r} is not the number of a checkpoint; `talaria rollback --list` lists them.")
     return session, None if number is None else int(number)
 
 
@@ -74,11 +89,11 @@ def _print_list(session: SessionId, found: Sequence[Checkpoint], *, as_json: boo
         show(*list(listing(found)) or [f"No file was changed in {session}."])
 
 
-def _print_diff(session: SessionId, difference: str, *, as_json: bool) -> None:
+def _print_changes(session: SessionId, changes: Sequence[FileChange], *, as_json: bool) -> None:
     if as_json:
-        print_json({"session": session, "diff": visible(difference)})
+        print_json({"session": session, "changes": [msgspec.to_builtins(one) for one in changes]})
     else:
-        show(difference or "Nothing would change.")
+        show(*described(changes) if changes else ["Nothing has changed since."])
 
 
 def _print_restored(session: SessionId, restored: Restored, *, as_json: bool) -> int:
@@ -87,11 +102,13 @@ def _print_restored(session: SessionId, restored: Restored, *, as_json: bool) ->
         files = [{**msgspec.structs.asdict(one), "path": visible(str(one.path))} for one in restored.outcomes]
         print_json({"session": session, "number": restored.number, "kept_as": restored.kept_as, "files": files})
     else:
-        show(*told(restored, f"talaria rollback {session}"))
+        show(*told(restored, f"talaria rollback {session}", "--all"))
     has_failed = any(one.what == "failed" for one in restored.outcomes)
     return exits.STORE_FAILED if has_failed else exits.DONE
 
 
 def _document(one: Checkpoint) -> dict[str, object]:
-    files = [{"path": visible(kept.path), "was_there": kept.was_there, "bytes": kept.size_bytes} for kept in one.files]
+    files = [
+        {"path": visible(str(kept.path)), "was_there": kept.was_there, "bytes": kept.size_bytes} for kept in one.files
+    ]
     return {"number": one.number, "at": one.at, "turn": one.turn, "why": one.why, "files": files}

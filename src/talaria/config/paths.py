@@ -54,7 +54,7 @@ OWN_FOLDERS = frozenset(
 OWN_FILES = frozenset(
     {
         *("SOUL.md", "config.yaml", "history", "mcp-earlier.json", "mcp-trust.json", "plugins.json", "search.db"),
-        "state.db",
+        *("state.db", "undo.db"),
     }
 )
 """And .env."""

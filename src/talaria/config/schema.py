@@ -15,6 +15,7 @@ from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.policy import ApprovalSettings
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.toolsets import Switches
+from talaria.tools.undo.settings import CheckpointSettings
 
 BUILTIN_ENGINE = "compressor"
 
@@ -206,6 +207,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     web: WebSettings = WebSettings()
     terminal: TerminalSettings = TerminalSettings()
     approvals: ApprovalSettings = ApprovalSettings()
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    """What can be undone, and how long."""
     display: DisplayConfig = DisplayConfig()
     """The screen of the terminal."""
     gateway: GatewaySettings = GatewaySettings()

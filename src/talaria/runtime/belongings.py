@@ -1,12 +1,20 @@
 """What a session has beside its conversation: a shell, background processes, a browser."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from talaria.model.ids import SessionId
 
+if TYPE_CHECKING:
+    from talaria.tools.undo.recorder import Recorder
+
 
 class Belongings(Protocol):
+    @property
+    def recorder(self) -> "Recorder | None":
+        """What makes changes of files undoable; None: nothing does."""
+        ...
+
     def take_news(self, session: SessionId) -> Sequence[str]:
         """What has happened there since this was last asked."""
         ...
@@ -18,6 +26,8 @@ class Belongings(Protocol):
 
 
 class NoBelongings:
+    recorder = None
+
     def take_news(self, session: SessionId) -> Sequence[str]:  # noqa: ARG002
         return ()
 

@@ -11,6 +11,7 @@ from talaria.model.ids import SessionId
 from talaria.model.messages import Assistant, Message, User
 from talaria.runtime.chat import Ask, Chat, Leave, Outcome, Say
 from talaria.runtime.commands import Command, Commands
+from talaria.runtime.rollback import parse_number
 from talaria.runtime.surface_commands import GATEWAY_COMMANDS, SCREEN_COMMANDS
 from talaria.store.base import Session
 
@@ -35,7 +36,8 @@ async def _undo(chat: Chat, _: str) -> Outcome:
     asked = await chat.undo()
     if asked is None:
         return Say("There is nothing to take back.")
-    return Say(f"Taken back: {_short(asked)}")
+    files = await chat.files_of_undone()
+    return Say("\n".join(filter(None, (f"Taken back: {_short(asked)}", files))))
 
 
 async def _retry(chat: Chat, _: str) -> Outcome:
@@ -46,10 +48,14 @@ async def _retry(chat: Chat, _: str) -> Outcome:
 
 
 async def _rollback(chat: Chat, argument: str) -> Outcome:
-    number = argument.removeprefix("#")
-    if number and not (number.isascii() and number.isdecimal() and len(number) < 10):
-        raise BadInput(f"{_short(argument)!r} is no number of a checkpoint; /rollback lists them.")
-    return Say(await chat.rollback(int(number) if number else None))
+    word, _, rest = argument.partition(" ")
+    if rest.strip() not in ("", "all"):
+        raise BadInput(f"{_short(rest)!r} is not known here: /rollback N, or /rollback N all.")
+    return Say(await chat.rollback(parse_number(word), everything=bool(rest)))
+
+
+async def _diff(chat: Chat, argument: str) -> Outcome:
+    return Say(await chat.diff(parse_number(argument)))
 
 
 async def _compress(chat: Chat, argument: str) -> Outcome:
@@ -174,7 +180,7 @@ def _short(text: str, chars: int = _NAME_CHARS) -> str:
 BUILTIN = (
     Command("new", "begin a new conversation", "conversation", _new, ("reset", "clear")),
     Command("title", "give this one a name, or let the model find one", "conversation", _title, ("name",), "[NAME]"),
-    Command("undo", "take the last exchange back; what its tools did stays done", "conversation", _undo),
+    Command("undo", "take the last exchange back; /rollback does the same for files", "conversation", _undo),
     Command("retry", "take it back and ask again", "conversation", _retry),
     Command(
         "rollback",
@@ -182,8 +188,9 @@ BUILTIN = (
         "conversation",
         _rollback,
         ("rewind",),
-        "[N]",
+        "[N [all]]",
     ),
+    Command("diff", "what files changed since the latest checkpoint, or since N", "conversation", _diff, (), "[N]"),
     Command(
         "compress",
         "make it shorter for the model: about X above all, or all but the last N exchanges",

@@ -85,8 +85,17 @@ class Chat(Protocol):
         """The person's words in the turn that was taken back; None if there was none."""
         ...
 
-    async def rollback(self, number: int | None) -> str:
-        """Files as they were before this checkpoint; without a number, which checkpoints there are."""
+    async def files_of_undone(self) -> str:
+        """What the turn that was taken back last did to files, and how to put that back; empty: nothing."""
+        ...
+
+    async def rollback(self, number: int | None, *, everything: bool) -> str:
+        """Files as they were before this checkpoint; without a number, which checkpoints there are. `everything`: also
+        those that somebody else has changed since."""
+        ...
+
+    async def diff(self, number: int | None) -> str:
+        """What has changed in files since this checkpoint, or since the latest."""
         ...
 
     async def compress(self, focus: str, keep_last: int | None) -> str:

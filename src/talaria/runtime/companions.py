@@ -26,6 +26,7 @@ from talaria.tools.registry import Toolbox
 
 if TYPE_CHECKING:
     from talaria.context.hosted import HostedEngine
+    from talaria.tools.undo.recorder import Recorder
 
 SHELL_GONE = "[Your shell and its background processes of before are gone; files are not.]"
 SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})
@@ -95,7 +96,7 @@ class Companions:
             named=tuple(map(Path, view.named)),
             has_private_data=view.has_private_data,
         )
-        return Executor(self.toolbox, self._gate, scope)
+        return Executor(self.toolbox, self._gate, scope, self._belongings.recorder)
 
     def take_news(self, history: History) -> Sequence[str]:
         """What the model should know that no message tells it yet."""
@@ -156,6 +157,14 @@ class Companions:
                 await self.hooks.session_left(self.facts(), previous, successor, reason)
         finally:
             await self._belongings.close(self._session)
+
+    @property
+    def redactor(self) -> Redactor:
+        return self._redactor
+
+    @property
+    def recorder(self) -> "Recorder | None":
+        return self._belongings.recorder
 
     @property
     def session(self) -> SessionId:

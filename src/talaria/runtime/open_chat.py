@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from talaria.model.entries import Effort, MessageAdded
 from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId, new_session_id
+from talaria.model.ids import SessionId, TurnId, new_session_id
 from talaria.model.messages import Message
 from talaria.runtime.accounts import summary
 from talaria.runtime.builtin_commands import recalled
 from talaria.runtime.commands import Surface, help_text
 from talaria.runtime.host import Host
 from talaria.runtime.recorder import Observer
-from talaria.runtime.rollback import rolled_back
+from talaria.runtime.rollback import after_undo, differences, rolled_back
 from talaria.runtime.session import LiveSession
 from talaria.runtime.titles import title_for
 from talaria.runtime.view import standing
 from talaria.store.base import Session
-from talaria.tools.checkpoints import checkpoint_folder
 from talaria.tools.toolsets import toolset_of
 from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
     from talaria.context.hosted import HostedEngine
+    from talaria.tools.undo.checkpoints import Checkpoints
 
 Reason = Literal["new", "resume", "branch"]
 
@@ -37,6 +37,7 @@ class OpenChat(ABC):
         """`person` sees only their own conversations; None: all."""
         self._host = host
         self._whose = person
+        self._undone: TurnId | None = None
 
     @property
     @abstractmethod
@@ -115,11 +116,26 @@ class OpenChat(ABC):
         return recalled(await self._kept(), await self._messages())
 
     async def undo(self) -> str | None:
+        self._undone = await self.live.last_turn()
         return await completed(self.live.undo())  # nothing must come between the record and the view of it
 
-    async def rollback(self, number: int | None) -> str:
-        folder = checkpoint_folder(self._host.home, self.session)
-        return await completed(in_thread(lambda: rolled_back(folder, number)))
+    async def files_of_undone(self) -> str:
+        kept, turn = self._checkpoints(), self._undone
+        return await in_thread(lambda: after_undo(kept, turn)) if turn else ""
+
+    async def rollback(self, number: int | None, *, everything: bool) -> str:
+        kept = self._checkpoints()
+        return await completed(in_thread(lambda: rolled_back(kept, number, everything=everything)))
+
+    async def diff(self, number: int | None) -> str:
+        kept, redactor = self._checkpoints(), self.live.companions.redactor
+        return await in_thread(lambda: differences(kept, number, redactor))
+
+    def _checkpoints(self) -> "Checkpoints":
+        recorder = self.live.companions.recorder
+        if recorder is None:
+            raise BadInput("Nothing is recorded here: the tools of this conversation are not Talaria's own.")
+        return recorder.checkpoints(self.session)
 
     async def compress(self, focus: str, keep_last: int | None) -> str:
         return await self.live.compact(self.observer(), focus=focus, keep_last=keep_last)

@@ -1,31 +1,85 @@
-"""Files as they were before a turn changed them, and how that is told."""
+"""What turns changed in files, and how to get back: as `/rollback`, `/diff` and `/undo` tell it."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from talaria.model.errors import StoreUnavailable
-from talaria.tools.checkpoints import Checkpoints, Outcome, Restored
+from talaria.model.errors import BadInput, StoreUnavailable
+from talaria.model.messages import FileChange
+from talaria.model.redaction import Redactor
 from talaria.tools.diffs import visible
-from talaria.tools.shelf import Checkpoint
+from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, Outcome, Restored
 
 T = TypeVar("T")
 LISTED = 20
+LISTED_FILES = 40
 _NAMED = 3
-_CHANGED = "; somebody had changed it since"
+_NOTHING = "No file was changed in this conversation yet."
 
 
-def rolled_back(folder: Path, number: int | None) -> str:
+def rolled_back(kept: Checkpoints, number: int | None, *, everything: bool = False) -> str:
     """What `/rollback` says. Blocks."""
-    kept = Checkpoints(folder)
     if number is not None:
-        restored = on_disk(lambda: kept.restore(number))
+        restored = on_disk(lambda: kept.restore(number, everything=everything))
         return "\n".join(told(restored, "/rollback"))
     found = on_disk(kept.list)
     if not found:
-        return "No file was changed in this conversation yet."
+        return _NOTHING
     return "\n".join([*listing(found), "/rollback N puts files back as they were before N."])
+
+
+def differences(kept: Checkpoints, number: int | None, redactor: Redactor) -> str:
+    """What `/diff` says: what has changed since a checkpoint, or since the latest. Blocks."""
+    if number is None:
+        found = on_disk(kept.list)
+        if not found:
+            return _NOTHING
+        number = found[0].number
+    changes = on_disk(lambda: list(kept.changes_since(number, redactor)))
+    if not changes:
+        return f"Nothing has changed since checkpoint {number}."
+    return "\n".join([f"Changed since checkpoint {number}:", *described(changes)])
+
+
+def described(changes: Sequence[FileChange]) -> Iterator[str]:
+    """As plain text. What git keeps for itself is only counted."""
+    for change in changes:
+        if is_git_internal(change.path):
+            continue
+        counts = f"  +{change.added} -{change.removed}" if change.added or change.removed else ""
+        how = "" if change.kind == "changed" else f" ({change.kind})"
+        note = f"  {change.note}" if change.note else ""
+        yield f"{visible(change.path)}{how}{counts}{note}"
+        if change.diff:
+            yield change.diff
+    counted = Counter(change.kind for change in changes if is_git_internal(change.path))
+    if counted:
+        yield f".git: {', '.join(f'{count:,} files {kind}' for kind, count in counted.items())}"
+
+
+def is_git_internal(path: str | Path) -> bool:
+    return ".git" in Path(path).parts[:-1]
+
+
+def after_undo(kept: Checkpoints, turn: str) -> str:
+    """What `/undo` adds: what the turn did to files stays done. Blocks."""
+    try:
+        made = kept.of_turn(turn)
+    except (OSError, StoreUnavailable):
+        return ""
+    if made is None:
+        return ""
+    return f"It changed {_names(made, short=True)}: /rollback {made.number} puts that back."
+
+
+def _names(one: Checkpoint, *, short: bool = False) -> str:
+    """The first few files; folders and git's own only where there is nothing else."""
+    files = sorted(one.files, key=lambda kept: (kept.is_folder, is_git_internal(kept.path)))
+    telling = [kept for kept in files if not kept.is_folder and not is_git_internal(kept.path)] or files
+    names = ", ".join(visible(kept.path.name if short else str(kept.path)) for kept in telling[:_NAMED])
+    return f"{names} and {len(telling) - _NAMED} more" if len(telling) > _NAMED else names
 
 
 def on_disk(work: Callable[[], T]) -> T:
@@ -38,25 +92,55 @@ def on_disk(work: Callable[[], T]) -> T:
 def listing(found: Sequence[Checkpoint]) -> Iterator[str]:
     for one in found[:LISTED]:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
-        names = ", ".join(visible(kept.path) for kept in one.files[:_NAMED])
-        more = f" and {len(one.files) - _NAMED} more" if len(one.files) > _NAMED else ""
-        yield f"{one.number:>4}  {when}  {names}{more}{f'  ({one.why})' if one.why else ''}"
+        yield f"{one.number:>4}  {when}  {_names(one)}{f'  ({one.why})' if one.why else ''}"
     if len(found) > LISTED:
         yield f"[{len(found) - LISTED} older ones are there, too]"
-    if found and found[-1].number > 1:
-        yield f"[those before {found[-1].number} were dropped to make room]"
 
 
-def told(restored: Restored, again: str) -> Iterator[str]:
+def told(restored: Restored, again: str, everything: str = "all") -> Iterator[str]:
     yield f"Back to before checkpoint {restored.number}:"
-    yield from (f"  {_sentence(one)}" for one in restored.outcomes)
+    needing = ("failed", "left")
+    shown = [
+        one
+        for one in restored.outcomes
+        if one.what == "failed" or not (one.is_folder or (is_git_internal(one.path) and one.what not in needing))
+    ]
+    first = sorted(shown, key=lambda one: one.what not in needing)
+    yield from (f"  {_sentence(one)}" for one in first[:LISTED_FILES])
+    if len(shown) > LISTED_FILES:
+        counts = Counter(one.what for one in first[LISTED_FILES:])
+        yield "  … and " + ", ".join(f"{count:,} more {_COUNTED[what]}" for what, count in counts.items())
+    internal = sum(is_git_internal(one.path) and one.what in ("restored", "removed") for one in restored.outcomes)
+    if internal:
+        yield f"  .git restored ({internal:,} files)"
+    left = sum(one.what == "left" for one in restored.outcomes)
+    if left:
+        files = "file was" if left == 1 else "files were"
+        yield f"{left:,} {files} left alone. To put everything back: {again} {restored.number} {everything}"
+    yield from _unrecorded(restored)
     if restored.kept_as is not None:
         yield f"What was replaced is kept: {again} {restored.kept_as} undoes this."
 
 
+_COUNTED = {"restored": "restored", "removed": "removed", "same": "as they were", "left": "left", "failed": "failed"}
+
+
+def _unrecorded(restored: Restored) -> Iterator[str]:
+    """What cannot be restored, because it was never recorded."""
+    if restored.unrecorded:
+        yield f"What commands changed here is not recorded: {restored.unrecorded}."
+    by_reason: dict[str, Counter[str]] = {}
+    for path, reason in restored.left_out.items():
+        by_reason.setdefault(reason, Counter())[path.rpartition("/")[2]] += 1
+    for reason, names in by_reason.items():
+        shown = [f"{visible(name)} ({count})" if count > 1 else visible(name) for name, count in names.most_common(5)]
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        yield f"Not recorded, so not restored ({reason}): {', '.join(shown)}{more}"
+
+
 def _sentence(one: Outcome) -> str:
     path = visible(str(one.path))
-    changed = _CHANGED if one.was_changed else ""
+    changed = "; somebody had changed it since" if one.was_changed else ""
     match one.what:
         case "restored":
             return f"{path} restored{changed}"
@@ -64,5 +148,15 @@ def _sentence(one: Outcome) -> str:
             return f"{path} removed: it was not there{changed}"
         case "same":
             return f"{path} is as it was"
+        case "left":
+            return f"{path} left alone: it was changed by you or somebody else since"
         case "failed":
             return f"{path} NOT restored: {one.reason}{changed}"
+
+
+def parse_number(word: str) -> int | None:
+    """Of a checkpoint; None: nothing was said. Raises `BadInput`."""
+    number = word.removeprefix("#")
+    if number and not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise BadInput(f"{word[:40]!r} is not the number of a checkpoint; /rollback lists them.")
+    return int(number) if number else None

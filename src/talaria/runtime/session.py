@@ -190,6 +190,11 @@ class LiveSession:
             threshold = turn.walk.endpoint.compact_at or tokens
             return await shorten(turn, Wish(tokens, threshold, focus, keep_last, is_asked_for=True), recorder)
 
+    async def last_turn(self) -> TurnId | None:
+        """That has not been taken back."""
+        await self.catch_up()
+        return self._view.last_turn
+
     async def undo(self, only: TurnId | None = None) -> str | None:
         """Take the last turn back; the person's words in it, or None if there is no turn left.
 

@@ -103,11 +103,6 @@ class Scope(msgspec.Struct, frozen=True):
     has_private_data: bool = False
     """In an earlier turn of this conversation something was read outside the project."""
 
-    @property
-    def checkpoints(self) -> Path:
-        """Folder for what files held before they were changed, in the same home."""
-        return self.spill.parent.parent / "checkpoints" / self.spill.name
-
     def resolve(self, path: str) -> Path:
         """Raises `BadArguments` for what cannot be a path here."""
         try:

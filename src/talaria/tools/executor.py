@@ -4,17 +4,23 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.model.errors import ModelCorrectable, ToolFailed
+from talaria.model.errors import ModelCorrectable, TalariaError, ToolFailed
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.tools.approval import Gate, digest
-from talaria.tools.base import PRIVATE, Invocation, Run, Scope, Shown, Tool
+from talaria.tools.base import NOTHING, PRIVATE, Invocation, Run, Scope, Shown, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
 from talaria.waiting import in_thread
+
+if TYPE_CHECKING:
+    from talaria.tools.undo.project import Recording
+    from talaria.tools.undo.recorder import Recorded, Recorder
 
 MAX_ERROR_CHARS = 8_000
 
@@ -30,10 +36,12 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Executor:
-    def __init__(self, toolbox: Toolbox, gate: Gate, scope: Scope) -> None:
+    def __init__(self, toolbox: Toolbox, gate: Gate, scope: Scope, recorder: "Recorder | None" = None) -> None:
+        """`recorder`: makes what calls change in files undoable."""
         self._toolbox = toolbox
         self._gate = gate
         self._scope = scope
+        self._recorder = recorder
         self._is_resolved = False
         self._admitted: dict[CallId, str] = {}
         """What the gate has let through, and has not run yet."""
@@ -94,9 +102,48 @@ class Executor:
         if self._admitted.pop(call.id, None) != self._digest(prepared):
             return failed(call, f"This {call.name} call is not the one that was allowed; it did not run.")
         self._gate.heed(prepared.invocation.claim, self._scope)
-        result = await self._outcome(prepared, Run(call.id, self._scope, self))
+        result = await self._recorded(prepared)
         is_private = self._gate.has_private_data(self._scope)  # also through calls that it has made itself
         return msgspec.structs.replace(result, is_private=True) if is_private else result
+
+    async def _recorded(self, prepared: Prepared) -> ToolResult:
+        """What it may change is recorded before it runs, and compared afterwards."""
+        run, recorder = Run(prepared.call.id, self._scope, self), self._recorder
+        touched = _touched(prepared.invocation)
+        if recorder is None or touched == ():
+            return await self._outcome(prepared, run)
+        try:
+            began = await recorder.begin(self._scope, touched)
+        except (OSError, TalariaError) as fault:
+            if touched:
+                return failed(prepared.call, f"Nothing was changed, because it could not be undone: {fault}")
+            log.warning("%s could not be recorded: %s", self._scope.cwd, fault)
+            began = f"[What this changed cannot be undone: {fault}]"
+        if isinstance(began, str):
+            result = await self._outcome(prepared, run)
+            return msgspec.structs.replace(result, text=f"{result.text}\n{began}") if began else result
+        try:
+            result = await self._outcome(prepared, run)
+        except asyncio.CancelledError:
+            await self._compared(began)
+            raise
+        recorded = await self._compared(began)
+        if recorded.note:
+            result = msgspec.structs.replace(result, text=f"{result.text}\n{recorded.note}")
+        if result.changes:  # the tool has told them itself
+            return result
+        return msgspec.structs.replace(result, changes=recorded.changes, more_changes=recorded.more)
+
+    async def _compared(self, recording: "Recording") -> "Recorded":
+        from talaria.tools.undo.recorder import Recorded  # noqa: PLC0415  (loaded by now)
+
+        if self._recorder is None:
+            return Recorded()
+        try:
+            return await self._recorder.end(self._scope, recording)
+        except (OSError, TalariaError) as fault:
+            log.warning("what was changed in %s could not be compared: %s", self._scope.cwd, fault)
+            return Recorded(note=f"[What this changed cannot be undone yet: {fault}]")
 
     async def _outcome(self, prepared: Prepared, run: Run) -> ToolResult:
         call = prepared.call
@@ -135,6 +182,17 @@ class Executor:
                     f"It took longer than {limit:.0f} seconds and was given up; it may still be running. Check."
                 ) from None
             raise
+
+
+def _touched(invocation: Invocation) -> tuple[Path, ...] | None:
+    """The files that a call can change; None: any in the project."""
+    claim = invocation.claim
+    if claim.command is not None:
+        return None
+    if claim.writes:
+        return claim.writes
+    is_unknown = invocation.effect.kind == "exclusive" and claim != NOTHING and not claim.hosts
+    return None if is_unknown else ()
 
 
 def failed(call: ToolCall, sentence: str) -> ToolResult:

@@ -437,6 +437,11 @@ class Workspaces:
     def has(self, session: SessionId) -> bool:
         return session in self._all
 
+    def has_background(self, session: SessionId) -> bool:
+        """Whether processes of a session run in the background."""
+        workspace = self._all.get(session)
+        return workspace is not None and any(process.is_running for process in workspace.processes.all)
+
     def has_news(self, session: SessionId) -> bool:
         return session in self._all and self._all[session].has_news
 

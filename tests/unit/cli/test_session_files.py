@@ -1,6 +1,9 @@
 """What goes from the disk with a conversation."""
 
+import os
 from pathlib import Path
+
+from tests.unit.tools.undo_scenario import SESSION, Project
 
 from talaria.cli.sessions.files import remove_files
 from talaria.model.ids import SessionId
@@ -21,3 +24,15 @@ def test_what_was_moved_to_quarantine_goes_with_its_conversation_and_nothing_els
     remove_files(tmp_path / "home", SessionId("one"))
     assert [one.name for one in (tmp_path / "home/quarantine").iterdir()] == ["two"]
     assert (tmp_path / "outside/kept").read_text() == "kept"
+
+
+def test_what_could_be_undone_goes_with_its_conversation(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    secret = os.urandom(32).hex()
+    project = Project(tmp_path / "work", tmp_path / "home")
+    (project.work / "a").write_text(secret)
+    project.command("t1", (project.work / "a").unlink)
+    project.recorder.close()
+    remove_files(project.home, SESSION)
+    assert Project(project.work, project.home).checkpoints.list() == []
+    assert not any(secret.encode() in file.read_bytes() for file in project.home.iterdir())

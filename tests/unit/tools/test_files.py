@@ -1,6 +1,7 @@
 """Reading and writing files."""
 
 import asyncio
+import json
 import os
 import stat
 import tracemalloc
@@ -9,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.messages import ToolResult
+from talaria.model.ids import CallId
+from talaria.model.messages import ToolCall, ToolResult
+from talaria.store.sqlite.undo import SqliteUndoStore
+from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
+from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.pages import MAX_FILE_BYTES, MAX_LINE_CHARS, MAX_SHOWN_BYTES
+from talaria.tools.builtin.seen import Seen
+from talaria.tools.executor import Executor
+from talaria.tools.registry import Toolbox
+from talaria.tools.undo.recorder import Recorder
 
 Use = Callable[..., Awaitable[ToolResult]]
 
@@ -250,9 +259,12 @@ async def test_file_that_went_away_since_it_was_read_is_written_again(use: Use, 
     assert not (await use("write_file", path="a.txt", content="mine")).is_error
 
 
-async def test_nothing_is_written_when_what_was_there_cannot_be_kept(use: Use, cwd: Path, scope: Scope) -> None:
-    scope.checkpoints.parent.write_text("a file where the folder belongs")
+async def test_nothing_is_written_when_what_was_there_cannot_be_kept(scope: Scope, cwd: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("where a folder belongs")
+    recorder = Recorder(SqliteUndoStore(tmp_path / "file/undo.db"), tmp_path)
+    executor = Executor(Toolbox(file_tools(Seen())), OpenGate(), scope, recorder)
     (cwd / "a.txt").write_text("old")
-    result = await use("write_file", path="a.txt", content="new")
-    assert "Nothing was changed: what" in result.text
+    arguments = json.dumps({"path": "a.txt", "content": "new"})
+    result = await executor.call(ToolCall(CallId("c"), "write_file", arguments))
+    assert result.text.startswith("Error: Nothing was changed, because it could not be undone: ")
     assert (cwd / "a.txt").read_text() == "old"

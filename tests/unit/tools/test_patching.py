@@ -91,10 +91,9 @@ async def test_patch_needs_one_kind_of_edits(patched: Use, arguments: dict[str, 
     assert result.text == "Error: patch needs either `edits`, or `old` and `new`."
 
 
-async def test_edit_that_changes_nothing_is_told_and_keeps_no_checkpoint(patched: Use, cwd: Path) -> None:
+async def test_edit_that_changes_nothing_is_told(patched: Use, cwd: Path) -> None:
     result = await patched("a", old="a", new="a")
     assert result.text == f"[{cwd}/a.py stays as it is: the new text is the old one]"
-    assert not (cwd.parent / "home/checkpoints").exists()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ FOLDER = "home"
 DATABASE = "state.db"
 PLUGIN_HOME = plugin_home(Path()).name
 
-_ELSEWHERE = re.compile(r"run|logs|cache|mcp|platforms|profiles|(state|search)\.db.*")
+_ELSEWHERE = re.compile(r"run|logs|cache|mcp|platforms|profiles|(state|search|undo)\.db.*")
 
 
 class Manifest(msgspec.Struct, frozen=True):

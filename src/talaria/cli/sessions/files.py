@@ -5,12 +5,20 @@ from pathlib import Path
 
 from talaria.model.ids import SessionId
 from talaria.runtime.setup import spill_folder
+from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.builtin.todo import list_file
-from talaria.tools.checkpoints import checkpoint_folder
 from talaria.tools.quarantine import quarantine_folder
+from talaria.tools.undo.checkpoints import checkpoint_folder
+from talaria.tools.undo.recorder import undo_file
 
 
 def remove_files(home: Path, session: SessionId) -> None:
+    if undo_file(home).exists():
+        store = SqliteUndoStore(undo_file(home))
+        try:
+            store.forget((session,))
+        finally:
+            store.close()
     for folder in (
         spill_folder(home, session),
         checkpoint_folder(home, session),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-Value = str | int | float | None
+Value = str | int | float | bytes | None
 
 
 class Rows(Protocol):

@@ -93,6 +93,10 @@ class Database:
         except apsw.Error as fault:
             raise explain(fault, self.path) from fault
 
+    def connect_for_writing(self) -> Connection:
+        """For whoever works in a thread of their own and waits there. Raises `apsw.Error`."""
+        return self._open_writer()
+
     def _connect(self) -> Connection:
         is_new = self._make_folder()
         native = apsw.Connection(str(self.path), vfs=self._vfs)

@@ -1,4 +1,4 @@
-"""Reading and changing files. A change is whole or not at all, and what was there before is kept in a checkpoint."""
+"""Reading and changing files. A change is whole or not at all."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,21 +10,21 @@ from msgspec import structs
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.model.messages import FileChange
 from talaria.model.redaction import SetAside
-from talaria.tools import checkpoints, places
+from talaria.tools import places
 from talaria.tools.base import Run, Scope, Shown, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited
 from talaria.tools.builtin.located import Plan, changing, located, project_name
 from talaria.tools.builtin.pages import read_page, too_large
 from talaria.tools.builtin.seen import Seen, Sight
 from talaria.tools.builtin.texts import Text, decoded, is_binary
-from talaria.tools.checkpoints import Checkpoints
 from talaria.tools.diffs import compare, unified
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
 from talaria.tools.places import Found
-from talaria.tools.shelf import digest
+from talaria.tools.undo.shelf import digest
 
 MAX_CHANGED_BYTES = 10 << 20
+MAX_REPLACED_BYTES = 32 << 20
 USUAL_LINES = 1_000
 MAX_SHOWN_DIFF_BYTES = 900_000
 """Of a longer one, a person is shown all of the new content instead: the gate refuses more than they can be shown."""
@@ -74,13 +74,13 @@ def file_tools(seen: Seen, changing_file: Changing = _unwatched) -> tuple[Tool, 
     ) -> Shown:
         """Write a file, replacing what it held. Its byte order mark and CRLF line ends are kept."""
         target = Path(path)
-        before = _found(target, checkpoints.MAX_FILE_BYTES, "write", run.expects)
+        before = _found(target, MAX_REPLACED_BYTES, "write", run.expects)
         sight = seen.find(run.scope.session, target)
         if before is not None and sight is not None and not sight.is_of(before):
             raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
         becomes = _written(content, before)
-        notes = _change(target, before, becomes, run, seen, changing_file)
-        text = f"Wrote {len(becomes.encode()):,} bytes to {target}.{notes}"
+        _change(target, before, becomes, run, seen, changing_file)
+        text = f"Wrote {len(becomes.encode()):,} bytes to {target}."
         return Shown(text, changes=_changes(target, before, becomes.encode(), run.scope))
 
     @changing(_plan_patch)
@@ -106,10 +106,10 @@ def file_tools(seen: Seen, changing_file: Changing = _unwatched) -> tuple[Tool, 
         patched = _patched(target, before, sight, wanted, run.scope, flag="all" if edits else "replace_all")
         if patched.becomes.body == patched.text.body:
             return f"[{target} stays as it is: the new text is the old one]"
-        notes = _change(target, before, patched.becomes, run, seen, changing_file)
+        _change(target, before, patched.becomes, run, seen, changing_file)
         diff = unified(patched.aside.hide(patched.aside.text), patched.aside.hide(patched.done.text), target.name)
         changes = _changes(target, before, patched.becomes.encode(), run.scope)
-        return Shown(f"{_told(patched.done, target)}{notes}\n{diff}", changes=changes)
+        return Shown(f"{_told(patched.done, target)}\n{diff}", changes=changes)
 
     return read_file, write_file, patch
 
@@ -175,7 +175,7 @@ def _plan_write(arguments: Any, scope: Scope) -> Plan:
     target = Path(arguments.path)
     whole = Proposal(f"Write {target}?", arguments.content, "new content")
     try:
-        before = _found(target, checkpoints.MAX_FILE_BYTES, "write")
+        before = _found(target, MAX_REPLACED_BYTES, "write")
         content = _written(arguments.content, before).encode()
     except (ToolFailed, UnicodeEncodeError):
         return Plan(whole, None)
@@ -263,15 +263,8 @@ def _found(target: Path, limit_bytes: int, what: str, expects: str | None = None
     return found
 
 
-def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: Seen, changing: Changing) -> str:
-    """Keep what was there, then replace it. What else the model should know."""
+def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: Seen, changing: Changing) -> None:
     content = becomes.encode()
-    try:
-        notes = Checkpoints(run.scope.checkpoints).keep(target, before, content, run.scope.turn)
-    except OSError as fault:
-        raise ToolFailed(
-            f"Nothing was changed: what {target} holds cannot be kept for a rollback: {fault.strerror}."
-        ) from fault
     try:
         with changing(target, content):
             places.write(target, content, before)
@@ -280,7 +273,6 @@ def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: S
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
     if stamp is not None:
         seen.note(run.scope.session, target, Sight(stamp, digest(content)))
-    return f"\n{notes}" if notes else ""
 
 
 def _told(done: Edited, target: Path) -> str:

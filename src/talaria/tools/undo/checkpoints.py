@@ -1,0 +1,316 @@
+"""The checkpoints of a conversation: what each turn changed in files, and how to get back.
+
+Restoring one puts every file that was changed since back as it was before that turn, and keeps what it replaces as a
+checkpoint. What somebody else has changed meanwhile is left alone unless that is asked for.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from talaria.files import harmless
+from talaria.model.errors import BadInput
+from talaria.model.ids import SessionId
+from talaria.model.messages import FileChange
+from talaria.model.redaction import Redactor
+from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, State, UndoStore
+from talaria.tools.diffs import compare, visible
+from talaria.tools.undo.project import INTERRUPTED, ProjectRecord, own_name
+from talaria.tools.undo.restore import Target, put_back
+from talaria.tools.undo.shelf import Kept, Shelf
+
+MAX_COMPARED_BYTES = 1 << 20
+_ANY_MODE = -1
+
+
+def checkpoint_folder(home: Path, session: SessionId) -> Path:
+    """Of checkpoints that earlier versions made."""
+    return home / "checkpoints" / harmless(session)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What one turn did to one file."""
+
+    path: Path
+    was_there: bool
+    size_bytes: int
+    """Of what was there."""
+    is_folder: bool = False
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    number: int
+    at: float
+    turn: str = ""
+    why: str = ""
+    """Of one that no turn made."""
+    files: tuple[Change, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one file."""
+
+    path: Path
+    what: Literal["restored", "removed", "same", "left", "failed"]
+    """`left`: somebody else has changed it, so it was left alone."""
+    was_changed: bool = False
+    """By somebody else, after our last change."""
+    reason: str = ""
+    is_folder: bool = False
+
+
+class Restored(msgspec.Struct, frozen=True):
+    number: int
+    outcomes: tuple[Outcome, ...]
+    kept_as: int | None
+    """The checkpoint of what was replaced; None: nothing was."""
+    left_out: Mapping[str, str] = {}
+    """What is not recorded, and so not restored, and why."""
+    unrecorded: str = ""
+    """Why what commands did is not recorded at all."""
+
+
+class _Chain(msgspec.Struct):
+    """All that turns did to one file since a checkpoint, as one change."""
+
+    path: Path
+    wanted: State
+    """As it was before the first of them."""
+    content: Callable[[], Iterable[bytes]]
+    left: tuple[int, bytes]
+    """Mode and content, as the last of them left it."""
+    is_own: bool
+    """Nobody else changed it in between."""
+    unfinished: State | None = None
+    """What a restore that was interrupted may have left there as well."""
+
+    def is_untouched(self, present: State) -> bool:
+        """Since the last change of ours."""
+        mode, content = self.left
+        if present.content == content and mode in (_ANY_MODE, present.mode):
+            return True
+        if self.unfinished is None:
+            return False
+        is_between = not present.mode and stat.S_IFMT(mode) != stat.S_IFMT(self.unfinished.mode)
+        is_folder = stat.S_ISDIR(present.mode) and stat.S_ISDIR(mode)  # its mode comes last
+        return is_between or is_folder or present.is_like(self.unfinished)
+
+
+class Checkpoints:
+    """All methods block. They raise `OSError`, and errors of ours where the store cannot be used."""
+
+    def __init__(
+        self,
+        home: Path,
+        session: SessionId,
+        store: UndoStore,
+        record_of: Callable[[Path], ProjectRecord],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._record_of = record_of
+        self._now = now
+        self._old = Shelf(checkpoint_folder(home, session))
+
+    def list(self) -> Sequence[Checkpoint]:
+        """Newest first."""
+        found = [
+            Checkpoint(
+                one.number,
+                one.at,
+                one.turn,
+                one.why,
+                tuple(Change(Path(kept.path), kept.was_there, kept.size_bytes) for kept in one.files),
+            )
+            for one in self._old.all()
+        ]
+        for row in self._rows():
+            changes = self._store.changes(self._session, row.number).values()
+            project = Path(self._store.project_path(row.project))
+            files = tuple(
+                Change(project / one.path, bool(one.before.mode), one.before.size, _is_folder(one)) for one in changes
+            )
+            found.append(Checkpoint(row.number, row.at, row.turn, row.why, files))
+        return [one for one in reversed(found) if one.files]
+
+    def of_turn(self, turn: str) -> Checkpoint | None:
+        return next((one for one in self.list() if one.turn == turn), None) if turn else None
+
+    def restore(self, number: int, *, everything: bool = False) -> Restored:
+        """`everything`: also what somebody else has changed. Raises `BadInput` for a number that is not there."""
+        chains = self._chains(number)
+        project = self._record_of(self._project(number, chains))
+        present = {chain.path: project.observe(str(chain.path)) for chain in chains}
+        outcomes: dict[Path, Outcome] = {}
+        targets: list[Target] = []
+        for chain in chains:
+            now = present[chain.path]
+            was_changed = not (chain.is_own and chain.is_untouched(now))
+            is_folder = stat.S_ISDIR(chain.wanted.mode or now.mode)
+            if _is_back(now, chain.wanted):
+                outcomes[chain.path] = Outcome(chain.path, "same", is_folder=is_folder)
+            elif stat.S_ISREG(now.mode) and not now.content:
+                reason = "what it holds now cannot be read, so it cannot be kept"
+                outcomes[chain.path] = Outcome(chain.path, "failed", was_changed, reason)
+            elif was_changed and not everything:
+                outcomes[chain.path] = Outcome(chain.path, "left", was_changed=True, is_folder=is_folder)
+            else:
+                targets.append(Target(str(chain.path), chain.wanted, now, chain.content))
+                what = "restored" if chain.wanted.mode else "removed"
+                outcomes[chain.path] = Outcome(chain.path, what, was_changed=was_changed, is_folder=is_folder)
+        kept_as = self._put_back(number, project, targets, outcomes) if targets else None
+        left_out = {} if project.reason else self._store.left_out(project.id, self._made_at(number))
+        return Restored(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
+
+    def _put_back(
+        self, number: int, project: ProjectRecord, targets: Sequence[Target], outcomes: dict[Path, Outcome]
+    ) -> int:
+        """What is replaced is durable before anything is."""
+        first = max(self._old.numbers(), default=0) + 1
+        row = CheckpointRow(
+            self._session,
+            project.next_number(self._session, first),
+            project.id,
+            "",
+            self._now(),
+            f"before going back to {number}",
+            own_name(),
+        )
+        with self._store.transaction(survives_power_cut=True):
+            self._store.put_checkpoint(row)
+            self._store.put_changes(
+                row.session,
+                row.number,
+                (
+                    ChangeRow(project.name_of(Path(one.path)), one.present, one.wanted.mode, one.wanted.content, True)
+                    for one in targets
+                ),
+            )
+        was_interrupted = any(one.owner == INTERRUPTED for one in self._store.checkpoints(self._session))
+        for path, reason in put_back(targets, was_interrupted=was_interrupted).items():
+            known = outcomes.get(Path(path)) or Outcome(Path(path), "failed", is_folder=True)
+            outcomes[Path(path)] = msgspec.structs.replace(known, what="failed", reason=reason)
+        project.refresh([name for one in targets if not (name := project.name_of(Path(one.path))).startswith("/")])
+        self._store.set_owner(row.session, row.number, "")
+        return row.number
+
+    def changes_since(self, number: int, redactor: Redactor) -> Iterator[FileChange]:
+        """What is different now, file by file."""
+        for chain in self._chains(number):
+            project = self._record_of(self._project(number, [chain]))
+            now = project.observe(str(chain.path))
+            if now.is_like(chain.wanted) or stat.S_ISDIR(now.mode or chain.wanted.mode):
+                continue
+            yield compare_states(
+                project.name_of(chain.path), chain.wanted, now, chain.content, self._reader(now), redactor
+            )
+
+    def _made_at(self, number: int) -> float:
+        return next((row.at for row in self._store.checkpoints(self._session) if row.number >= number), self._now())
+
+    def _rows(self) -> Sequence[CheckpointRow]:
+        """After whatever a crash, or a background process, has left was looked at."""
+        rows = self._store.checkpoints(self._session)
+        for project in {row.project for row in rows}:
+            self._record_of(Path(self._store.project_path(project))).settle(self._session)
+        return self._store.checkpoints(self._session)
+
+    def _project(self, number: int, chains: Sequence[_Chain]) -> Path:
+        row = next((row for row in self._store.checkpoints(self._session) if row.number >= number), None)
+        if row is not None:
+            return Path(self._store.project_path(row.project))
+        return chains[0].path.parent  # of an earlier version, which did not know of projects
+
+    def _chains(self, number: int) -> Sequence[_Chain]:
+        rows = self._rows()
+        numbers = {*(row.number for row in rows), *self._old.numbers()}
+        if number not in numbers:
+            raise BadInput(f"There is no checkpoint {number}.")
+        found: dict[Path, _Chain] = {}
+        for chain in (*self._old_changes(number), *self._new_changes(row for row in rows if row.number >= number)):
+            known = found.setdefault(chain.path, chain)
+            if known is not chain:
+                known.is_own = known.is_own and chain.is_own and known.is_untouched(chain.wanted)
+                known.left, known.unfinished = chain.left, chain.unfinished
+        return tuple(found.values())
+
+    def _old_changes(self, number: int) -> Iterator[_Chain]:
+        for one in self._old.all():
+            for kept in one.files if one.number >= number else ():
+                mode = stat.S_IFREG | kept.mode if kept.was_there else 0
+                wanted = State(mode, kept.size_bytes, 0, 1, bytes.fromhex(kept.blob)) if kept.was_there else ABSENT
+                content = _old_content(self._old, one.number, kept)
+                left = (_ANY_MODE if kept.left else 0, bytes.fromhex(kept.left))
+                yield _Chain(Path(kept.path), wanted, content, left, is_own=True)
+
+    def _new_changes(self, rows: Iterable[CheckpointRow]) -> Iterator[_Chain]:
+        for row in rows:
+            project = Path(self._store.project_path(row.project))
+            for one in self._store.changes(row.session, row.number).values():
+                yield _Chain(
+                    project / one.path,
+                    one.before,
+                    self._reader(one.before),
+                    (one.left_mode, one.left_content),
+                    is_own=one.is_sure,
+                    unfinished=one.before if row.owner == INTERRUPTED else None,
+                )
+
+    def _reader(self, state: State) -> Callable[[], Iterable[bytes]]:
+        return lambda: self._store.content(state.content)
+
+
+def compare_states(
+    path: str,
+    before: State,
+    after: State,
+    old: Callable[[], Iterable[bytes]],
+    new: Callable[[], Iterable[bytes]],
+    redactor: Redactor,
+) -> FileChange:
+    """For people: files as a diff, links and modes as a note."""
+    kind = "created" if not before.mode else "deleted" if not after.mode else "changed"
+    notes = [
+        f"{'was ' if state is before else ''}a link to {visible(os.fsdecode(state.content))}"
+        for state in (before, after)
+        if stat.S_ISLNK(state.mode) and not before.is_like(after)
+    ]
+    if kind == "changed" and stat.S_IMODE(before.mode) != stat.S_IMODE(after.mode):
+        notes.append(f"mode {stat.S_IMODE(before.mode):o} → {stat.S_IMODE(after.mode):o}")
+    texts = [
+        b"".join(read()) if stat.S_ISREG(state.mode) and state.size <= MAX_COMPARED_BYTES else None
+        for state, read in ((before, old), (after, new))
+    ]
+    is_long = any(stat.S_ISREG(state.mode) and state.size > MAX_COMPARED_BYTES for state in (before, after))
+    if is_long:
+        sizes = " → ".join(f"{state.size:,} bytes" for state in (before, after) if state.mode)
+        return FileChange(path, kind, note="; ".join([*notes, sizes]))
+    if texts == [None, None] or before.content == after.content:
+        return FileChange(path, kind, note="; ".join(notes))
+    change = compare(path, texts[0], texts[1], redactor)
+    note = "; ".join(filter(None, [*notes, change.note]))
+    return msgspec.structs.replace(change, kind=kind, note=note)
+
+
+def _old_content(shelf: Shelf, number: int, kept: Kept) -> Callable[[], Iterable[bytes]]:
+    def read() -> Iterable[bytes]:
+        if kept.is_lost:
+            raise OSError(0, "what it held before was too large to keep")
+        return (shelf.blob(number, kept),)
+
+    return read
+
+
+def _is_back(now: State, wanted: State) -> bool:
+    """Names of one and the same file are that again, too."""
+    return now.is_like(wanted) and (now.links == wanted.links or max(now.links, wanted.links) <= 1)
+
+
+def _is_folder(row: ChangeRow) -> bool:
+    return stat.S_ISDIR(row.before.mode or row.left_mode)
