@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,7 +201,7 @@ class Application:
     def _gate(self, session: SessionId, setup: Setup, *, is_asking: bool) -> Gate:
         approvals = self.settings.config.approvals
         return PolicyGate(
-            Policy(approvals, self.protected),
+            Policy(approvals, self.protected, partial(self._has_created, session)),
             self.store.approvals,
             self.store.grants,
             session=session,
@@ -210,6 +211,9 @@ class Application:
             is_asking=is_asking and approvals.is_asking,
             observer=self.extensions.approvals(session, setup) if self.extensions else None,
         )
+
+    def _has_created(self, session: SessionId, path: Path) -> bool:
+        return self.hands is not None and self.hands.recorder.has_created(session, path)
 
     def _keeper(self, session: SessionId, person: str) -> Keeper | None:
         is_automatic = self.settings.config.compression.enabled

@@ -67,6 +67,47 @@ async def test_what_would_be_written_in_the_project_is_shown_as_it_is_too(house:
         await approve(house, question)
 
 
+async def test_a_file_that_is_replaced_is_shown_as_a_difference_without_its_secrets(house: House, target: Path) -> None:
+    secret = "sk-live-0123456789abcdef"
+    (house.home / ".env").write_text(f"OPENAI_API_KEY={secret}\n")
+    (house.home / ".env").chmod(0o600)
+    target.write_text(f"host = a\nkey = {secret}\n")
+    house.model.say(writing(target, "host = b\n"), "Done.")
+    async with house.open():
+        await house.telegram.say("write it")
+        question = await asked(house)
+        assert f"Write {target}?\n(+1 \N{MINUS SIGN}2 lines against the file as it is now)\n" in question.text
+        assert "  @@ -1,2 +1,1 @@\n  -host = a\n  -key = •••\n  +host = b\n" in question.text
+        await approve(house, question)
+    assert target.read_text() == "host = b\n"
+
+
+async def test_a_long_difference_comes_as_a_file_whose_digest_is_in_the_question(house: House, target: Path) -> None:
+    target.write_text(LONG)
+    house.model.say(writing(target, LONG.replace("line", "row")), "Done.")
+    async with house.open():
+        await house.telegram.say("write it")
+        question = await asked(house)
+        sent = house.telegram.file(house.telegram.seen()[0].file).decode()
+        assert sent.count("\n-line ") == sent.count("\n+row ") == 20_000
+        assert f"All of the change is in the file {house.telegram.seen()[0].file}." in question.text
+        assert f"SHA-256 {digest(sent)}." in question.text
+        await approve(house, question)
+    assert target.read_text() == LONG.replace("line", "row")
+
+
+async def test_a_file_that_changes_while_somebody_is_asked_is_left_as_it_is(house: House, target: Path) -> None:
+    target.write_text("theirs\n")
+    house.model.say(writing(target, "its own\n"), "Done.")
+    async with house.open():
+        await house.telegram.say("write it")
+        question = await asked(house)
+        target.write_text("mine\n")
+        await approve(house, question)
+    assert target.read_text() == "mine\n"
+    assert "was changed since the person was asked" in told_to_model(house.model.requests)
+
+
 async def test_what_is_longer_comes_as_a_file_before_the_question_with_the_digest_of_both(
     house: House, target: Path
 ) -> None:

@@ -82,7 +82,13 @@ def _rows(question: Question) -> tuple[str, list[str], int]:
     from talaria.cli.screen.width import wrapped  # noqa: PLC0415  (it loads what plain lines never need)
 
     columns, height = shutil.get_terminal_size()
-    text, room = decidable(question.text), max(MIN_ROWS, height - OTHER_ROWS)
+    room = max(MIN_ROWS, height - OTHER_ROWS)
+    if question.changes:
+        from talaria.cli.screen.question_view import question_rows  # noqa: PLC0415  (as above)
+
+        rows = question_rows(question, columns - 1, is_plain=True)
+        return "\n".join(rows[:room]), rows, room
+    text = decidable(question.text)
     rows = wrapped(text, columns - 1)  # whole rows make some terminals add an empty one
     return (text if len(rows) <= room else "\n".join(rows[:room])), rows, room
 

@@ -3,6 +3,7 @@
 import sys
 from typing import Protocol
 
+from talaria.cli.checklist import TOOL, read_steps
 from talaria.cli.json_output import JsonView, StreamJsonView, in_words
 from talaria.cli.notices import say
 from talaria.cli.options import Format
@@ -61,7 +62,7 @@ class TextView:
                 self._has_shown_words = False
                 self._end_line()
             case ToolBegan(_, name, arguments):
-                say(f"● {name} {visible(brief(arguments, MAX_ARGUMENT_CHARS))}")
+                say(f"● {name}" if name == TOOL else f"● {name} {visible(brief(arguments, MAX_ARGUMENT_CHARS))}")
             case ToolEnded(result, seconds):
                 self._end_call(result, seconds)
             case Notice() | RouteSwitched():
@@ -71,6 +72,8 @@ class TextView:
                 pass
 
     def _end_call(self, result: ToolResult, seconds: float) -> None:
+        for step in read_steps(result.text) if result.name == TOOL else ():
+            say(f"  {step.mark} {printable(step.text)}{' (cancelled)' if step.is_cancelled else ''}")
         how = outcome(result)
         if how.kind == "refused":
             say(refusal(result))

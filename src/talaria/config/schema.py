@@ -184,6 +184,8 @@ class DisplayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """What Enter does while a turn runs."""
     steer_key: str = "c-s"
     """The key that tells the model something while it works."""
+    theme: Literal["auto", "light", "dark"] = "auto"
+    """Colours for which background; `auto`: the terminal is asked."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -53,8 +53,9 @@ class Redactor:
         shown = finder.redacted(data)
         return text if shown is data else decoded(shown)
 
-    def data(self, data: bytes) -> bytes:
-        return data if self._finder is None else self._finder.redacted(data)
+    def data(self, data: bytes, *, keeps_lines: bool = False) -> bytes:
+        """`keeps_lines`: there are as many lines as before, also where a secret was wrapped."""
+        return data if self._finder is None else self._finder.redacted(data, keeps_lines=keeps_lines)
 
     def set_aside(self, text: str) -> "SetAside":
         """For work on a text that must not tell what its secrets are, and must not change them."""

@@ -73,9 +73,9 @@ class OpenGate:
         return False
 
 
-def digest(call: ToolCall, invocation: Invocation, scope: Scope) -> str:
-    """Of exactly what would run: an approval is worth nothing for anything else."""
+def digest(call: ToolCall, invocation: Invocation, scope: Scope, shown: str = "") -> str:
+    """Of exactly what would run, and what a person was shown: an approval is worth nothing for anything else."""
     claim = invocation.claim
     touched = map(str, (*claim.reads, *claim.writes))
-    parts = (call.name, call.arguments, str(scope.cwd), claim.place, str(claim.is_confined), *touched)
+    parts = (call.name, call.arguments, str(scope.cwd), claim.place, str(claim.is_confined), *touched, shown)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()

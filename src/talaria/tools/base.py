@@ -141,6 +141,8 @@ class Run(msgspec.Struct, frozen=True):
     tools: Calls | None = None
     live: Live | None = None
     """Where to show what a command prints while it runs; None: nobody looks."""
+    expects: str | None = None
+    """Fingerprint of the file that a person was shown before they agreed to its change; None: nobody was asked."""
 
     @property
     def key(self) -> str:
@@ -181,7 +183,8 @@ class Invocation(Protocol):
     def question(self) -> str | Proposal | None:
         """What a person is asked before it runs, where somebody is there to ask; None: nothing to ask.
 
-        What the model gave belongs into the `content` of a `Proposal`, and whole.
+        What the model gave belongs into the `content` of a `Proposal`, and whole. Not on the loop: it may look at the
+        file system.
         """
         ...
 

@@ -1,8 +1,11 @@
 """What has changed between two texts, as people and models read it: a unified diff of bounded size."""
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
+from typing import Literal
 
 from talaria.model.messages import FileChange
 from talaria.model.redaction import Redactor
@@ -10,7 +13,16 @@ from talaria.model.redaction import Redactor
 MAX_DIFF_LINES = 200
 MAX_LINE_CHARS = 300
 MAX_COMPARED_LINES = 20_000
+MAX_ANCHORED_LINES = 400_000
+"""Of both sides together; what is longer is shown as replaced from its first changed line to its last."""
+_MAX_MATCHED_PAIRS = 1_000_000
+"""Lines of one side times lines of the other: so much is compared line by line."""
 _AROUND = 3
+_BOM = b"\xef\xbb\xbf"
+NO_NEWLINE = "\\ No newline at end of file"
+
+Block = tuple[int, int, int, int]
+"""Lines of the old text, from and up to, and those of the new one in their place."""
 
 
 def unified(before: str, after: str, name: str) -> str:
@@ -20,27 +32,59 @@ def unified(before: str, after: str, name: str) -> str:
     old, new = _lines(before), _lines(after)
     start = _alike(old, new)
     end = _alike(old[start:][::-1], new[start:][::-1])
-    start, end = max(0, start - _AROUND), max(0, end - _AROUND)
-    old, new = old[start : len(old) - end], new[start : len(new) - end]
-    if len(old) + len(new) > MAX_COMPARED_LINES:
-        return f"[lines {start + 1} to {start + len(old)} of {name} became {len(new):,} others]"
-    lines = _hunks(old, new, start)
-    shown = [_shown(line) for line in islice(lines, MAX_DIFF_LINES)]
-    left = sum(1 for _ in lines)
-    more = [f"[… {left:,} more lines of this diff]"] if left else []
-    return "\n".join([f"--- {name}", f"+++ {name}", *shown, *more])
+    first, last = max(0, start - _AROUND), max(0, end - _AROUND)
+    length = len(old) + len(new) - 2 * (first + last)
+    if length > MAX_COMPARED_LINES:
+        return f"[lines {first + 1} to {len(old) - last} of {name} became {len(new) - first - last:,} others]"
+    matcher = SequenceMatcher(None, old[first : len(old) - last], new[first : len(new) - last])
+    codes = (code[1:] for code in matcher.get_opcodes() if code[0] != "equal")
+    blocks = [(i1 + first, i2 + first, j1 + first, j2 + first) for i1, i2, j1, j2 in codes]
+    lines = _hunks(blocks, old, new)
+    shown = [_shown(visible(line)) for line in islice(lines, MAX_DIFF_LINES)]
+    return "\n".join([f"--- {name}", f"+++ {name}", *shown, *_rest(lines)])
 
 
-def compare(path: str, before: bytes | None, after: bytes | None, redactor: Redactor) -> FileChange:
-    """What became of one file; None: it is not there. Nothing secret is in the answer."""
+def compare(
+    path: str,
+    before: bytes | None,
+    after: bytes | None,
+    redactor: Redactor,
+    *,
+    modes: tuple[int | None, int | None] = (None, None),
+    is_whole: bool = False,
+) -> FileChange:
+    """What became of one file; None: it is not there. Nothing secret is in the answer.
+
+    Lines are compared as they are and shown redacted, so a line in which only a secret changed counts, too. Counts are
+    those of the whole diff. `is_whole`: so is the diff, however long; for a person who decides about it.
+    """
     kind = "created" if before is None else "deleted" if after is None else "changed"
-    if b"\0" in (before or b"") + (after or b""):
-        sizes = " before, ".join(f"{len(one):,} bytes" for one in (before, after) if one is not None)
-        return FileChange(path, kind, note=f"binary, {sizes}{' now' if kind == 'changed' else ''}")
-    old, new = (redactor.data(one or b"").decode("utf-8", "surrogateescape") for one in (before, after))
-    hunks = unified(old, new, path).split("\n")[2:]
-    added, removed = (sum(line.startswith(sign) for line in hunks) for sign in "+-")
-    return FileChange(path, kind, added, removed, "\n".join(hunks))
+    notes = [f"mode {modes[0]:o} → {modes[1]:o}"] if None not in modes and modes[0] != modes[1] else []
+    sides = [side for side in (before, after) if side is not None]
+    if any(b"\0" in side for side in sides):
+        sizes = " before, ".join(f"{len(side):,} bytes" for side in sides)
+        notes.insert(0, f"binary, {sizes}{' now' if kind == 'changed' else ''}")
+        return FileChange(path, kind, note="; ".join(notes))
+    if not any(sides):
+        notes.insert(0, "empty")
+    has_bom = [side.startswith(_BOM) for side in sides]
+    if len({*has_bom}) > 1:
+        notes.append(f"byte order mark {'added' if has_bom[1] else 'removed'}")
+    contents = [(side or b"").removeprefix(_BOM) for side in (before, after)]
+    ends = [_line_ends(one) for one in contents]
+    if kind == "created":
+        notes += [*(["byte order mark"] if has_bom[0] else []), *(["line ends CRLF"] if ends[1] == "CRLF" else [])]
+    if "mixed" not in ends:  # else every CR is shown
+        contents = [one.replace(b"\r\n", b"\n") for one in contents]
+        if {*ends} == {"CRLF", "LF"}:
+            notes.append(f"line ends {ends[0]} → {ends[1]}")
+    exactly = [one.decode("latin-1") for one in contents]  # every byte is a character of its own
+    blocks = _changed_blocks(*map(_lines, exactly))
+    readable = (redactor.data(one, keeps_lines=True).decode("utf-8", "backslashreplace") for one in contents)
+    lines = _hunks(blocks, *(_lines(text, shown=shown) for text, shown in zip(exactly, readable, strict=True)))
+    shown = list(lines) if is_whole else [_shown(line) for line in islice(lines, MAX_DIFF_LINES)]
+    added, removed = (sum(block[end] - block[end - 1] for block in blocks) for end in (3, 1))
+    return FileChange(path, kind, added, removed, "\n".join([*shown, *_rest(lines)]), "; ".join(notes))
 
 
 def visible(text: str) -> str:
@@ -48,9 +92,19 @@ def visible(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _lines(text: str) -> list[str]:
-    *whole, last = text.split("\n")
-    return [*whole, f"{last}\n\\ No newline at end of file"] if last else whole
+def _line_ends(content: bytes) -> Literal["LF", "CRLF", "mixed", "none"]:
+    count, with_cr = content.count(b"\n"), content.count(b"\r\n")
+    if not count:
+        return "none"
+    return "LF" if not with_cr else "CRLF" if with_cr == count else "mixed"
+
+
+def _lines(text: str, *, shown: str | None = None) -> list[str]:
+    """With what is `shown` of them, if that differs; it has as many lines."""
+    lines = (text if shown is None else shown).split("\n")
+    if text.rpartition("\n")[2]:
+        return [*lines[:-1], f"{lines[-1]}\n{NO_NEWLINE}"]
+    return lines[:-1]
 
 
 def _alike(some: Sequence[str], others: Sequence[str]) -> int:
@@ -59,23 +113,78 @@ def _alike(some: Sequence[str], others: Sequence[str]) -> int:
     return next((index for index, (one, other) in pairs if one != other), min(len(some), len(others)))
 
 
-def _hunks(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[str]:
-    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(_AROUND):
-        first, last = group[0], group[-1]
-        yield f"@@ -{_range(first[1], last[2], start)} +{_range(first[3], last[4], start)} @@"
-        for kind, i1, i2, j1, j2 in group:
-            if kind == "equal":
-                yield from (f" {line}" for line in old[i1:i2])
-                continue
-            yield from (f"-{line}" for line in old[i1:i2])
-            yield from (f"+{line}" for line in new[j1:j2])
+def _changed_blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
+    """In order. Long texts are first split at lines that each side has once, so the time stays in proportion."""
+    start = _alike(old, new)
+    end = _alike(old[start:][::-1], new[start:][::-1])
+    i_end, j_end = len(old) - end, len(new) - end
+    anchors = list[tuple[int, int]]()
+    if (i_end - start) * (j_end - start) > _MAX_MATCHED_PAIRS and i_end + j_end - 2 * start <= MAX_ANCHORED_LINES:
+        anchors = _anchors(old, new, (start, i_end, start, j_end))
+    blocks, i, j = list[Block](), start, start
+    for i_next, j_next in (*anchors, (i_end, j_end)):
+        blocks += _matched(old, new, (i, i_next, j, j_next))
+        i, j = i_next + 1, j_next + 1
+    return blocks
 
 
-def _range(first: int, last: int, start: int) -> str:
-    length = last - first
-    return f"{first + start + (1 if length else 0)},{length}"
+def _anchors(old: Sequence[str], new: Sequence[str], within: Block) -> list[tuple[int, int]]:
+    """The longest run of lines, in the order of both sides, that occur once in each."""
+    i1, i2, j1, j2 = within
+    counted, others = Counter(old[i1:i2]), Counter(new[j1:j2])
+    places = {old[i]: i for i in range(i1, i2) if counted[old[i]] == 1 and others[old[i]] == 1}
+    pairs = [(places[new[j]], j) for j in range(j1, j2) if new[j] in places]
+    ends, ends_at, before = list[int](), list[int](), list[int]()  # patience sorting
+    for at, (i, _) in enumerate(pairs):
+        length = bisect_left(ends, i)
+        before.append(ends_at[length - 1] if length else -1)
+        ends[length : length + 1], ends_at[length : length + 1] = [i], [at]
+    run, at = list[tuple[int, int]](), ends_at[-1] if ends_at else -1
+    while at >= 0:
+        run.append(pairs[at])
+        at = before[at]
+    return run[::-1]
 
 
-def _shown(line: str) -> str:
-    text = visible(line)
+def _matched(old: Sequence[str], new: Sequence[str], within: Block) -> Iterator[Block]:
+    i1, i2, j1, j2 = within
+    if (i2 - i1) * (j2 - j1) > _MAX_MATCHED_PAIRS or i1 == i2 or j1 == j2:
+        if i1 != i2 or j1 != j2:
+            yield within
+        return
+    for kind, a1, a2, b1, b2 in SequenceMatcher(None, old[i1:i2], new[j1:j2]).get_opcodes():
+        if kind != "equal":
+            yield i1 + a1, i1 + a2, j1 + b1, j1 + b2
+
+
+def _hunks(blocks: Sequence[Block], old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    groups = list[list[Block]]()
+    for block in blocks:
+        if groups and block[0] - groups[-1][-1][1] <= 2 * _AROUND:
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    for group in groups:
+        (i1, _, j1, _), (_, i2, _, j2) = group[0], group[-1]
+        before, after = min(_AROUND, i1), min(_AROUND, len(old) - i2)
+        yield f"@@ -{_range(i1 - before, i2 + after)} +{_range(j1 - before, j2 + after)} @@"
+        at = i1 - before
+        for first, last, new_first, new_last in group:
+            yield from (f" {line}" for line in old[at:first])
+            yield from (f"-{line}" for line in old[first:last])
+            yield from (f"+{line}" for line in new[new_first:new_last])
+            at = last
+        yield from (f" {line}" for line in old[at : i2 + after])
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first + (1 if last > first else 0)},{last - first}"
+
+
+def _shown(text: str) -> str:
     return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]}[…]"
+
+
+def _rest(lines: Iterator[str]) -> list[str]:
+    left = sum(1 for _ in lines)
+    return [f"[… {left:,} more lines of this diff]"] if left else []

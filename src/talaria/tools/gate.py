@@ -132,8 +132,9 @@ class PolicyGate:
     ) -> Answer:
         """What they said, written down before anything comes of it."""
         id = new_approval_id()
-        question = _question(id, call, invocation, verdict, covered.words)
-        shown, what = question.text, digest(call, invocation, scope)
+        question = await in_thread(lambda: _question(id, call, invocation, verdict, covered.words))
+        shown = question.text
+        what = digest(call, invocation, scope, shown)
         asked = NewApproval(
             id=id,
             session=self._session,
@@ -245,7 +246,17 @@ def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict,
             f"{MAX_SHOWN_BYTES:,}. Do it in smaller pieces."
         )
     return Question(
-        id, call.name, headline, verdict.reason, verdict.longest, covered, proposal.content, proposal.noun, place
+        id,
+        call.name,
+        headline,
+        verdict.reason,
+        verdict.longest,
+        covered,
+        proposal.content,
+        proposal.noun,
+        place,
+        proposal.note,
+        proposal.changes,
     )
 
 

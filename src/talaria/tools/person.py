@@ -7,6 +7,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from talaria.model.messages import FileChange
+
 Answer = Literal["no", "once", "session", "always"]
 SHORT_LINES = 8
 """What is short can be seen at once; of what is longer the end may be out of sight."""
@@ -57,6 +59,10 @@ class Proposal(msgspec.Struct, frozen=True):
     """Exactly what would be written, run or sent. None: the headline says it all."""
     noun: str = "text"
     """What `content` is: the "command", the "new content"."""
+    note: str = ""
+    """A sentence of ours about `content`."""
+    changes: tuple[FileChange, ...] = ()
+    """What `content` says, for surfaces that can paint it: whole diffs, without secrets."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -77,11 +83,14 @@ class Question(msgspec.Struct, frozen=True):
     noun: str = "text"
     place: str = ""
     """The folder in which it would be done."""
+    note: str = ""
+    """As in `Proposal`, and so are the changes."""
+    changes: tuple[FileChange, ...] = ()
 
     @property
     def text(self) -> str:
         """All of it. Every line of the content is indented: none can pass for ours."""
-        parts = [self.headline]
+        parts = [self.headline, *([f"({self.note})"] if self.note else [])]
         if self.content is not None:
             parts.append("  " + (self.content.replace("\n", "\n  ") or "(empty)"))
         if self.place:

@@ -6,6 +6,7 @@ All functions raise `OSError`.
 import errno
 import os
 import stat
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,6 +57,13 @@ def write(path: Path, content: bytes, before: Found | None, *, mode: int | None 
 def remove(path: Path) -> None:
     with Root.open(path.anchor) as root:
         root.remove(_below(path))
+
+
+def fingerprint(found: Found | None) -> str:
+    """Equal as long as a file holds the same; empty: it is not there. Of one too large to be read, its stamp."""
+    if found is None:
+        return ""
+    return sha256(found.content).hexdigest() if found.is_whole else ".".join(map(str, found.stamp))
 
 
 def stamp(path: Path) -> Stamp | None:

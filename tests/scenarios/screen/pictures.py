@@ -1,6 +1,6 @@
-"""Six pictures of the screen for `docs/screens`, drawn from what the real program writes into a terminal.
+"""Pictures of the screen for `docs/screens`, drawn from what the real program writes into a terminal.
 
-`python -m tests.scenarios.screen.pictures` renews them.
+`make screens` renews them.
 """
 
 import json
@@ -13,17 +13,21 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pyte
-from tests.scenarios.screen.emulator import DOWN, END, Terminal, talaria
+from tests.scenarios.screen.emulator import DOWN, END, ENTER, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, Usage, call
 
 FOLDER = Path(__file__).parents[3] / "docs" / "screens"
 _CELL, _LINE, _LEFT, _TOP = 8.43, 19, 18, 46
-_INK, _PAPER = "#d8dee9", "#2e3440"
+Theme = Literal["dark", "light"]
+_INKS: Mapping[Theme, str] = {"dark": "#d8dee9", "light": "#24292f"}
+_PAPERS: Mapping[Theme, str] = {"dark": "#2e3440", "light": "#ffffff"}
+_INK, _PAPER = _INKS["dark"], _PAPERS["dark"]
 _COLOURS = {
     "black": "#3b4252",
     "red": "#bf616a",
@@ -43,6 +47,8 @@ _CHANGING = (
     (re.compile(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"), "⠹"),
     (re.compile(r"… \d+ s"), "… 2 s"),
     (re.compile(r"\d\.\d s(?= *$)"), "0.1 s"),
+    (re.compile(r"(?<=  )\d+ s(?= *$)"), "2 s"),
+    (re.compile(r"\b\d\.\d{3}s\b"), "0.002s"),
     (re.compile(r"/tmp/t[a-z0-9_]{8}"), "/home/ada"),
 )
 
@@ -95,14 +101,14 @@ class Cell:
     look: Look
 
 
-_BLANK = Cell(" ", Look())
+_EDGES: Mapping[Theme, str] = {"dark": "", "light": ' stroke="#d0d7de"'}
 Picture = Sequence[Sequence[Cell]]
 
 
 class Studio:
     """A home, a project and a model, in which the scenes follow each other."""
 
-    def __init__(self, folder: Path, server: ModelServer) -> None:
+    def __init__(self, folder: Path, server: ModelServer, settings: str = "") -> None:
         self.server = server
         self._folder = folder
         self._home, self._project = folder / ".talaria", folder / "shop"
@@ -112,8 +118,13 @@ class Studio:
         (self._project / "test_cart.py").write_text("import unittest\n")
         (folder / "sitecustomize.py").write_text("import os\nos.geteuid = lambda: 1000\n")  # else root is warned
         self._home.joinpath("config.yaml").write_text(
-            f"model: {{default: claude-sonnet, base_url: '{server.base_url}'}}\nterminal: {{backend: local}}\n"
+            f"model: {{default: claude-sonnet, base_url: '{server.base_url}'}}\n"
+            f"terminal: {{backend: local}}\n{settings}"
         )
+
+    @property
+    def project(self) -> Path:
+        return self._project
 
     @contextmanager
     def screen(self, columns: int, rows: int, **variables: str) -> Generator[Terminal]:
@@ -209,6 +220,62 @@ def plain(studio: Studio) -> Terminal:
         return screen
 
 
+TESTS = """import unittest
+
+from cart import Cart
+
+
+class Totals(unittest.TestCase):
+    def test_discount(self) -> None:
+        self.assertEqual(Cart([20.0, 5.0], discount=0.1).total(), 22.5)
+
+
+unittest.main()
+"""
+BETTER = CART.replace(
+    "        return sum(self.prices)", "        whole = sum(self.prices)\n        return whole * (1 - self.discount)"
+)
+BUILD = (
+    'for n in 1 2 3 4 5 6; do echo "[$n/9] building module $n"; done; touch built; until [ -e go ]; do sleep 0.1; done'
+)
+ASKING = "approvals: {allow: ['terminal(*)', write_file], ask: [patch]}\n"
+
+
+def session(studio: Studio, columns: int, theme: Theme) -> Iterator[tuple[str, "Terminal"]]:
+    """A test that fails, a read that is refused, an overwrite, a question, and a build that goes on."""
+    (studio.project / "test_cart.py").write_text(TESTS)
+    studio.server.say(
+        Reply("I run the tests first.", calls=(call("terminal", command="python3 test_cart.py"),)),
+        Reply(calls=(call("read_file", path="~/.ssh/id_ed25519"),)),
+        Reply(calls=(call("read_file", path="cart.py"),)),
+        Reply("The discount is never used.", calls=(call("write_file", path="cart.py", content=BETTER),)),
+        Reply(
+            calls=(call("patch", path="cart.py", old="discount: float = 0.0", new="discount: float = 0.0  # a share"),)
+        ),
+        Reply("Now the build.", calls=(call("terminal", command=BUILD),)),
+    )
+    rows = 50 if columns >= 100 else 76
+    with studio.screen(columns, rows, COLORFGBG="15;0" if theme == "dark" else "0;15") as screen:
+        screen.say("The total ignores the discount. Fix it?")
+        screen.see("May patch do this?", "a choose")
+        yield f"question-{columns}-{theme}", screen
+        screen.type(f"y{ENTER}")
+        screen.see("Now the build.")
+        screen.wait((studio.project / "built").exists, "the build")
+        began = _seconds(screen)
+        screen.wait(lambda: _seconds(screen) > began, "a while of the build")
+        yield f"session-{columns}-{theme}", screen
+        (studio.project / "go").touch()
+
+
+def _seconds(screen: Terminal) -> int:
+    """How long the turn has taken, as the screen says."""
+    found = re.search(r"… (\d+) s", screen.text)
+    return int(found[1]) if found else 0
+
+
+SESSIONS: Sequence[tuple[int, Theme]] = ((120, "dark"), (120, "light"), (40, "dark"), (40, "light"))
+NAMES = tuple(f"{what}-{columns}-{theme}" for columns, theme in SESSIONS for what in ("question", "session"))
 SCENES: Mapping[str, Callable[[Studio], Terminal]] = {
     "chat": chat,
     "approval": approval,
@@ -226,23 +293,30 @@ def taken() -> Iterator[tuple[str, Picture]]:
             yield name, _picture(scene(Studio(Path(folder), server)))
 
 
-def _picture(terminal: Terminal) -> Picture:
+def played(columns: int, theme: Theme) -> Iterator[tuple[str, Picture]]:
+    """One session, with a picture of each of its moments."""
+    with ModelServer() as server, tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as folder:
+        for name, screen in session(Studio(Path(folder), server, ASKING), columns, theme):
+            yield name, _picture(screen, theme)
+
+
+def _picture(terminal: Terminal, theme: Theme = "dark") -> Picture:
     rows, columns = len(terminal.cells), len(terminal.cells[0])
     screen = pyte.Screen(columns, rows)
     pyte.ByteStream(screen).feed(_DIM.sub(b"\x1b[\\g<1>90\\2m", terminal.raw))
-    cells = [[_cell(screen.buffer[row][column]) for column in range(columns)] for row in range(rows)]
+    cells = [[_cell(screen.buffer[row][column], theme) for column in range(columns)] for row in range(rows)]
     if not screen.cursor.hidden:
         column, row = terminal.cursor
-        cells[row][column] = Cell(cells[row][column].sign, Look(_PAPER, _INK))
+        cells[row][column] = Cell(cells[row][column].sign, Look(_PAPERS[theme], _INKS[theme]))
     while not _text(cells[-1]):
         cells.pop()
     return [_masked(line) for line in cells]
 
 
-def _cell(char: pyte.screens.Char) -> Cell:
-    ink, paper = _colour(char.fg, _INK), _colour(char.bg, "")
+def _cell(char: pyte.screens.Char, theme: Theme) -> Cell:
+    ink, paper = _colour(char.fg, _INKS[theme]), _colour(char.bg, "")
     if char.reverse:
-        ink, paper = paper or _PAPER, ink
+        ink, paper = paper or _PAPERS[theme], ink
     return Cell(char.data, Look(ink, paper, char.bold, char.italics, char.underscore))
 
 
@@ -275,14 +349,14 @@ def text_in(svg: str) -> list[str]:
     return ["".join(line.itertext()).rstrip() for line in ET.fromstring(svg) if line.tag.endswith("text")]
 
 
-def svg(picture: Picture) -> str:
+def svg(picture: Picture, theme: Theme = "dark") -> str:
     width = round(max(map(len, picture)) * _CELL + 2 * _LEFT)
     height = len(picture) * _LINE + _TOP + 14
     font = 'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14"'
     lights = (("red", 22), ("brown", 42), ("green", 62))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {font}>',
-        f'<rect width="{width}" height="{height}" rx="10" fill="{_PAPER}"/>',
+        f'<rect width="{width}" height="{height}" rx="10" fill="{_PAPERS[theme]}"{_EDGES[theme]}/>',
         *(f'<circle cx="{left}" cy="20" r="6" fill="{_COLOURS[name]}"/>' for name, left in lights),
         *(part for row, line in enumerate(picture) for part in _drawn(line, _TOP + row * _LINE)),
         "</svg>\n",
@@ -292,7 +366,7 @@ def svg(picture: Picture) -> str:
 
 def _drawn(line: Sequence[Cell], top: int) -> Iterator[str]:
     """Its background, and then its text."""
-    while line and line[-1] == _BLANK:
+    while line and line[-1].sign == " " and not line[-1].look.paper:
         line = line[:-1]
     spans: list[str] = []
     column = 0
@@ -311,6 +385,9 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, picture in taken():
         (FOLDER / f"{name}.svg").write_text(svg(picture), encoding="utf-8")
+    for columns, theme in SESSIONS:
+        for name, picture in played(columns, theme):
+            (FOLDER / f"{name}.svg").write_text(svg(picture, theme), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -285,6 +285,17 @@ async def test_the_whole_content_reaches_the_person(gates: Gates, store: Store) 
     assert row.question == asked.text
 
 
+async def test_the_digest_of_an_approval_covers_what_was_shown(gates: Gates, store: Store) -> None:
+    """The same call may change another file than before: what is shown differs, and so does what was agreed to."""
+    ada, act, digests = Ada("once", "once", "once"), bare("x"), set[str]()
+    for shown in ("-a\n+b", "-a\n+b", "-c\n+b"):
+        act.question = Proposal("Change it?", shown, "change")
+        await gates.gate(ada).admit(call(), act, scope())
+        row = await store.approvals.find(ada.asked[-1].id)
+        digests.add(row.digest if row else "")
+    assert len(digests) == 2
+
+
 async def test_of_a_tool_without_words_of_its_own_all_arguments_are_shown(gates: Gates) -> None:
     ada = Ada("once")
     act = bare("x")

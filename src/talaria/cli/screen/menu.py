@@ -1,11 +1,11 @@
 """A question in place of the line: one of several answers is chosen, found by typing, or put in own words."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Literal, NamedTuple
 
-from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 
 from talaria.cli.safe import decidable, printable, readable, visible
 from talaria.cli.screen.width import cluster_before, cut, paragraphs, width, wrapped
@@ -43,6 +43,7 @@ class Menu:
         choices: Sequence[Choice],
         *,
         body: str = "",
+        painted: Callable[[int], Sequence[str]] | None = None,
         footer: str = "",
         facts: Sequence[str] = (),
         typing: Typing = "keys",
@@ -50,11 +51,13 @@ class Menu:
         """`body` and labels may come from anywhere; control signs in them are shown. What is chosen by a letter is
         a decision, so every invisible character is shown there.
 
+        `painted`: the rows of the body for so many columns, harmless and with colours; shown in its place.
         `facts` are about the body, on every page of it: one sentence in several lengths, the longest first.
         """
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._title = visible(title)
         self._body = decidable(body) if typing == "keys" else without_blank_runs(readable(body))
+        self._painted = painted
         self._footer = visible(footer)
         self._facts = tuple(map(visible, facts))
         self._choices = tuple(choices)
@@ -64,8 +67,8 @@ class Menu:
         self._scrolled = 0
         self._page = 1
         """How many lines of the body are shown."""
-        self._wrapped: tuple[tuple[str, int], list[str]] = (("", 0), [])
-        """The lines of the body, and of what they were made: of a long one that is not done at every drawing."""
+        self._rows: tuple[tuple[int, bool], list[str]] = ((0, False), [])
+        """Those of the body, and of what they were made: of a long one that is not done at every drawing."""
         self._pressed = ""
         self.beside = ""
         """What was typed and is no answer: it was meant for the line."""
@@ -128,30 +131,27 @@ class Menu:
         head += [("class:question.rule", f" {_RULE * max(0, columns - width(self._title) - 4)}"), ("", "\n")]
         answers = self._answers(columns, min(MOST_ROWS, max(3, rows // 2)))
         told = self._lines_of_facts(columns, rows)
-        body, footer = self._body, _broken(self._footer, columns)
-        if footer and body and (rows < SMALL_ROWS or len(footer) > rows // 4):
-            parts = (body, self._footer) if body.count("\n") <= SHORT_LINES else (self._footer, body)
-            body = "\n".join(parts)
-        else:
-            told += footer
+        footer = _broken(self._footer, columns)
+        is_below = bool(self._body) and (rows < SMALL_ROWS or len(footer) > rows // 4)
+        told += [] if is_below else footer
         foot: Fragments = [("class:question.hint", f"{line}\n") for line in told]
         height = rows - 2 - sum(fragment[1].count("\n") for fragment in answers) - len(foot)
         return [
             *head,
-            *self._lines_of_body(body, columns, max(MIN_BODY_ROWS, height)),
+            *self._lines_of_body(columns, max(MIN_BODY_ROWS, height), has_footer=is_below),
             *answers,
             *foot,
             ("class:question.hint", self._hint(columns)),
         ]
 
-    def _lines_of_body(self, body: str, columns: int, rows: int) -> Fragments:
-        if not body:
+    def _lines_of_body(self, columns: int, rows: int, *, has_footer: bool) -> Fragments:
+        if not self._body:
             return []
-        if self._wrapped[0] != (body, columns):
-            self._wrapped = ((body, columns), wrapped(body, columns - 2))
-        lines = self._wrapped[1]
+        if self._rows[0] != (columns, has_footer):
+            self._rows = ((columns, has_footer), self._wrapped_body(columns - 2, has_footer=has_footer))
+        lines = self._rows[1]
         if len(lines) <= rows:
-            return [("class:question.body", f"  {line}\n") for line in lines]
+            return [fragment for line in lines for fragment in self._drawn(line)]
         self._page = max(1, rows - 2)  # the last line is seen again
         last = len(lines) - rows + 1
         self._scrolled = min(self._scrolled, last)
@@ -162,9 +162,19 @@ class Menu:
         place = next((one for one in told if width(one) <= columns - 2), cut(more, columns - 2))
         shown = lines[self._scrolled : self._scrolled + rows - 1]
         return [
-            *(("class:question.body", f"  {line}\n") for line in shown),
+            *(fragment for line in shown for fragment in self._drawn(line)),
             ("class:question.hint", f"  {place}\n"),
         ]
+
+    def _wrapped_body(self, columns: int, *, has_footer: bool) -> list[str]:
+        body = wrapped(self._body, columns) if self._painted is None else [*self._painted(columns)]
+        footer = wrapped(self._footer, columns) if has_footer and self._footer else []
+        return [*body, *footer] if self._body.count("\n") <= SHORT_LINES else [*footer, *body]
+
+    def _drawn(self, line: str) -> Fragments:
+        if self._painted is None:
+            return [("class:question.body", f"  {line}\n")]
+        return [("class:question.body", "  "), *to_formatted_text(ANSI(line)), ("", "\n")]
 
     def _lines_of_facts(self, columns: int, rows: int) -> list[str]:
         """Of a long screen they may take a sixth, and at least one line of any."""

@@ -7,27 +7,42 @@ import os
 import re
 from functools import cache
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from talaria.cli.safe import readable
+from talaria.cli.checklist import read_steps
+from talaria.cli.safe import readable, visible
+from talaria.cli.screen import palette
 from talaria.cli.screen.blocks import Blocks
+from talaria.model.messages import FileChange
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.syntax import SyntaxTheme
     from rich.theme import Theme
 
 _CODE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)\n?(?P=fence)?\s*", re.DOTALL)
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
-DIM, BOLD, RED, GREEN, CYAN, YELLOW = "2", "1", "31", "32", "36", "33"
+DIM, BOLD, STRUCK, RED, GREEN, CYAN, YELLOW = "2", "1", "9", "31", "32", "36", "33"
+_ROLES = {DIM: "muted", RED: "removed", GREEN: "added", CYAN: "accent", YELLOW: "warning"}
+"""What the basic colours are used for, by the names of a palette."""
 
 
 def has_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def _palette() -> palette.Palette:
+    return palette.current() if has_colour() else palette.CAREFUL
+
+
 def styled(text: str, *codes: str) -> str:
     """Ours, or text that is harmless already. Without colours weight is still weight."""
-    kept = codes if has_colour() else tuple(code for code in codes if code in (BOLD, DIM))
+    if not has_colour():
+        kept = tuple(code for code in codes if code in (BOLD, DIM))
+    elif (colours := palette.current()).is_fixed:
+        kept = tuple(getattr(colours, _ROLES[code]) if code in _ROLES else code for code in codes)
+    else:
+        kept = codes
     return f"\x1b[{';'.join(kept)}m{text}\x1b[0m" if kept and text else text
 
 
@@ -53,16 +68,16 @@ def markdown(text: str, columns: int) -> str:
         return _code(code["code"], code["language"].split(), columns)
     from talaria.cli.screen.rich_markdown import LeftMarkdown  # noqa: PLC0415  (loaded behind the prompt)
 
-    return _painted(LeftMarkdown(harmless, code_theme="ansi_dark", hyperlinks=False), columns)
+    theme = cast("str", _code_theme(_palette()))  # what rich takes is handed on to `Syntax`, which takes both
+    return _painted(LeftMarkdown(harmless, code_theme=theme, hyperlinks=False), columns)
 
 
 def _code(code: str, language: list[str], columns: int) -> str:
     from rich.padding import Padding  # noqa: PLC0415
     from rich.syntax import Syntax  # noqa: PLC0415
 
-    shown = Syntax(
-        code, language[0] if language else "text", theme="ansi_dark", word_wrap=True, background_color="default"
-    )
+    name = language[0] if language else "text"
+    shown = Syntax(code, name, theme=_code_theme(_palette()), word_wrap=True, background_color="default")
     return _painted(Padding(shown, (0, 0, 0, 2)), columns)
 
 
@@ -71,6 +86,29 @@ def diff(text: str, columns: int) -> str:
     from talaria.cli.screen.width import cut  # noqa: PLC0415
 
     return "\n".join(_diff_line(cut(line, columns)) for line in readable(text).split("\n"))
+
+
+def file_change(change: FileChange, columns: int, *, most_lines: int | None = 24) -> str:
+    """Which file, how many lines came and went, and its hunks with line numbers. `most_lines` None: all of them."""
+    from talaria.cli.screen.change_view import paint_change  # noqa: PLC0415  (when the first change is shown)
+
+    painted = paint_change(change, columns, _palette(), most_rows=most_lines, has_colour=has_colour())
+    more = f"… {painted.left:,} more line{'' if painted.left == 1 else 's'}{': Ctrl-O' if painted.is_cut else ''}"
+    return "\n".join([painted.header, *painted.rows, *([styled(more, DIM)] if painted.left else [])])
+
+
+def checklist(result: str, columns: int) -> str:
+    """The steps that the tool `todo` tells of. Empty: there are none."""
+    from talaria.cli.screen.width import wrapped  # noqa: PLC0415
+
+    lines: list[str] = []
+    for step in read_steps(result):
+        codes = [BOLD] if step.is_current else [] if step.is_open else [DIM]
+        codes += [STRUCK] if step.is_cancelled and has_colour() else []
+        first, *others = wrapped(visible(step.text), max(8, columns - 2))
+        lines += [f"{styled(step.mark, GREEN if not step.is_open else CYAN)} {styled(first, *codes)}"]
+        lines += [f"  {styled(other, *codes)}" for other in others]
+    return "\n".join(lines)
 
 
 def _diff_line(line: str) -> str:
@@ -98,22 +136,51 @@ def _painted(what: "RenderableType", columns: int) -> str:
 
 
 @cache
-def _theme(inline_code: str) -> "Theme":
+def _theme(colours: palette.Palette, inline_code: str) -> "Theme":
     """Without a background of its own: it is read on dark and light terminals."""
     from rich.theme import Theme  # noqa: PLC0415
 
-    return Theme({"markdown.code": inline_code})
+    accent, muted = _rich_style(colours.accent), _rich_style(colours.muted)
+    styles = {
+        "markdown.code": inline_code,
+        "markdown.item.number": "bold",
+        "markdown.link": accent,
+        "markdown.link_url": f"underline {accent}",
+        "markdown.block_quote": muted,
+        "markdown.table.border": muted,
+        "markdown.table.header": "bold",
+        **{f"markdown.h{level}": "bold" for level in (2, 3, 4)},
+    }
+    return Theme(styles)
+
+
+@cache
+def _code_theme(colours: palette.Palette) -> "SyntaxTheme":
+    from rich.style import Style  # noqa: PLC0415
+    from rich.syntax import ANSISyntaxTheme  # noqa: PLC0415
+
+    from talaria.cli.screen.change_view import roles  # noqa: PLC0415
+
+    styles = {kind: _rich_style(getattr(colours, role)) for kind, role in roles().items()}
+    return ANSISyntaxTheme({kind: Style.parse(style) for kind, style in styles.items()})
+
+
+def _rich_style(code: str) -> str:
+    """SGR codes in the words of rich."""
+    basic = {"": "none", "1": "bold", "2": "dim", "33": "yellow", "35": "magenta", "36": "cyan"}
+    return basic[code] if code in basic else f"color({code.removeprefix('38;5;')})"
 
 
 def _console(columns: int) -> "Console":
     from rich.console import Console  # noqa: PLC0415
 
+    colours = _palette()
     return Console(
         file=StringIO(),
-        theme=_theme("cyan" if has_colour() else "bold"),
+        theme=_theme(colours, _rich_style(colours.accent) if has_colour() else "bold"),
         width=max(columns, 10),
         force_terminal=True,
-        color_system="standard",
+        color_system="256" if colours.is_fixed else "standard",
         no_color=not has_colour(),
         legacy_windows=False,
         highlight=False,

@@ -1,10 +1,13 @@
 """The person at the screen: allows or does not, and answers the model's questions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 
 from talaria.cli.screen.menu import Choice, Menu
+from talaria.cli.screen.question_view import question_rows
 from talaria.cli.screen.screen import Screen
 from talaria.tools.person import Answer, Question, measure
+from talaria.waiting import in_thread
 
 _ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
 _MEANT: dict[str, Answer] = {"no": "no", "once": "once", "session": "session", "always": "always"}
@@ -35,7 +38,12 @@ class ScreenPerson:
                 f"The {question.noun}: {found.short}",
                 found.short,
             )
-        menu = Menu(f"May {question.tool} do this?", offered, body=question.text, footer=why, facts=facts)
+        painted: Callable[[int], Sequence[str]] | None = None
+        if question.changes:
+            painted = lru_cache(maxsize=2)(partial(question_rows, question))
+            await in_thread(partial(painted, self._screen.columns - 2))  # of a long change that takes a moment
+        title = f"May {question.tool} do this?"
+        menu = Menu(title, offered, body=question.text, painted=painted, footer=why, facts=facts)
         return _MEANT.get(await self._screen.ask(menu) or "no", "no")
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:

@@ -5,8 +5,8 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from functools import cache, partial
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.application.current import set_app
@@ -14,14 +14,18 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.layout import ConditionalContainer, Layout, VerticalAlign, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.layout.processors import AfterInput
 from prompt_toolkit.output.color_depth import ColorDepth
-from prompt_toolkit.styles import Style
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import DynamicStyle, Style
 
+from talaria.cli.screen import palette
 from talaria.cli.screen.area import Area, Line
+from talaria.cli.screen.background import ask_background
 from talaria.cli.screen.clusters import ClusterOutput, PackedLine, PackedSplit, StandIns, inside_cluster
 from talaria.cli.screen.keys import bind_steering, bindings
 from talaria.cli.screen.menu import SMALL_ROWS, Menu
@@ -43,20 +47,29 @@ MOST_COMPLETIONS = 7
 PROMPT = "› "
 _OTHER_ROWS = 6
 """Kept for the line, its completions and the status."""
-_STYLE = Style.from_dict(
-    {
-        "status": "fg:ansibrightblack noreverse",
-        "prompt": "fg:ansicyan bold",
-        "question.rule": "fg:ansiyellow",
-        "question.title": "bold fg:ansiyellow",
-        "question.chosen": "bold reverse",
-        "question.hint": "fg:ansibrightblack",
-        "question.preview": "fg:ansibrightblack",
-        "question.cursor": "reverse",
-        "offer.chosen": "reverse",
-        "offer.about": "fg:ansibrightblack",
-    }
-)
+
+
+@cache
+def _style(colours: palette.Palette) -> Style:
+    muted, accent, warning = ("fg:ansibrightblack", "fg:ansicyan", "fg:ansiyellow")
+    if colours.is_fixed:
+        muted, accent, warning = (
+            f"fg:{palette.hex_colour(code)}" for code in (colours.muted, colours.accent, colours.warning)
+        )
+    return Style.from_dict(
+        {
+            "status": f"{muted} noreverse",
+            "prompt": f"{accent} bold",
+            "question.rule": warning,
+            "question.title": f"bold {warning}",
+            "question.chosen": "bold reverse",
+            "question.hint": muted,
+            "question.preview": muted,
+            "question.cursor": "reverse",
+            "offer.chosen": "reverse",
+            "offer.about": muted,
+        }
+    )
 
 
 class Listener(Protocol):
@@ -103,7 +116,7 @@ class Screen:
         self._app: Application[None] = Application(
             layout=Layout(self._layout(), focused_element=self.buffer),
             key_bindings=self._keys,
-            style=_STYLE,
+            style=DynamicStyle(lambda: _style(palette.current())),
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             min_redraw_interval=REDRAW_S,
             input=input,
@@ -131,6 +144,18 @@ class Screen:
     def close(self) -> None:
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
+
+    def use_theme(self, theme: Literal["auto", "light", "dark"]) -> None:
+        """`auto`: what the terminal says of itself counts as soon as it does."""
+        input, output = self._app.input, self._app.output
+        if theme != "auto":
+            self._use_background(theme)
+        elif palette.may_be_asked(os.environ) and isinstance(input, Vt100Input) and isinstance(output, Vt100_Output):
+            ask_background(input, output, self._use_background)
+
+    def _use_background(self, background: palette.Background) -> None:
+        palette.choose(background)
+        self.redraw()
 
     def steer_with(self, key: str) -> None:
         """Raises `BadConfig`."""

@@ -61,6 +61,7 @@ class Talk(ScreenFront):
         settings = await in_thread(lambda: surroundings.settings_of(self._profile))
         self._typed.redacted = settings.redactor.text
         self._busy_mode = settings.config.display.busy_mode
+        self._screen.use_theme(settings.config.display.theme)
         self._screen.steer_with(settings.config.display.steer_key)
         async with open_conversation(settings, self._options, self) as conversation:
             self._conversation = conversation

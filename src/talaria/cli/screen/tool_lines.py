@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import msgspec
 
+from talaria.cli.checklist import TOOL, read_steps, summarise
 from talaria.cli.outcomes import outcome
 from talaria.cli.output_lines import Excerpt, output_lines
 from talaria.cli.safe import readable, visible
-from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, diff, styled
+from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, checklist, diff, file_change, styled
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
 from talaria.model.messages import FileChange, Outcome, ToolResult
 
@@ -45,16 +46,21 @@ class Call(msgspec.Struct, frozen=True):
         colour = _COLOURS[how.kind]
         said, reason = _said(how, columns)
         took = f"{self.seconds:.1f} s" if self.seconds is not None and self._has_run else ""
-        lines = [self._line(columns, "✓" if how.kind == "done" else "✗", colour, said, took)]
+        steps = read_steps(self.result.text) if self.result is not None and self.name == TOOL else []
+        call = msgspec.structs.replace(self, arguments=summarise(steps)) if steps else self
+        mark = "✓" if how.kind == "done" else "✗"
+        lines = [call._line(columns, mark, colour, said, took)]  # noqa: SLF001  (one of us)
         lines += _sentence(reason, columns) if reason else []
         if self.result is not None:
             lines += _printed(self.result, how, columns)
             for note in _notes(self.result, how):
                 lines += _sentence(note, columns)
             lines += _changes(self.result, how, columns)
+        if self.result is not None and steps:
+            lines += [f"    {row}" for row in checklist(self.result.text, columns - 4).split("\n")]
         return "\n".join(lines)
 
-    def details(self) -> str:
+    def details(self, columns: int) -> str:
         """All of it, as far as it is kept."""
         how = self._outcome
         end = how.words or how.kind
@@ -65,6 +71,9 @@ class Call(msgspec.Struct, frozen=True):
             printed, ours = text[: how.output_chars], text[how.output_chars :].lstrip("\n")
             shown = output_lines(printed.rstrip("\n")) if printed else []
             lines += [f"    {line}" for line in (*shown, *readable(ours).split("\n"))]
+            for change in self.result.changes:
+                rows = file_change(change, columns - 4, most_lines=None).split("\n")
+                lines += [f"    {row}" for row in rows]
         return "\n".join(lines)
 
     @property
@@ -126,9 +135,8 @@ def _changes(result: ToolResult, how: Outcome, columns: int) -> list[str]:
 
 
 def _change(change: FileChange, columns: int) -> str:
-    counts = f"+{change.added} -{change.removed}"
-    head = _beneath(f"{change.kind} {visible(change.path)}  {change.note or counts}", columns)
-    return f"{head}\n{_shortened(change.diff, columns)}" if change.diff else head
+    rows = file_change(change, columns - 4, most_lines=MOST_DIFF_LINES).split("\n")
+    return "\n".join(f"    {row}" for row in rows)
 
 
 def about_what(arguments: str) -> str:
@@ -143,7 +151,15 @@ def about_what(arguments: str) -> str:
     telling = [named[name] for name in _TELLING if isinstance(named.get(name), str)]
     if telling:
         return _flat(str(telling[0]))
-    return _flat(", ".join(f"{name}={value}" for name, value in named.items()))
+    return _flat(", ".join(f"{name}={_told(value)}" for name, value in named.items()))
+
+
+def _told(value: Any) -> str:
+    """A list of things is how many they are; else as JSON, but for the quotes of a text."""
+    if isinstance(value, list):
+        count = len(cast("list[Any]", value))
+        return f"{count} item{'' if count == 1 else 's'}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def changed(text: str) -> str:

@@ -141,7 +141,7 @@ class TurnView:
         """What the turn has thought and done, in full."""
         thought = readable("".join(self._thoughts).strip())
         parts = [styled("✻ Thought:\n", DIM) + styled(thought, DIM)] if thought else []
-        return "\n".join([*parts, *(call.details() for call in self._ended)])
+        return "\n".join([*parts, *(call.details(self._screen.columns) for call in self._ended)])
 
     @property
     def seconds(self) -> float:

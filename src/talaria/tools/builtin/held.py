@@ -2,15 +2,16 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from difflib import unified_diff
 from pathlib import Path
 
 import msgspec
 
 from talaria.model.errors import Denied, ToolFailed
 from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall
+from talaria.model.messages import FileChange, ToolCall
+from talaria.model.redaction import Redactor
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
+from talaria.tools.diffs import compare
 from talaria.tools.person import Proposal
 from talaria.tools.policy_files import MAX_FILE_BYTES, Held
 from talaria.tools.workspace import Workspace
@@ -38,10 +39,15 @@ async def ask_about_held(workspace: Workspace, run: Run) -> str:
     if run.tools is None or not moved:
         return _told((*warnings, *map(str, held)))
     try:
-        shown = await in_thread(lambda: "\n".join(map(_shown, moved)))
+        redactor = run.scope.redactor
+        changes = await in_thread(lambda: tuple(change for one in moved for change in _changes(one, redactor)))
+        shown = "\n".join(map(_written_out, changes))
         paths = tuple(run.scope.cwd / one.name for one in moved)
         question = Proposal(
-            "Commands have changed files that other programs obey. Keep these changes?", shown, "changes"
+            "Commands have changed files that other programs obey. Keep these changes?",
+            shown,
+            "changes",
+            changes=changes,
         )
         arguments = {
             "paths": [*map(str, paths)],
@@ -60,15 +66,46 @@ def _told(sentences: Sequence[str]) -> str:
     return "".join(f"\n[{sentence}]" for sentence in sentences)
 
 
-def _shown(held: Held) -> str:
-    """The whole change, set in: no line of it can pass for ours. Raises `ToolFailed` if it cannot be shown."""
+def _changes(held: Held, redactor: Redactor) -> Iterator[FileChange]:
+    """All of it. Raises `ToolFailed` if it cannot be shown."""
     assert held.to is not None  # noqa: S101  (what could not be moved is not asked about)
-    if held.before is not None and held.before.content is not None and held.to.is_file():
-        old, new = (_text(content).splitlines() for content in (held.before.content, _content(held.to)))
-        lines: Iterator[str] = unified_diff(old, new, held.name, held.name, lineterm="")
-    else:
-        lines = (line for place in _files(held.to) for line in _new(place, held.to))
-    return f"{held.name}\n" + "\n".join(f"  {line}" for line in lines)
+    before = held.before
+    if before is not None and before.content is not None and held.to.is_file():
+        modes = (before.mode & 0o777, held.to.stat().st_mode & 0o777)
+        yield _compared(held.name, before.content, _content(held.to), redactor, modes)
+        return
+    for place in _files(held.to):
+        name = held.name if place == held.to else f"{held.name}/{place.relative_to(held.to)}"
+        if place.is_symlink():
+            yield FileChange(name, "created", note=f"a link to {place.readlink()}")
+        elif place.is_file():
+            content = _content(place)
+            change = _compared(name, None, content, redactor)
+            mode = "executable, " if place.stat().st_mode & 0o111 else ""
+            notes = f"{mode}{len(content):,} bytes", change.note
+            yield msgspec.structs.replace(change, note="; ".join(filter(None, notes)))
+        else:
+            yield FileChange(name, "created", note="neither a file nor a folder")
+
+
+def _compared(
+    name: str,
+    before: bytes | None,
+    content: bytes,
+    redactor: Redactor,
+    modes: tuple[int | None, int | None] = (None, None),
+) -> FileChange:
+    """What is not text can at least be told from anything else."""
+    change = compare(name, before, content, redactor, modes=modes, is_whole=True)
+    if b"\0" not in content + (before or b""):
+        return change
+    return msgspec.structs.replace(change, note=f"{change.note}; SHA-256 {hashlib.sha256(content).hexdigest()}")
+
+
+def _written_out(change: FileChange) -> str:
+    """The whole change, set in: no line of it can pass for ours."""
+    head = f"{change.path} ({change.note})" if change.note else change.path
+    return "\n".join([head.replace("\n", "\\n"), *(f"  {line}" for line in change.diff.split("\n") if change.diff)])
 
 
 def _files(place: Path) -> list[Path]:
@@ -81,28 +118,7 @@ def _files(place: Path) -> list[Path]:
     return [place / name for name in sorted(found)]
 
 
-def _new(place: Path, held: Path) -> Iterator[str]:
-    if place != held:
-        yield f"{place.relative_to(held)}:"
-    if place.is_symlink():
-        yield f"a link to {place.readlink()}"
-    elif place.is_file():
-        mode = "executable, " if place.stat().st_mode & 0o111 else ""
-        content = _content(place)
-        yield f"({mode}{len(content):,} bytes)"
-        yield from (f"+{line}" for line in _text(content).splitlines())
-    else:
-        yield "neither a file nor a folder"
-
-
 def _content(place: Path) -> bytes:
     if place.stat().st_size > MAX_FILE_BYTES:
         raise ToolFailed(f"{place} is too large to be shown to a person, so nobody was asked.")
     return read_file(place, MAX_FILE_BYTES)
-
-
-def _text(content: bytes) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return f"not text; SHA-256 {hashlib.sha256(content).hexdigest()}"

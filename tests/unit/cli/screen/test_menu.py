@@ -109,3 +109,15 @@ async def test_control_signs_are_shown() -> None:
     assert "\x1b" not in shown(menu)
     assert "rm\\x1b[2J x" in shown(menu)
     assert "N\\x1bo o" in shown(menu)
+
+
+async def test_a_painted_body_is_shown_in_place_of_the_text_and_paged() -> None:
+    rows = [f"\x1b[38;5;22m{number} +line\x1b[0m" for number in range(30)]
+    menu = Menu("May it?", YES_OR_NO, body="the same as text", painted=lambda _: rows)
+    assert "  0 +line\n  1 +line\n" in shown(menu)
+    assert "more lines: PageDown" in shown(menu)
+    assert "as text" not in shown(menu)
+    menu.scroll(9)
+    assert "  29 +line\n" in shown(menu)
+    styles = {fragment[0] for fragment in menu.fragments(40, 20) if "line" in fragment[1] or fragment[1] == "+"}
+    assert any("#005f00" in style for style in styles)

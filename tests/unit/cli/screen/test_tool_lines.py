@@ -96,7 +96,7 @@ def test_one_line_more_is_shown_rather_than_counted() -> None:
 def test_output_that_was_not_kept_whole_is_not_counted() -> None:
     output = "a\nb\n\n[… 5,000 bytes left out; all 9,000 are in /home/x/spill/c-output.txt …]\n\n" + "c\n" * 7
     assert shown(printed(output, "done"))[-1] == "    … more than 4 other lines: Ctrl-O"
-    assert "/home/x/spill/c-output.txt" in Call("terminal", "", printed(output)).details()
+    assert "/home/x/spill/c-output.txt" in Call("terminal", "", printed(output)).details(80)
 
 
 PYTEST = """============================= test session starts ==============================
@@ -139,7 +139,7 @@ def test_wide_signs_fit_into_narrow_screens(columns: int) -> None:
 
 def test_details_have_all_of_the_output() -> None:
     output = "".join(f"line {number}\n" for number in range(1_000))
-    told = STYLE.sub("", Call("terminal", ARGUMENTS, printed(output)).details()).split("\n")
+    told = STYLE.sub("", Call("terminal", ARGUMENTS, printed(output)).details(80)).split("\n")
     assert told[:3] == ["● terminal", f"    {ARGUMENTS}", "  ─ exit 3"]
     assert told[3:] == [*(f"    line {number}" for number in range(1_000)), "    [exit code 3]"]
 

@@ -1,0 +1,301 @@
+"""A change of a file as a person judges it: line numbers, colours of its language, and what is new within a line.
+
+Nothing of it can pass for anything else: control characters are shown as escapes, and every row of a line that is
+broken is below its number.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from talaria.cli.safe import decidable
+from talaria.cli.screen.palette import Palette
+from talaria.cli.screen.width import width
+from talaria.model.messages import FileChange
+
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
+
+NARROW = 60
+"""With fewer columns a line has one number instead of two."""
+TAB = 4
+MAX_COLOURED_CHARS = 100_000
+"""What is longer is shown without the colours of its language: finding them takes too long."""
+MAX_WORDS = 400
+_ALIKE = 0.5
+"""Lines that have less in common are new lines, not changed ones."""
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_LEFT = re.compile(r"\[… ([\d,]+) more lines of this diff\]")
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+_SGR = re.compile(r"\x1b\[[\d;]*m")
+
+Piece = tuple[str, str]
+"""Text, and the SGR codes that it is written with."""
+
+
+class _Row(NamedTuple):
+    sign: str
+    """As in a diff; `@` between hunks."""
+    old: int | None
+    new: int | None
+    text: str
+    words: frozenset[int] = frozenset()
+    """Which characters of it are new, or were replaced."""
+
+
+class Painted(NamedTuple):
+    header: str
+    rows: list[str]
+    left: int
+    """Lines of the diff that are not among the rows."""
+    is_cut: bool
+    """More of them are known than are shown."""
+
+
+def paint_change(
+    change: FileChange, columns: int, palette: Palette, *, most_rows: int | None, has_colour: bool
+) -> Painted:
+    """`most_rows` None: all of it. No row is wider than `columns`."""
+    rows, left = _read(change.diff)
+    highest = max([number for row in rows for number in (row.old, row.new) if number is not None], default=0)
+    digits, is_narrow = len(str(highest)), columns < NARROW
+    room = max(8, columns - digits - 2 if is_narrow else columns - 2 * digits - 3)
+    tokens = _tokens(change.path, rows, palette) if has_colour and len(change.diff) <= MAX_COLOURED_CHARS else {}
+    shown, is_cut = list[str](), False
+    for at, row in enumerate(rows):
+        painted = list(_painted_row(row, tokens.get(at), digits, room, palette, is_narrow=is_narrow))
+        if most_rows is not None and len(shown) + len(painted) > most_rows:
+            left, is_cut = left + sum(one.sign != "@" for one in rows[at:]), True
+            break
+        shown += painted
+    lines = [*shown] if has_colour else [_without_colour(line) for line in shown]
+    header = _header(change, columns, palette)
+    return Painted(header if has_colour else _without_colour(header), lines, left, is_cut)
+
+
+def _header(change: FileChange, columns: int, palette: Palette) -> str:
+    """The path, how many lines came and went, and what a diff does not show."""
+    counts = [
+        *([f"\x1b[{palette.added}m+{change.added:,}\x1b[0m"] if change.added else []),
+        *([f"\x1b[{palette.removed}m\N{MINUS SIGN}{change.removed:,}\x1b[0m"] if change.removed else []),
+    ]
+    kind = {"created": "new file", "deleted": "deleted", "changed": ""}[change.kind]
+    said = [word for word in (kind, decidable(change.note).replace("\n", " ")) if word]
+    end = "  ".join([*(f"\x1b[{palette.muted}m{word}\x1b[0m" for word in said), " ".join(counts)]).rstrip()
+    path = decidable(change.path).replace("\n", "\\n")
+    room = columns - width(_SGR.sub("", end)) - 2
+    if width(path) <= room or not end:
+        return f"\x1b[1m{path}\x1b[0m" + (f"  {end}" if end else "")
+    rows = [*_broken([(path, "1")], max(8, columns))]
+    return "\n".join([*rows, *([f"  {end}"] if end else [])])
+
+
+def without_codes(line: str) -> str:
+    return _SGR.sub("", line).rstrip()
+
+
+def _without_colour(line: str) -> str:
+    """Weight stays: bold for what is new within a line, and dim for what is beside the point."""
+
+    def kept(found: re.Match[str]) -> str:
+        codes = found[0][2:-1]
+        return found[0] if codes in ("0", "1", "2") else "\x1b[1m" if codes.startswith("1;") else ""
+
+    return _SGR.sub(kept, line)
+
+
+def _read(diff: str) -> tuple[list[_Row], int]:
+    """The lines of a diff with their numbers; and how many more there were."""
+    rows, left, old, new = list[_Row](), 0, 0, 0
+    for line in diff.split("\n") if diff else ():
+        sign, text = line[:1], _harmless(line[1:])
+        if found := _HUNK.match(line):
+            if rows:
+                rows.append(_Row("@", None, None, ""))
+            old, new = (int(found[at]) for at in (1, 3))
+        elif cut := _LEFT.fullmatch(line):
+            left = int(cut[1].replace(",", ""))
+        elif sign == "-":
+            rows.append(_Row(sign, old, None, text))
+            old += 1
+        elif sign == "+":
+            rows.append(_Row(sign, None, new, text))
+            new += 1
+        elif sign == "\\":
+            rows.append(_Row(sign, None, None, "no newline at the end of the file"))
+        else:
+            rows.append(_Row(" ", old, new, text))
+            old, new = old + 1, new + 1
+    return _with_words(rows), left
+
+
+def _harmless(text: str) -> str:
+    """A tab is as wide as it looks, and nothing in the text is invisible."""
+    return decidable(text.expandtabs(TAB))
+
+
+def _with_words(rows: list[_Row]) -> list[_Row]:
+    """Lines that were replaced one by one, with what is different in each."""
+    at = 0
+    while at < len(rows):
+        gone = _run(rows, at, "-")
+        here = _run(rows, gone[-1] + 1, "+") if gone else []
+        for one, other in zip(gone, here, strict=False):
+            was, now = _different(rows[one].text, rows[other].text)
+            rows[one], rows[other] = rows[one]._replace(words=was), rows[other]._replace(words=now)
+        at = (here or gone or [at])[-1] + 1
+    return rows
+
+
+def _run(rows: Sequence[_Row], start: int, sign: str) -> list[int]:
+    """Where neighbours with this sign are, from there on; what is said of a missing newline is passed over."""
+    found = list[int]()
+    for at in range(start, len(rows)):
+        if rows[at].sign == sign:
+            found.append(at)
+        elif rows[at].sign != "\\" or not (found or sign == "+"):
+            break
+    return found
+
+
+def _different(old: str, new: str) -> tuple[frozenset[int], frozenset[int]]:
+    before, after = (_WORDS.findall(text) for text in (old, new))
+    if max(len(before), len(after)) > MAX_WORDS:
+        return frozenset(), frozenset()
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    codes = matcher.get_opcodes()
+    same = sum(len("".join(before[i1:i2]).strip()) for kind, i1, i2, _, _ in codes if kind == "equal")
+    if same < _ALIKE * min(len(old.strip()), len(new.strip())):
+        return frozenset(), frozenset()
+    changed = [code[1:] for code in codes if code[0] != "equal"]
+    return _places(before, [code[:2] for code in changed]), _places(after, [code[2:] for code in changed])
+
+
+def _places(words: Sequence[str], runs: Sequence[tuple[int, int]]) -> frozenset[int]:
+    starts = [0]
+    for word in words:
+        starts.append(starts[-1] + len(word))
+    return frozenset(place for first, last in runs for place in range(starts[first], starts[last]))
+
+
+def _painted_row(
+    row: _Row, tokens: Sequence[Piece] | None, digits: int, room: int, palette: Palette, *, is_narrow: bool
+) -> Iterator[str]:
+    if row.sign == "@":
+        yield f"\x1b[{palette.muted}m{'⋯':>{digits}}\x1b[0m"
+        return
+    ink = {"+": palette.added, "-": palette.removed}.get(row.sign, palette.muted)
+    numbers = [row.new if row.new is not None else row.old] if is_narrow else [row.old, row.new]
+    gutter = " ".join(f"{'' if number is None else number:>{digits}}" for number in numbers)
+    plain = {"+": palette.added_text, "-": palette.removed_text, "\\": palette.muted}.get(row.sign, "")
+    pieces = [(text, code or plain) for text, code in tokens or [(row.text, plain)]]
+    if row.words:
+        pieces = [*_emphasised(pieces, row.words, palette.added_word if row.sign == "+" else palette.removed_word)]
+    for number, text in enumerate(_broken(pieces, room)):
+        start, sign = (gutter, row.sign) if not number else (" " * len(gutter), " ")
+        yield f"\x1b[{ink}m{start} {sign}\x1b[0m{text}".rstrip()
+
+
+def _emphasised(pieces: Sequence[Piece], words: frozenset[int], code: str) -> Iterator[Piece]:
+    at = 0
+    for text, own in pieces:
+        for start, char in enumerate(text, at):
+            yield char, code if start in words else own
+        at += len(text)
+
+
+def _broken(pieces: Sequence[Piece], room: int) -> Iterator[str]:
+    """In rows of at most so many columns, each with codes of its own."""
+    if len(pieces) == 1 and pieces[0][0].isascii():  # quickly: it may be very long
+        text, code = pieces[0]
+        start, end = (f"\x1b[{code}m", "\x1b[0m") if code else ("", "")
+        yield from (f"{start}{text[at : at + room]}{end}" for at in range(0, max(1, len(text)), room))
+        return
+    row, used, last = list[str](), 0, ""
+    for text, code in pieces:
+        for char in text:
+            wide = width(char)
+            if used and used + wide > room:
+                yield "".join([*row, "\x1b[0m" if last else ""])
+                row, used, last = [], 0, ""
+            if code != last:
+                row += ["\x1b[0m" if last else "", f"\x1b[{code}m" if code else ""]
+                last = code
+            row.append(char)
+            used += wide
+    yield "".join([*row, "\x1b[0m" if last else ""])
+
+
+def _tokens(path: str, rows: Sequence[_Row], palette: Palette) -> dict[int, list[Piece]]:
+    """Of each row, by its place. Each side is read on its own, hunk by hunk: so a string of several lines is one."""
+    lexer = _lexer(path.rpartition("/")[2])
+    if lexer is None:
+        return {}
+    found = dict[int, list[Piece]]()
+    for signs in (" -", " +"):
+        side = list[int]()
+        for at, row in enumerate((*rows, _Row("@", None, None, ""))):
+            if row.sign == "@":
+                found.update(_lexed(lexer, side, rows, palette))
+                side = []
+            elif row.sign in signs:
+                side.append(at)
+    return found
+
+
+def _lexed(
+    lexer: "Lexer", side: Sequence[int], rows: Sequence[_Row], palette: Palette
+) -> Iterator[tuple[int, list[Piece]]]:
+    text = "\n".join(rows[at].text for at in side)
+    lines: list[list[Piece]] = [[]]
+    for kind, value in cast("Iterator[tuple[Any, str]]", lexer.get_tokens(text)):
+        code = _code(kind, palette)
+        first, *others = value.split("\n")
+        lines[-1].append((first, code))
+        lines += [[(other, code)] for other in others]
+    for at, pieces in zip(side, lines, strict=False):
+        if "".join(piece for piece, _ in pieces) == rows[at].text:  # else the lexer changed it
+            yield at, pieces
+
+
+@cache
+def roles() -> "dict[Any, str]":
+    """Kinds of tokens by the colour of a palette that they have; those not named have that of the text."""
+    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String  # noqa: PLC0415  (when painted)
+
+    return {
+        Comment: "comment",
+        String.Doc: "comment",
+        Keyword: "keyword",
+        Operator.Word: "keyword",
+        Name.Tag: "keyword",
+        Keyword.Constant: "number",
+        Number: "number",
+        Literal: "number",
+        Keyword.Type: "type",
+        Name.Class: "type",
+        Name.Exception: "type",
+        Name.Function: "function",
+        Name.Attribute: "function",
+        Name.Builtin: "builtin",
+        Name.Decorator: "builtin",
+        Name.Constant: "builtin",
+        String: "string",
+    }
+
+
+def _code(kind: Any, palette: Palette) -> str:
+    known = roles()
+    while kind is not None and kind not in known:
+        kind = kind.parent
+    return "" if kind is None else cast("str", getattr(palette, known[kind]))
+
+
+@cache
+def _lexer(name: str) -> "Lexer | None":
+    from pygments.lexers import find_lexer_class_for_filename  # noqa: PLC0415  (when the first change is painted)
+
+    found = find_lexer_class_for_filename(name)
+    return None if found is None else found(stripnl=False, ensurenl=False)

@@ -1,0 +1,157 @@
+"""The colours of the screen: a set for dark backgrounds, one for light ones, and a careful one for unknown ones.
+
+The two sets use the 240 colours of xterm that look the same in every terminal. The basic 16 are whatever the terminal's
+owner made of them, so the careful set leaves most text in the colour that the terminal gives it.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+Background = Literal["light", "dark"]
+
+ASK_BACKGROUND = "\x1b]11;?\x1b\\"
+_ANSWERED = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
+_FIRST_GREY = 232
+_LIGHT_NUMBERS = {"7", "9", "10", "11", "12", "13", "14", "15"}
+_NO_ANSWER = ("dumb", "linux", "vt", "cons25")
+"""Terminals, by how their names begin, that would print the question or misread it."""
+
+
+class Palette(NamedTuple):
+    """SGR codes by what they are for; empty: as the terminal writes anyway."""
+
+    is_fixed: bool
+    """Its colours are those of xterm, not whatever the terminal's owner made of them."""
+    added: str
+    removed: str
+    added_text: str
+    """Of a line that was added, where its language has no colour for it."""
+    removed_text: str
+    added_word: str
+    """What is new within a line."""
+    removed_word: str
+    muted: str
+    accent: str
+    warning: str
+    keyword: str
+    string: str
+    number: str
+    comment: str
+    function: str
+    type: str
+    builtin: str
+
+
+def _fixed(words: tuple[str, str], **colours: int) -> Palette:
+    inks = {name: f"38;5;{number}" for name, number in colours.items()}
+    return Palette(
+        is_fixed=True,
+        added_text=inks["added"],
+        removed_text=inks["removed"],
+        added_word=words[0],
+        removed_word=words[1],
+        **inks,
+    )
+
+
+DARK = _fixed(
+    ("38;5;255;48;5;22", "38;5;255;48;5;52"),
+    added=114,
+    removed=210,
+    muted=247,
+    accent=116,
+    warning=221,
+    keyword=176,
+    string=150,
+    number=215,
+    comment=248,
+    function=117,
+    type=222,
+    builtin=116,
+)
+LIGHT = _fixed(
+    ("38;5;16;48;5;157", "38;5;16;48;5;217"),
+    added=22,
+    removed=124,
+    muted=241,
+    accent=24,
+    warning=94,
+    keyword=90,
+    string=22,
+    number=58,
+    comment=241,
+    function=25,
+    type=54,
+    builtin=23,
+)
+CAREFUL = Palette(
+    is_fixed=False,
+    added="32",
+    removed="31",
+    added_text="",
+    removed_text="",
+    added_word="1;4",
+    removed_word="1;4",
+    muted="2",
+    accent="36",
+    warning="33",
+    keyword="1",
+    string="35",  # of the basic colours the one that most terminals show readably on black and on white
+    number="35",
+    comment="2",
+    function="",
+    type="",
+    builtin="",
+)
+BY_BACKGROUND: Mapping[Background, Palette] = {"dark": DARK, "light": LIGHT}
+
+_chosen: list[Background] = []
+"""At most one: there is one terminal, and all that is painted is painted for it."""
+
+
+def current() -> Palette:
+    background = _chosen[0] if _chosen else told_by(os.environ)
+    return BY_BACKGROUND[background] if background and has_many_colours(os.environ) else CAREFUL
+
+
+def choose(background: Background) -> None:
+    """From now on everything is painted for this background."""
+    _chosen[:] = [background]
+
+
+def told_by(environment: Mapping[str, str]) -> Background | None:
+    """`COLORFGBG`, which some terminals set: two or three numbers, the background's last."""
+    number = environment.get("COLORFGBG", "").rpartition(";")[2]
+    return None if not number.isdecimal() else "light" if number in _LIGHT_NUMBERS else "dark"
+
+
+def has_many_colours(environment: Mapping[str, str]) -> bool:
+    is_rich = environment.get("COLORTERM", "") in ("truecolor", "24bit")
+    return is_rich or "256" in environment.get("TERM", "") or environment.get("TERM") in ("xterm-kitty", "alacritty")
+
+
+def may_be_asked(environment: Mapping[str, str]) -> bool:
+    """Whether a terminal that answers would make a difference."""
+    is_known = told_by(environment) is not None or bool(_chosen) or bool(environment.get("NO_COLOR"))
+    return not is_known and has_many_colours(environment) and not environment["TERM"].startswith(_NO_ANSWER)
+
+
+def hex_colour(code: str) -> str:
+    """A fixed colour as `#rrggbb`."""
+    number = int(code.rpartition(";")[2])
+    if number >= _FIRST_GREY:
+        return "#" + f"{8 + 10 * (number - _FIRST_GREY):02x}" * 3
+    levels = (0, 95, 135, 175, 215, 255)
+    place = number - 16
+    return "#" + "".join(f"{levels[part]:02x}" for part in (place // 36, place // 6 % 6, place % 6))
+
+
+def answered(reply: str) -> Background | None:
+    """What a terminal says when it is asked with `ASK_BACKGROUND`."""
+    found = _ANSWERED.match(reply)
+    if found is None:
+        return None
+    red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in found.groups())
+    return "light" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5 else "dark"
