@@ -79,7 +79,7 @@ def test_at_a_terminal_the_question_says_what_would_be_lost_and_no_keeps_it(
 
 def test_where_nobody_can_be_asked_it_is_refused(talaria: Talaria, server: ModelServer, project: Path) -> None:
     server.say(Reply(calls=(call("terminal", command=WIPE),)), "Sorry.")
-    assert talaria("-q", "go").returncode == 0
+    assert talaria("-q", "go").returncode == 6
     assert f"needs a person's consent, and nobody is here to give it: {REASON}." in told(server)
     assert is_whole(project)
 

@@ -373,7 +373,7 @@ def test_commands_of_the_conversation_are_heeded_on_the_screen(
     obeyed("/export talk.md", "Written to ")
     assert "three" in (work / "talk.md").read_text()
     obeyed("/tools", "terminal")
-    obeyed("/help", "Conversation:", "Model:", "Information:", "Leaving:", "/rollback [N]")
+    obeyed("/help", "Conversation:", "Model:", "Information:", "Leaving:", "/rollback [N [all]]")
     obeyed("/background", "/background needs words.")
     screen.say("/quit")
     assert screen.end() == 0

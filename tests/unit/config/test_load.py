@@ -72,7 +72,7 @@ def test_every_setting_is_read(file: Path) -> None:
             (
                 "there is no setting 'zzz'; "
                 "it may be one of: model, fallback_providers, fallback_model, providers, agent, limits, compression, "
-                "auxiliary, context, memory, plugins, tools, web, terminal, approvals, display, gateway, "
+                "auxiliary, context, memory, plugins, tools, web, terminal, approvals, checkpoints, display, gateway, "
                 "mcp_servers, mcp, mcpServers."
             ),
         ),
