@@ -213,7 +213,8 @@ class Application:
         )
 
     def _has_created(self, session: SessionId, path: Path) -> bool:
-        return self.hands is not None and self.hands.recorder.has_created(session, path)
+        recorder = self.hands.recorder if self.hands else None
+        return recorder is not None and recorder.has_created(session, path)
 
     def _keeper(self, session: SessionId, person: str) -> Keeper | None:
         is_automatic = self.settings.config.compression.enabled

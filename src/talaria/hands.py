@@ -113,8 +113,9 @@ class Hands:
         return browser_tools(self._browser)
 
     @property
-    def recorder(self) -> "Recorder":
-        if self._recorder is not None:
+    def recorder(self) -> "Recorder | None":
+        """None: commands run on another machine, where nothing can be recorded."""
+        if self._recorder is not None or self._config.terminal.backend == "ssh":
             return self._recorder
         from talaria.store.sqlite.undo import SqliteUndoStore  # noqa: PLC0415  (a turn without tools does not need it)
         from talaria.tools.undo.recorder import Recorder, undo_file  # noqa: PLC0415

@@ -415,6 +415,17 @@ def test_two_processes_see_each_other(project: Project, work: Path) -> None:
     assert (work / "a").read_text() == "two"
 
 
+def test_what_a_call_did_is_its_own_although_another_process_saw_it_first(project: Project, work: Path) -> None:
+    other = Project(work, project.home)
+    (work / "a").write_text("one")
+    with project.turn("t1"):
+        (work / "a").write_text("two")
+        with other.turn("t1", session="another"):
+            (work / "b").write_text("x")
+    assert project.restore(1)["a"].what == "restored"
+    assert (work / "a").read_text() == "one"
+
+
 def test_what_was_made_in_a_conversation_is_known(project: Project, work: Path) -> None:
     (work / "mine").write_text("x")
     project.command("t1", lambda: ((work / "new").write_text("x"), (work / "mine").write_text("y")))

@@ -188,8 +188,7 @@ class ProjectRecord:
                 self._attribute_to(row.session, row.number, differences, is_sure=False)
                 self._store.set_owner(row.session, row.number, "")
         busy, self._busy = self._busy, {one for one in self._busy if self._has_background(one)}
-        if self._recordings:
-            self._attribute(differences)
+        if self._attribute(differences):
             return
         if self._has_background(session):
             busy.add(session)
@@ -198,9 +197,12 @@ class ProjectRecord:
             if latest is not None and latest.project == self.id:
                 self._attribute_to(one, latest.number, differences, is_sure=False)
 
-    def _attribute(self, differences: Mapping[str, Difference]) -> None:
-        for session, number in {(one.session, one.number) for one in self._recordings.values()}:
-            self._attribute_to(session, number, differences)
+    def _attribute(self, differences: Mapping[str, Difference]) -> bool:
+        """To all calls that run now, also in other processes. False: none does."""
+        running = [row for row in self._store.open_checkpoints(self.id) if not row.why and is_alive(row.owner)]
+        for row in running:
+            self._attribute_to(row.session, row.number, differences)
+        return bool(running)
 
     def _attribute_to(
         self, session: str, number: int, differences: Mapping[str, Difference], *, is_sure: bool = True
@@ -233,7 +235,7 @@ class ProjectRecord:
         paths: Sequence[str] | None = None,
         *,
         progress: Progress | None = None,
-        then: Callable[[Mapping[str, Difference]], None] = lambda _: None,
+        then: Callable[[Mapping[str, Difference]], object] = lambda _: None,
     ) -> dict[str, Difference]:
         """Learn what is there now, in all of the project or at `paths`; what differs from what was known.
 

@@ -24,6 +24,7 @@ from talaria.waiting import completed, in_thread
 
 MAX_CHANGES = 12
 """Files of one call that are shown with what was changed in them."""
+PRUNED_EVERY_S = 24 * 3600.0
 GIT = ".git"
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Recorder:
         self._has_background = has_background
         self._store = store
         self._projects: dict[Path, ProjectRecord] = {}
-        self._is_pruned = False
+        self._pruned_at = float("-inf")
         self._told: set[tuple[SessionId, str]] = set()
 
     async def begin(
@@ -70,8 +71,8 @@ class Recorder:
         return await completed(in_thread(partial(self._begin, scope, paths, progress)))
 
     def _begin(self, scope: Scope, paths: tuple[Path, ...] | None, progress: Progress | None) -> Recording | str:
-        if not self._is_pruned:
-            self._is_pruned = True
+        if self._now() - self._pruned_at > PRUNED_EVERY_S:
+            self._pruned_at = self._now()
             self.prune()
         record = self.project(scope.cwd)
         first = max(Shelf(checkpoint_folder(self._home, scope.session)).numbers(), default=0) + 1
@@ -148,17 +149,16 @@ class Recorder:
 
     def prune(self) -> None:
         """Drop what is too old, and the oldest of what is too much."""
-        if not undo_file(self._home).exists():
-            return
-        rows = self._store.oldest()
+        rows, most = self._store.oldest(), self._settings.max_mb << 20
         too_old = [row for row in rows if row.at < self._now() - self._settings.keep_days * 86_400]
-        self._store.drop(too_old)
         rows = rows[len(too_old) :]
+        if not too_old and (not rows or self._store.size_bytes() <= most):
+            return
+        self._store.drop(too_old)
         self._store.collect()
-        while len(rows) > 1 and self._store.size_bytes() > self._settings.max_mb << 20:
-            half = rows[: max(1, len(rows) // 4)]
-            self._store.drop(half)
-            rows = rows[len(half) :]
+        while len(rows) > 1 and self._store.size_bytes() > most:
+            oldest, rows = rows[: max(1, len(rows) // 4)], rows[max(1, len(rows) // 4) :]
+            self._store.drop(oldest)
             self._store.collect()
 
     def forget(self, sessions: tuple[SessionId, ...]) -> None:

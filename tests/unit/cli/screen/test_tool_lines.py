@@ -158,5 +158,5 @@ def test_changed_files_are_told_by_the_result_and_not_read_from_a_diff_that_was_
     change = FileChange("a.py", "changed", 1, 1, "@@ -1 +1 @@\n-x\n+y")
     changed = ToolResult(CallId("c"), "patch", "ok", changes=(change,), more_changes=2)
     lines = shown(changed)
-    assert {"    a.py  +1 −1", "    1 -x", "    1 +y"} <= set(lines)
+    assert {"    a.py  +1 \N{MINUS SIGN}1", "    1 -x", "    1 +y"} <= set(lines)
     assert lines[-1] == "    and 2 more files"
