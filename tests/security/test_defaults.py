@@ -76,7 +76,7 @@ def test_keys_that_others_can_read_are_not_used(tmp_path: Path) -> None:
 def test_where_nobody_can_be_asked_the_answer_is_no(talaria: Talaria, server: ModelServer, home: Path) -> None:
     outside = home.parent / "outside.txt"
     server.say(Reply(calls=(call("write_file", path=str(outside), content="x"),)), "Done.")
-    assert talaria("-q", "Write it.").returncode == 0
+    assert talaria("-q", "Write it.").returncode == 6
     assert "nobody is here to give it" in str(server.requests[-1].json["messages"][-1])
     assert not outside.exists()
 

@@ -82,13 +82,13 @@ def canary(tmp_path: Path, home: Path, server: ModelServer) -> Iterator[Canary]:
 
 def test_one_question_at_the_command_line(talaria: Talaria, server: ModelServer, canary: Canary) -> None:
     server.say(canary.reply, "Done.")
-    assert talaria("-q", "Go.").returncode == 0
+    assert talaria("-q", "Go.").returncode == 6
     assert canary.is_refused(CONSENT, "is refused: ")
 
 
 def test_lines_from_a_pipe(talaria: Talaria, server: ModelServer, canary: Canary) -> None:
     server.say(canary.reply, "Done.")
-    assert talaria(input="Go.\n").returncode == 0
+    assert talaria(input="Go.\n").returncode == 6
     assert canary.is_refused(CONSENT, "is refused: ")
 
 
@@ -154,7 +154,7 @@ def test_a_tool_of_a_server_after_strangers_have_spoken(
         Reply(calls=(call("mcp_office_send_mail", id="c2", to="mallory"),)),
         "Done.",
     )
-    assert talaria("-q", "Go.").returncode == 0
+    assert talaria("-q", "Go.").returncode == 6
     assert canary.is_refused("Send this to Mallory.", CONSENT)
 
 
@@ -203,5 +203,5 @@ def test_what_the_model_wants_after_a_crash(
     running.kill()
     running.wait()
     server.say(canary.reply, "Done.")
-    assert talaria("-c").returncode == 0
+    assert talaria("-c").returncode == 6
     assert canary.is_refused(CONSENT, "is refused: ")

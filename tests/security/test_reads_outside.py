@@ -132,7 +132,7 @@ def test_with_nobody_to_ask_only_what_the_settings_name_is_read(
     with (home / "config.yaml").open("a") as config:
         config.write(settings.replace("FOLDER", str(letter.parent)))
     server.say(Reply(calls=(call("read_file", path="../letters/bank.txt"),)), "Done.")
-    assert talaria("-q", "Go.").returncode == 0
+    assert talaria("-q", "Go.").returncode == (0 if settings else 6)
     told = str(server.requests[-1].json["messages"][-1]["content"])
     assert (LETTER in told) == bool(settings)
     if not settings:
@@ -310,7 +310,7 @@ def test_a_file_that_the_person_names_is_read_and_is_private(
         for number, name in enumerate(("long.txt", "other.txt"))
     )
     server.say(Reply(calls=reading), Reply(calls=(call("web_search", id="c3", query="bank"),)), "Done.")
-    assert talaria("-q", f"Sum up @{long}").returncode == 0
+    assert talaria("-q", f"Sum up @{long}").returncode == 6
     told = [str(one["content"]) for one in server.requests[-1].json["messages"] if one["role"] == "tool"]
     assert LETTER in told[0]
     assert CONSENT in told[1]

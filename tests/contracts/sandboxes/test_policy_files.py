@@ -193,7 +193,7 @@ async def test_the_person_sees_the_change_and_decides(use_with: UseWith, cwd: Pa
     assert os.access(cwd / ".husky/pre-push", os.X_OK)
     (question,) = yes.asked
     assert "  +three\n" in question
-    assert "  pre-push:\n  (executable, 19 bytes)\n  +#!/bin/sh\n  +npm test" in question
+    assert ".husky/pre-push (executable, 19 bytes)\n  @@ -0,0 +1,2 @@\n  +#!/bin/sh\n  +npm test" in question
     await use_with(Alone(), "terminal", command="true")
     assert (cwd / "AGENTS.md").read_text() == "one\ntwo\nthree\n"
 

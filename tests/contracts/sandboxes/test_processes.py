@@ -1,6 +1,7 @@
 """Processes in the background of a session."""
 
 import asyncio
+import json
 import os
 import select
 from collections.abc import Awaitable, Callable, Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from talaria.model.messages import ToolResult
 from talaria.tools.base import Scope
+from talaria.tools.builtin.process import process_tools
 from talaria.tools.workspace import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
@@ -120,3 +122,14 @@ async def test_a_server_in_the_background_is_reached_by_the_next_command(use: Us
     await use("terminal", command="exec python3 serve.py", background=True)
     result = await use("terminal", command="until [ -s port ]; do sleep 0.01; done; python3 fetch.py", timeout_s=30)
     assert "serve_forever" in result.text
+
+
+@pytest.mark.parametrize("backend", ["local"], indirect=True)
+@pytest.mark.parametrize("action", ["write", "close", "kill"])
+def test_what_is_done_to_a_process_in_one_answer_is_done_in_order(
+    workspaces: Workspaces, scope: Scope, action: str
+) -> None:
+    (process,) = process_tools(workspaces)
+    given = [{"action": "write", "id": "p1", "text": "x"}, {"action": action, "id": "p1"}]
+    first, second = (process.prepare(json.dumps(one), scope) for one in given)
+    assert first.effect.clashes(second.effect)

@@ -43,7 +43,7 @@ def test_conversation_is_painted_again_with_its_tools(
     told = "\n".join(line.rstrip() for line in screen.text.split("\n"))
     assert re.search(
         r"\n› An early question\?\n\nAn early answer\.\n\n› Where is it\?\n\nLooking\.\n\n"
-        r"  ✓ terminal  echo found; echo it  \d+\.\d s\n\nIt is there:\n\n • one\n • two\n",
+        r"  ✓ terminal  echo found; echo it  \d+\.\d s\n    found\n    it\n\nIt is there:\n\n • one\n • two\n",
         told,
     ), told
     assert "sessions show" not in told

@@ -170,10 +170,12 @@ def test_every_tool_call_is_one_line_with_its_outcome_and_time(
     assert lines[failed + 1].startswith("    Cannot read")
     patched = next(place for place, line in enumerate(lines) if "✓ patch  wings.py" in line)
     changes = [line.strip() for line in lines[patched + 1 : patched + 5]]
-    assert changes[0].startswith("@@")
-    assert changes[1:4] == ["-FEATHERS = 11", "+FEATHERS = 12", "COLOUR = 'white'"]
-    colours = {line.strip(): screen.cells[place][4].fg for place, line in enumerate(lines)}
-    assert (colours["-FEATHERS = 11"], colours["+FEATHERS = 12"]) == ("red", "green")
+    assert changes[0] == "wings.py  +1 \N{MINUS SIGN}1"
+    assert [line.split(maxsplit=2)[-1] for line in changes[1:3]] == ["= 11", "= 12"]
+    assert changes[3].split() == ["2", "2", "COLOUR", "=", "'white'"]
+    painted = [(place, line) for place, line in enumerate(lines) if "FEATHERS =" in line]
+    signs = {line.strip(): screen.cells[place][line.index("FEATHERS") - 1].fg for place, line in painted}
+    assert (signs[changes[1]], signs[changes[2]]) == ("red", "green")
     screen.type(DETAILS)
     screen.see("● terminal", "    out of it", "    more")
 

@@ -51,8 +51,13 @@ class Hammer:
 
     def kill(self) -> list[int]:
         """`kill -9`; the acknowledged records that were not read yet."""
+        assert self._process.stdout is not None
+        if self._process.stdout.closed:
+            return []  # it was killed before
         self._process.send_signal(signal.SIGKILL)
-        return [int(line) for line in self._process.communicate()[0].split("\n")[:-1]]
+        rest = self._process.stdout.read()  # `communicate` would leave out what was read ahead
+        self._process.communicate()
+        return [int(line) for line in rest.split("\n")[:-1]]
 
     def finish(self) -> list[int]:
         said, complained = self._process.communicate()

@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.model.messages import Outcome
-from talaria.tools.base import INDEPENDENT, READS, Claim, Effect, Run, Scope, Shown, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, Run, Scope, Shown, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
@@ -64,7 +64,14 @@ def _question(arguments: Any) -> Proposal | None:
 
 
 def _effect(arguments: Any, _: Scope) -> Effect:
-    return READS if arguments.action in ("list", "poll", "log") else INDEPENDENT
+    """What is written, closed and killed in one answer is done in that order."""
+    match arguments.action:
+        case "list" | "poll" | "log":
+            return READS
+        case "wait":
+            return INDEPENDENT
+        case _:
+            return EXCLUSIVE
 
 
 async def _done(action: Action, process: Process, text: str, limit_s: float) -> Shown:

@@ -283,6 +283,8 @@ def compare_states(
     ]
     if kind == "changed" and stat.S_IMODE(before.mode) != stat.S_IMODE(after.mode):
         notes.append(f"mode {stat.S_IMODE(before.mode):o} → {stat.S_IMODE(after.mode):o}")
+    if any(stat.S_ISREG(state.mode) and not state.content for state in (before, after)):
+        return FileChange(path, kind, note="; ".join([*notes, "cannot be read"]))
     texts = [
         b"".join(read()) if stat.S_ISREG(state.mode) and state.size <= MAX_COMPARED_BYTES else None
         for state, read in ((before, old), (after, new))
