@@ -10,7 +10,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -34,8 +33,7 @@ from talaria.trees import Root
 DOUBTFUL_NS = 2_000_000_000
 """A file changed so shortly before it was looked at may be changed again without a trace: some file systems count in
 seconds."""
-BATCH = 256
-READERS = 2
+BATCH = 512
 INTERRUPTED = "?"
 """In place of the owner: a restore that was not finished."""
 
@@ -302,21 +300,16 @@ class ProjectRecord:
         """Their content is kept, too; what is gone or cannot be read meanwhile is not in the answer."""
         observed: dict[str, KnownFile] = {}
         paths = iter(fresh)
-        with ThreadPoolExecutor(READERS) as readers:
-            while batch := list(islice(paths, BATCH)):
-                read = (
-                    list(readers.map(partial(_read, root), batch))
-                    if len(batch) > READERS
-                    else [_read(root, path) for path in batch]
-                )
-                with self._store.transaction():
-                    for path, found in zip(batch, read, strict=True):
-                        one = self._keep(root, path, found)
-                        if one is not None:
-                            is_doubtful = max(one.stamp[2], one.stamp[3]) > began_ns - DOUBTFUL_NS
-                            observed[path] = one._replace(stamp=_doubted(one.stamp)) if is_doubtful else one
-                if progress is not None:
-                    progress(len(observed), len(fresh))
+        while batch := list(islice(paths, BATCH)):
+            read = [_read(root, path) for path in batch]  # threads would only wait for each other
+            with self._store.transaction():
+                for path, found in zip(batch, read, strict=True):
+                    one = self._keep(root, path, found)
+                    if one is not None:
+                        is_doubtful = max(one.stamp[2], one.stamp[3]) > began_ns - DOUBTFUL_NS
+                        observed[path] = one._replace(stamp=_doubted(one.stamp)) if is_doubtful else one
+            if progress is not None:
+                progress(len(observed), len(fresh))
         return observed
 
     def _keep(self, root: Root, path: str, found: "KnownFile | tuple[KnownFile, Packed] | None") -> KnownFile | None:
