@@ -16,6 +16,7 @@ import msgspec
 
 from talaria.tools.git_index import MAX_BYTES, GitIndex, IndexEntry, read_index
 from talaria.tools.repositories import is_repository
+from talaria.tools.undo.scan import REGENERABLE
 from talaria.trees import Entry, Root
 
 MAX_UNASKED = 20
@@ -30,12 +31,7 @@ MAX_SHOWN = 6
 UNKNOWN = "\0"
 """In a pattern: what cannot be known before it runs."""
 
-_GENERATED = frozenset(
-    (
-        *("node_modules", "__pycache__", ".venv", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox"),
-        *(".nox", ".next", ".nuxt", ".svelte-kit", ".turbo", ".parcel-cache", ".gradle", ".eggs", "htmlcov"),
-    )
-)
+_GENERATED = REGENERABLE | {"htmlcov"}
 _GENERATED_FILES = re.compile(r".*\.py[co]|\.coverage|\.DS_Store", re.DOTALL)
 _BUILT = frozenset({"build", "dist", "out", "target", "coverage", "_build", "bin", "obj"})
 """Folders that a build makes, if git ignores them and a build is described beside them."""
