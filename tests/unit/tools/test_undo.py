@@ -337,7 +337,7 @@ def test_nobody_else_can_read_what_was_kept(project: Project, work: Path) -> Non
 
 
 def test_old_checkpoints_and_their_content_go(project: Project, work: Path) -> None:
-    secret = os.urandom(64).hex()
+    secret = os.urandom(32).hex()  # so short that it is not compressed
     (work / "a").write_text(secret)
     project.command("t1", (work / "a").unlink)
     project.now += 31 * 86_400
@@ -362,9 +362,10 @@ def test_the_oldest_go_when_they_take_too_much_room(tmp_path: Path, work: Path) 
 
 
 def test_forgotten_session_leaves_nothing_behind(project: Project, work: Path) -> None:
-    secret = os.urandom(64).hex()
+    secret = os.urandom(32).hex()  # so short that it is not compressed
     (work / "a").write_text(secret)
     project.command("t1", lambda: (work / "a").write_text("new"))
+    assert any(secret.encode() in file.read_bytes() for file in project.home.iterdir())
     project.recorder.forget((SESSION,))
     assert project.checkpoints.list() == []
     project.recorder.close()
