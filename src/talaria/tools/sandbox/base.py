@@ -27,6 +27,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of all commands together, against 100 of each other program, while the processors are busy."""
 
 
+class Bind(msgspec.Struct, frozen=True):
+    """Something of this machine that commands see in another place. Both paths are resolved; the source exists."""
+
+    source: Path
+    at: Path
+    is_writable: bool = False
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """What a session's commands see. All paths are resolved and exist."""
 
@@ -45,6 +53,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """In the project; does not exist, and moves to quarantine when a command has made it."""
     home: Path
     """Of the person; commands see an empty one in its place."""
+    binds: tuple[Bind, ...] = ()
+    """Only where the sandbox can mount (`strict`); elsewhere they are not there."""
     environment: Mapping[str, str] = {}
     is_read_only: bool = False
     """The project, too, and `writes`."""

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import Host, Level, ProgramLaunch, View
+from talaria.tools.sandbox.base import Bind, Host, Level, ProgramLaunch, View
 from talaria.tools.sandbox.channel import Channel
 from talaria.tools.sandbox.guarding import Guards
 from talaria.tools.sandbox.host import seccomp
@@ -123,6 +123,7 @@ def arguments(view: View, held: Held | None = None) -> tuple[str, ...]:
         *_bound("--ro-bind" if view.is_read_only else "--bind", (view.project, *view.writes), unused),
         *_bound("--bind", _around(view), unused),
         *_bound("--ro-bind", view.guarded, unused),
+        *(word for bind in view.binds for word in _placed(bind, is_read_only=view.is_read_only)),
         *_bound("--ro-bind", view.own),  # after all that can be written
         *(word for path in view.hidden for word in _emptied(path)),
         *("--ro-bind", str(PROGRAM), f"{ROOT}/{PACKAGE}"),
@@ -137,6 +138,11 @@ def _bound(kind: str, paths: Iterable[Path], unused: dict[Path, list[int]] | Non
             yield from (kind, str(path), str(path))
         elif unused.get(path):
             yield from (f"{kind}-fd", str(unused[path].pop()), str(path))
+
+
+def _placed(bind: Bind, *, is_read_only: bool) -> tuple[str, str, str]:
+    is_writable = bind.is_writable and not is_read_only
+    return ("--bind" if is_writable else "--ro-bind", str(bind.source), str(bind.at))
 
 
 def _around(view: View) -> tuple[Path, ...]:
