@@ -14,6 +14,7 @@ ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("", "n", "no"), "no"),
     **dict.fromkeys(("y", "yes", "once"), "once"),
     **dict.fromkeys(("s", "session", "a", "all"), "session"),
+    **dict.fromkeys(("p", "project"), "project"),
     **dict.fromkeys(("always",), "always"),
 }
 MORE, ALL = ("m", "more", "v", "view"), ("a", "all")
@@ -23,18 +24,23 @@ OTHER_ROWS = 8
 MIN_ROWS = 5
 MAX_LINE_BYTES = 4096
 """A terminal hands over no longer line."""
-_ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
-_OFFERS: dict[Answer, str] = {
-    "once": "[y]es, [N]o",
-    "session": "[y]es, [s]ession: {covered}, [N]o",
-    "always": "[y]es, [s]ession: {covered}, always (30 days), [N]o",
-}
 
 
 def _meant(answer: str, question: Question) -> Answer | None:
     """None: that is no answer to this question."""
     meant = ANSWERS.get(answer.lower())
-    return None if meant is None or _ORDER.index(meant) > _ORDER.index(question.longest) else meant
+    return meant if meant in question.offered else None
+
+
+def _offers(question: Question) -> str:
+    words: dict[Answer, str] = {
+        "once": "[y]es",
+        "session": f"[s]ession: {question.in_session}",
+        "project": "this [p]roject",
+        "always": "always" if question.opens_sandbox else "always (30 days)",
+        "no": "[N]o",
+    }
+    return ", ".join(words[one] for one in (*question.offered[1:], "no"))
 
 
 class TerminalPerson:
@@ -47,7 +53,7 @@ class TerminalPerson:
         return True
 
     async def allow(self, question: Question) -> Answer:
-        offer = _OFFERS[question.longest].format(covered=question.in_session)
+        offer = _offers(question)
         reason = f"\n  (asked because {decidable(question.reason)})" if question.reason else ""
         facts = f"\n  (the {question.noun}: {measure(question.content).text})" if question.content is not None else ""
         text, rows, room = _rows(question)

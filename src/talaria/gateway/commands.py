@@ -16,7 +16,13 @@ GREETING = (
     "/help lists the commands."
 )
 _MODES: dict[str, BusyMode] = {"queue": "queue", "steer": "steer", "interrupt": "interrupt"}
-_ANSWERS: dict[str, Answer] = {"": "once", "once": "once", "session": "session", "always": "always"}
+_ANSWERS: dict[str, Answer] = {
+    "": "once",
+    "once": "once",
+    "session": "session",
+    "project": "project",
+    "always": "always",
+}
 
 
 def is_command(commands: Commands, text: str) -> bool:
@@ -71,7 +77,7 @@ class GatewayCommands:
     async def _approve(self, chat: Chat, how_long: str) -> Outcome:
         answer = _ANSWERS.get(how_long.lower())
         if answer is None:
-            raise BadInput("/approve needs one of once, session, always, or nothing.")
+            raise BadInput("/approve needs one of once, session, project, always, or nothing.")
         return await self._decided(chat, answer)
 
     async def _deny(self, chat: Chat, _: str) -> Outcome:

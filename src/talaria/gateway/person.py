@@ -20,17 +20,23 @@ from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import parked
 from talaria.store.base import Store
 from talaria.store.mail import Outbox, Outgoing
-from talaria.tools.person import Answer, Question, measure
+from talaria.tools.person import ANSWERS, Answer, Question, measure
 from talaria.waiting import completed, in_thread
 
-_LABELS: dict[Answer, str] = {"once": "Allow once", "session": "This session", "always": "Always", "no": "Deny"}
+_LABELS: dict[Answer, str] = {
+    "once": "Allow once",
+    "session": "This session",
+    "project": "This project",
+    "always": "Always",
+    "no": "Deny",
+}
 _TOLD: dict[str, str] = {
     "once": "Allowed, once.",
     "session": "Allowed for this session.",
+    "project": "Allowed in this project.",
     "always": "Allowed for 30 days.",
     "no": "Denied.",
 }
-_ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
 CLOSED = "This question is no longer open."
 MOST_PARTS = 8
 """Of a question where no files can be sent. What takes more messages nobody reads, so nobody is asked."""
@@ -109,7 +115,7 @@ class Questions:
         waiting = [one for one in self._of(where, principal) if not one.takes_words]
         if not waiting:
             return False
-        offered = [one for one in _ORDER[: _ORDER.index(answer) + 1] if one in waiting[0].answers]
+        offered = [one for one in ANSWERS[: ANSWERS.index(answer) + 1] if one in waiting[0].answers]
         return self._settle(waiting[0], offered[-1])
 
     def reply(self, text: str, where: Address, principal: Principal) -> bool:
@@ -186,7 +192,7 @@ class ChatPerson:
             await self._tell_refused(question, "only an admin can allow")
             return "no"
         replies = await self._replies()
-        offered = _ORDER[: _ORDER.index(question.longest) + 1]
+        offered = question.offered
         ways = " or ".join(f"/approve {answer}" for answer in offered if answer != "no")
         reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
         end = f"{reason}\nAnswer with {ways}, or /deny."
@@ -198,7 +204,8 @@ class ChatPerson:
             for answer in (*offered[1:], "no")
         )
         asked = _Open(question.id, self._person, self._where, self._judge, {one: one for one in offered})
-        answer = await self._ask(asked, text, buttons, lambda answer: _TOLD.get(answer, CLOSED))
+        outcomes = {**_TOLD, "always": "Allowed in every project."} if question.opens_sandbox else _TOLD
+        answer = await self._ask(asked, text, buttons, lambda answer: outcomes.get(answer, CLOSED))
         for one in offered:
             if one == answer:
                 return one

@@ -58,10 +58,11 @@ class ApprovalObserver(Protocol):
 
 
 class OpenGate:
-    """Lets everything through. For programs that bring their own tools, and know them."""
+    """Lets everything through, and opens no sandbox. For programs that bring their own tools, and know them."""
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:  # noqa: ARG002
-        return None
+        if invocation.claim.permission is not None:
+            raise Denied("The sandbox is opened by a person alone, and nobody is here to ask.", by="nobody")
 
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:  # noqa: ARG002
         raise Denied(f"This {call.name} call needs a person's consent, and nobody is here to give it: {doubt}")

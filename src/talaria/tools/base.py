@@ -14,6 +14,7 @@ from talaria.model.messages import FileChange, Image, Outcome, ToolCall, ToolRes
 from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.tools.output import SpillLimits
+from talaria.tools.permissions import Permission
 from talaria.tools.person import Person, Proposal
 
 T = TypeVar("T")
@@ -72,6 +73,8 @@ class Claim(msgspec.Struct, frozen=True):
     """What it brings back was written by strangers."""
     is_private: bool = False
     """What it brings back is the person's, from outside the project."""
+    permission: Permission | None = None
+    """It would open the sandbox by this much."""
     folder: Path | None = None
     """Of a tool that reads: the folder that is read, or the one that holds the file."""
 
@@ -120,9 +123,10 @@ class Calls(Protocol):
     """How a tool calls others: as the model would, through the gate."""
 
     async def call(self, call: ToolCall) -> ToolResult: ...
-    async def consent(self, call: ToolCall, invocation: "Invocation", doubt: str = "") -> None:
+    async def consent(self, call: ToolCall, invocation: "Invocation", doubt: str = "", *, may_ask: bool = True) -> None:
         """Lets something pass the gate that is no call of the model's, but should be asked about as one. With a
-        `doubt` only a person's yes lets it through. Raises `Denied`."""
+        `doubt` only a person's yes lets it through. Not `may_ask`: only what was granted before passes. Raises
+        `Denied`."""
         ...
 
 

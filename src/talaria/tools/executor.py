@@ -86,12 +86,14 @@ class Executor:
             return failed(call, refusal)
         return await self.run(prepared)
 
-    async def consent(self, call: ToolCall, invocation: Invocation, doubt: str = "") -> None:
+    async def consent(self, call: ToolCall, invocation: Invocation, doubt: str = "", *, may_ask: bool = True) -> None:
         """Raises `Denied`."""
+        scope = self._scope if may_ask else msgspec.structs.replace(self._scope, person=None)
         if doubt:
-            await self._gate.insist(call, invocation, self._scope, doubt)
+            await self._gate.insist(call, invocation, scope, doubt)
         else:
-            await self._gate.admit(call, invocation, self._scope)
+            await self._gate.admit(call, invocation, scope)
+        self._gate.heed(invocation.claim, scope)
 
     def remember(self, calls: Iterable[ToolCall]) -> None:
         """Calls of this turn that have run before we were here: what they brought is before the model."""

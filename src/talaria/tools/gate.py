@@ -18,8 +18,9 @@ from talaria.model.errors import Denied
 from talaria.model.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
 from talaria.model.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
-from talaria.tools.approval import ApprovalObserver, Consulted, digest
+from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded
+from talaria.tools.permissions import EVERYWHERE, SANDBOX, is_granted
 from talaria.tools.person import ARGUMENTS, Answer, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import BELOW, Policy, Request, Verdict
 from talaria.waiting import completed, in_thread
@@ -32,6 +33,14 @@ MAX_HEADLINE_CHARS = 5_000
 """It may name a path, which has at most 4,096 bytes."""
 LASTS_S = 30 * 24 * 3600.0
 """How long a yes for good is remembered."""
+_CHOICES: dict[Answer, Choice] = {
+    "no": "deny",
+    "once": "once",
+    "session": "session",
+    "project": "always",
+    "always": "always",
+}
+"""As observers know them."""
 ANYTHING = "*"
 READING = "read"
 """In place of a tool's name, in a grant: it holds for every tool that reads."""
@@ -80,7 +89,7 @@ class PolicyGate:
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         verdict = await self._decided(call, invocation, scope)
-        if verdict.decision == "ask" and self._is_asking:
+        if verdict.decision == "ask" and (self._is_asking or verdict.kind == "opening"):
             await self._ask(call, invocation, scope, verdict)
 
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:
@@ -107,14 +116,18 @@ class PolicyGate:
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._questions:
             covered = coverage(call, invocation.claim, verdict)
-            if verdict.longest != "once" and await self._is_granted(covered, invocation.claim, scope):
+            may_be_granted = verdict.may_be_granted and (verdict.longest != "once" or verdict.kind == "opening")
+            if may_be_granted and await self._is_granted(covered, invocation.claim, scope):
                 return  # perhaps said while this call waited
+            if verdict.kind == "opening" and not self._is_asking:
+                sentence = f"This is refused, because nobody is asked and the sandbox stays: {verdict.reason}."
+                raise Denied(sentence, by="nobody", why="the sandbox stays, and nobody is asked")
             if scope.person is None:
                 needed = f"This {call.name} call needs a person's consent, and nobody is here to give it"
                 sentence = f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip()
                 raise Denied(sentence, by="nobody", why=f"nobody is here to allow it: {verdict.reason}")
             answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
-            if answer in ("session", "always") and verdict.longest != "once":
+            if answer not in ("no", "once") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
                 await self._grants.add(self._granted(covered, scope, lasts))
         if answer == "no":
@@ -169,7 +182,7 @@ class PolicyGate:
         is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=scope.asker)
         is_valid = answer == "no" or (is_written and await self._approvals.use(asked.id, what))
         if self._observer is not None:
-            await self._observer.answered(told, "deny" if answer == "no" else answer)
+            await self._observer.answered(told, _CHOICES[answer])
         if not is_valid:
             raise Denied(f"The consent to this {call.name} call came too late.")
         return answer
@@ -194,9 +207,12 @@ class PolicyGate:
         """While the person may approve at all: who is no admin any more has no grants either."""
         if scope.person is not None and not scope.person.may_approve():
             return False
+        valid = await self._grants.valid(scope.asker, self._session)
+        if claim.permission is not None:
+            return is_granted(claim.permission, valid, str(scope.cwd))
         granted = [
             grant.what
-            for grant in await self._grants.valid(scope.asker, self._session)
+            for grant in valid
             if grant.tool == covered.tool and (grant.session is not None or grant.cwd == str(scope.cwd))
         ]
         if covered.tool == READING:
@@ -205,16 +221,17 @@ class PolicyGate:
 
     def _granted(self, covered: "Coverage", scope: Scope, lasts: Answer) -> Grant:
         now = self._clock.now()
-        is_for_good = lasts == "always"
+        is_for_good = lasts in ("project", "always")
+        opens_sandbox = covered.tool == SANDBOX
         return Grant(
             id=new_grant_id(),
             person=scope.asker,
             tool=covered.tool,
             what=covered.exactly if is_for_good else covered.broadly,
-            cwd=str(scope.cwd),
+            cwd=EVERYWHERE if opens_sandbox and lasts == "always" else str(scope.cwd),
             session=None if is_for_good else self._session,
             created_at=now,
-            expires_at=now + LASTS_S if is_for_good else None,
+            expires_at=now + LASTS_S if is_for_good and not opens_sandbox else None,
         )
 
 
@@ -257,6 +274,7 @@ def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict,
         place,
         proposal.note,
         proposal.changes,
+        opens_sandbox=verdict.kind == "opening",
     )
 
 
@@ -278,6 +296,8 @@ def coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
         is_folder = verdict.covers.endswith(BELOW)
         words = f"everything in {verdict.covers.removesuffix(BELOW)}" if is_folder else "this file"
         return Coverage(READING, verdict.covers, verdict.covers, words)
+    if claim.permission is not None:
+        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.effect)
     # a yes from before anything private was read is not a yes to letting it leave
     knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:

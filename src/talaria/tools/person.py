@@ -9,7 +9,9 @@ import msgspec
 
 from talaria.model.messages import FileChange
 
-Answer = Literal["no", "once", "session", "always"]
+Answer = Literal["no", "once", "session", "project", "always"]
+ANSWERS: tuple[Answer, ...] = ("no", "once", "session", "project", "always")
+"""The one that allows least first."""
 SHORT_LINES = 8
 """What is short can be seen at once; of what is longer the end may be out of sight."""
 
@@ -86,6 +88,15 @@ class Question(msgspec.Struct, frozen=True):
     note: str = ""
     """As in `Proposal`, and so are the changes."""
     changes: tuple[FileChange, ...] = ()
+    opens_sandbox: bool = False
+    """A yes can also hold for this project, or everywhere, until it is revoked. Of other questions a yes for good is
+    for this project and 30 days."""
+
+    @property
+    def offered(self) -> tuple[Answer, ...]:
+        """The answers to choose from, no first."""
+        answers = ANSWERS[: ANSWERS.index(self.longest) + 1]
+        return tuple(one for one in answers if one != "project" or self.opens_sandbox)
 
     @property
     def text(self) -> str:

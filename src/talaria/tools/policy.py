@@ -18,7 +18,7 @@ from talaria.tools.hosts import is_covered
 from talaria.tools.protected import Protected
 
 Decision = Literal["allow", "ask", "deny"]
-Lasting = Literal["once", "session", "always"]
+Lasting = Literal["once", "session", "project", "always"]
 
 _RULE = re.compile(r"(?P<tool>[\w*?-]+)(?:\((?P<what>.*)\))?", re.DOTALL)
 
@@ -66,13 +66,15 @@ class Verdict(msgspec.Struct, frozen=True):
     """Why it is asked or denied; the rest of a sentence."""
     longest: Lasting = "always"
     """How long a yes may hold."""
-    kind: Literal["reading", "revealing", "deleting", "other"] = "other"
+    kind: Literal["reading", "revealing", "deleting", "opening", "other"] = "other"
     """What a yes is to: reading outside the project, a way out for private data, deleting what cannot be brought back,
-    or anything else."""
+    opening the sandbox, or anything else."""
     covers: str = ""
     """Of reading: all that a lasting yes covers, a file, or a folder with all that is in it (`/**`)."""
     remedy: str = ""
     """What the person can set so that it is not asked about; a sentence."""
+    may_be_granted: bool = True
+    """Whether a yes from before counts."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):
@@ -104,6 +106,8 @@ class Policy:
         settings = self._settings
         if any(_covers(rule, request, is_allowing=False) for rule in settings.deny):
             return Verdict("deny", "it is forbidden here")
+        if request.claim.permission is not None:  # rules about tools do not open the sandbox
+            return _about_opening(request)
         doubt = self._deletion(request) or next(self._doubts(request), None)
         is_to_be_asked = any(_covers(rule, request, is_allowing=False) for rule in settings.ask)
         if is_to_be_asked and (doubt is None or doubt.kind == "other"):
@@ -198,6 +202,17 @@ class Policy:
                 yield _Doubt(f"{path} is outside the project")
         if claim.sends and request.is_tainted:
             yield _Doubt("it tells others something, after content from strangers was read")
+
+
+def _about_opening(request: Request) -> Verdict:
+    """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either."""
+    reasons = ["commands reach nothing outside the sandbox unless you allow it"]
+    if request.is_privy:
+        reasons.append("files from outside the project were read in this conversation, and could be sent there")
+    if request.is_tainted:
+        reasons.append("content from strangers was read in this turn, and may have asked for it")
+    longest: Lasting = "once" if request.is_tainted or request.is_privy else "always"
+    return Verdict("ask", "; ".join(reasons), longest, "opening", may_be_granted=not request.is_privy)
 
 
 def _longest(request: Request) -> Lasting:

@@ -20,10 +20,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
+from talaria.tools.opening import RunningConsent
 from talaria.tools.policy_files import Held, PolicyFiles
 from talaria.tools.processes import Processes
 from talaria.tools.quarantine import Quarantine
@@ -70,6 +73,8 @@ class Workspace:
         self._events = events
         self._others = others
         self.way_out = way_out
+        self.consent = RunningConsent()
+        way_out.consent = self.consent.allow_host
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
@@ -391,7 +396,9 @@ class Workspaces:
         return [one for session, one in self._all.items() if session != but and one.project == project]
 
     def _view(self, project: Path) -> View:
-        return view_of(project, self._home.resolve(), self.settings, os.environ, programs=self._programs)
+        view = view_of(project, self._home.resolve(), self.settings, os.environ, programs=self._programs)
+        can_be_opened = self.sandbox.level in ("strict", "seatbelt")  # so that a host can be allowed while they run
+        return msgspec.structs.replace(view, has_egress=True) if can_be_opened else view
 
     @cached_property
     def _events(self) -> "FolderEvents | None":

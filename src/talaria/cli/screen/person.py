@@ -9,9 +9,6 @@ from talaria.cli.screen.screen import Screen
 from talaria.tools.person import Answer, Question, measure
 from talaria.waiting import in_thread
 
-_ORDER: tuple[Answer, ...] = ("no", "once", "session", "always")
-_MEANT: dict[str, Answer] = {"no": "no", "once": "once", "session": "session", "always": "always"}
-
 
 class ScreenPerson:
     def __init__(self, screen: Screen) -> None:
@@ -21,13 +18,15 @@ class ScreenPerson:
         return True
 
     async def allow(self, question: Question) -> Answer:
-        choices = [
-            Choice("no", "No, do not", key="n"),
-            Choice("once", "Yes, this once", key="y"),
-            Choice("session", f"Yes, in this conversation: {question.in_session}", key="s"),
-            Choice("always", "Yes, always (for 30 days)", key="a"),
-        ]
-        offered = choices[: _ORDER.index(question.longest) + 1]
+        always = "Yes, in every project" if question.opens_sandbox else "Yes, always (for 30 days)"
+        choices: dict[Answer, Choice] = {
+            "no": Choice("no", "No, do not", key="n"),
+            "once": Choice("once", "Yes, this once", key="y"),
+            "session": Choice("session", f"Yes, in this conversation: {question.in_session}", key="s"),
+            "project": Choice("project", "Yes, in this project", key="p"),
+            "always": Choice("always", always, key="a"),
+        }
+        offered = [choices[one] for one in question.offered]
         why = f"It is asked because {question.reason}" if question.reason else ""
         facts: tuple[str, ...] = ()
         if question.content is not None:
@@ -42,9 +41,13 @@ class ScreenPerson:
         if question.changes:
             painted = lru_cache(maxsize=2)(partial(question_rows, question))
             await in_thread(partial(painted, self._screen.columns - 2))  # of a long change that takes a moment
-        title = f"May {question.tool} do this?"
+        title = "Open the sandbox?" if question.opens_sandbox else f"May {question.tool} do this?"
         menu = Menu(title, offered, body=question.text, painted=painted, footer=why, facts=facts)
-        return _MEANT.get(await self._screen.ask(menu) or "no", "no")
+        given = await self._screen.ask(menu)
+        for one in question.offered:
+            if one == given:
+                return one
+        return "no"
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         offered = [Choice(one, one) for one in choices]

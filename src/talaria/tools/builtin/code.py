@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Shown, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.live import shown_live
+from talaria.tools.opening import blocked_hosts
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
@@ -76,8 +78,10 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         )
         command = Command(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
         limit_s = max(1, min(timeout_s, MAX_TIMEOUT_S))
-        async with shown_live(reading, reading.output, run.live) as sink:
-            started = await workspace.start(command, sink)
+        async with AsyncExitStack() as around:
+            asking = around.enter_context(workspace.consent.attend(run, code, workspace.cwd))
+            sink = await around.enter_async_context(shown_live(reading, reading.output, run.live))
+            asking.started = started = await workspace.start(command, sink)
             answering = asyncio.create_task(_answers(started, reading, run), name="calls of a script")
             try:
                 program = await in_thread(_PROGRAM.read_text)
@@ -90,7 +94,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 reading.finish()
                 await workspace.tidy()
         held = await ask_about_held(workspace, run)
-        return with_output(reading.output.text(), end, limit_s, held)
+        return with_output(reading.output.text(), end, limit_s, f"{blocked_hosts(workspace.way_out)}{held}")
 
     return (execute_code,)
 

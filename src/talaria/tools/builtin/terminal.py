@@ -1,5 +1,6 @@
 """Shell commands in the session's workspace."""
 
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +12,7 @@ from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.live import shown_live
+from talaria.tools.opening import blocked_hosts
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
@@ -68,17 +70,18 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         )
         output = Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits)
         if background:
-            return await _begun(workspace, wanted, output)
+            return await _begun(workspace, wanted, output, run)
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
         try:
-            async with shown_live(output, output, run.live) as sink:
-                end = await (await workspace.start(wanted, sink)).awaited(limit_s)
+            with workspace.consent.attend(run, wanted.command, workspace.cwd) as asking:
+                async with shown_live(output, output, run.live) as sink:
+                    asking.started = await workspace.start(wanted, sink)
+                    end = await asking.started.awaited(limit_s)
         finally:
             output.close()
             await workspace.tidy()
         held = await ask_about_held(workspace, run)
-        refused = "".join(f"\n[network: {host} was refused]" for host in workspace.way_out.take_refused())
-        return with_output(output.text(), end, limit_s, f"{refused}{held}")
+        return with_output(output.text(), end, limit_s, f"{blocked_hosts(workspace.way_out)}{held}")
 
     return (_about_network(terminal, workspaces.settings),)
 
@@ -87,9 +90,10 @@ def _about_network(terminal: FunctionTool, settings: TerminalSettings) -> Functi
     if settings.backend in ("local", "docker", "ssh"):
         return terminal
     hosts = ", ".join(settings.network)
-    network = f"only {hosts}, by HTTP" if hosts else "nothing"
+    network = f"{hosts}, by HTTP" if hosts else "nothing"
     reach = (
-        f"It runs in a sandbox: of the network it reaches {network}; of the files only the working directory is shared "
+        f"It runs in a sandbox: of the network it reaches {network}, and what the person allows: they are asked when "
+        "a command first tries another host. Of the files only the working directory is shared "
         "with the other tools, /tmp and ~ are its own and thrown away."
     )
     spec = msgspec.structs.replace(terminal.spec, description=f"{terminal.spec.description}\n{reach}")
@@ -127,8 +131,12 @@ def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
     return str(place)
 
 
-async def _begun(workspace: Workspace, wanted: Command, output: Output) -> Shown:
+async def _begun(workspace: Workspace, wanted: Command, output: Output, run: Run) -> Shown:
     workspace.processes.check_room()
-    process = workspace.processes.add(wanted, await workspace.start(wanted, output), output)
+    started = await workspace.start(wanted, output)
+    attending = ExitStack()
+    attending.enter_context(workspace.consent.attend(run, wanted.command, workspace.cwd, may_ask=False))
+    started.when_ended(lambda _: attending.close())
+    process = workspace.processes.add(wanted, started, output)
     told = f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
     return Shown(told, outcome=Outcome("done", f"started in the background as {process.id}"))

@@ -1,7 +1,8 @@
 """A command in a sandbox, from our side: what is wanted, what it has written so far, how it ended."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Literal, Protocol
 
 import msgspec
@@ -63,6 +64,7 @@ class Started:
         self.sink = sink
         self._tell = tell
         self._give_up = give_up
+        self._limit: asyncio.Timeout | None = None
         self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
 
     def write(self, content: bytes) -> None:
@@ -75,13 +77,31 @@ class Started:
     async def awaited(self, limit_s: float) -> End | None:
         """None: it took longer, and was stopped. Nothing of it is left, also when this is cancelled."""
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s) as self._limit:
                 return await self.ended()
         except TimeoutError:
             return None
         finally:
+            self._limit = None
             if self.end is None:
                 await completed(self.killed())
+
+    @contextmanager
+    def pause_limit(self) -> Generator[None]:
+        """While a person is asked about it, its time does not pass."""
+        limit = self._limit
+        ends_at = limit.when() if limit is not None else None
+        if limit is None or ends_at is None:  # it has none, or somebody else has paused it
+            yield
+            return
+        now = asyncio.get_running_loop().time
+        began_at = now()
+        limit.reschedule(None)
+        try:
+            yield
+        finally:
+            if self._limit is limit and not limit.expired():
+                limit.reschedule(ends_at + now() - began_at)
 
     async def killed(self) -> End:
         """With all that it has started. A tool host that does not answer is given up: a command may have stopped it."""

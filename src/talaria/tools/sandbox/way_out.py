@@ -1,17 +1,21 @@
-"""The way out of a session's sandbox: a proxy of ours, to hosts that the person has listed."""
+"""The way out of a session's sandbox: a proxy of ours, to hosts that the person has listed or allows when asked."""
 
+import asyncio
 from collections import deque
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from socket import socket
 
 from talaria.model.clock import Clock
 from talaria.model.errors import Denied
 from talaria.net.addresses import allowance
 from talaria.tools.hosts import is_covered
+from talaria.waiting import completed
 
 MAX_BYTES = 1 << 30
 """Of a session, in both directions."""
 MAX_TOLD = 5
+MAX_BLOCKED = 20
 
 
 class WayOut:
@@ -30,31 +34,63 @@ class WayOut:
         self._private = private
         self._clock = clock
         self._refused: deque[str] = deque(maxlen=MAX_TOLD)
+        self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
+        """What was lately asked for in vain, for people."""
+        self.consent: Callable[[str], Awaitable[None]] | None = None
+        """Decides about a host that is not listed; raises `Denied`. None: there is nobody to ask."""
 
-    def served(self, listener: socket) -> AbstractAsyncContextManager[object]:
+    @asynccontextmanager
+    async def served(self, listener: socket) -> AsyncGenerator[None]:
+        """The proxy is loaded when somebody first wants to get out: few commands do."""
+        serving = asyncio.create_task(self._serve(listener), name="way out")
+        try:
+            yield
+        finally:
+            serving.cancel()
+            await completed(asyncio.wait([serving]))
+            listener.close()
+
+    async def _serve(self, listener: socket) -> None:
+        listener.setblocking(False)
+        await _readable(listener)
         from talaria.net.egress import Egress  # noqa: PLC0415  (few let commands out)
 
-        return Egress(
+        async with Egress(
             listener,
             self._admit,
             allowance=allowance(self._private),
             clock=self._clock,
             refused=self._note,
             max_bytes=self._max_bytes,
-        )
+        ):
+            await asyncio.get_running_loop().create_future()
 
     def is_listed(self, host: str) -> bool:
         return any(is_covered(host, pattern) for pattern in self._hosts)
 
     async def _admit(self, host: str, port: int) -> None:  # noqa: ARG002
-        if not self.is_listed(host):
+        if self.is_listed(host):
+            return
+        if self.consent is None:
             raise Denied(f"{self._whose} not reach {host} from here.")
+        await self.consent(host)
 
     def _note(self, host: str, port: int) -> None:
         self._refused.append(f"{host}:{port}")
+        self.blocked.append(f"{host}:{port}")
 
     def take_refused(self) -> tuple[str, ...]:
         """What was asked for in vain since this was last asked."""
         refused = tuple(dict.fromkeys(self._refused))
         self._refused.clear()
         return refused
+
+
+async def _readable(listener: socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(listener, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(listener)

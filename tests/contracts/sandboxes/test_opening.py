@@ -1,0 +1,222 @@
+"""A host that is not listed is asked about while the command waits; a yes holds as long as the person says."""
+
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from talaria.model.clock import SystemClock
+from talaria.model.ids import CallId, OwnerId, SessionId
+from talaria.model.messages import ToolCall, ToolResult
+from talaria.store.base import NewSession, Store
+from talaria.store.memory import MemoryStore
+from talaria.tools.base import PRIVATE, Claim, Scope
+from talaria.tools.builtin.code import code_tools
+from talaria.tools.builtin.terminal import terminal_tools
+from talaria.tools.executor import Executor
+from talaria.tools.gate import PolicyGate
+from talaria.tools.person import Answer, Question
+from talaria.tools.policy import ApprovalSettings, Policy
+from talaria.tools.protected import Protected
+from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox import bubblewrap
+from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.workspace import Workspaces
+
+FETCH = "curl -sS --noproxy '' --max-time 30 http://127.0.0.1:{port}/"
+SCRIPT = """\
+import os, urllib.request
+proxy = urllib.request.ProxyHandler({{"http": os.environ["http_proxy"]}})
+os.environ["no_proxy"] = ""
+print(urllib.request.build_opener(proxy).open("http://127.0.0.1:{port}/").read().decode())
+"""
+
+
+class Ada:
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.asked: list[Question] = []
+
+    def may_approve(self) -> bool:
+        return True
+
+    async def allow(self, question: Question) -> Answer:
+        self.asked.append(question)
+        return self._answers.pop(0)
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        return None
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"reached")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    async with MemoryStore(SystemClock()) as opened:
+        for session in ("s1", "s2"):
+            await opened.sessions.create(NewSession(SessionId(session), "terminal"))
+        yield opened
+
+
+class Desktop:
+    """Sessions of one person, in folders of theirs."""
+
+    def __init__(self, store: Store, owner: OwnerId, folder: Path) -> None:
+        self._store = store
+        self._owner = owner
+        self._folder = folder
+        settings = TerminalSettings(backend="bubblewrap")
+        self._workspaces = Workspaces(settings, folder / "home", SystemClock(), private=("127.0.0.1",))
+
+    async def run(
+        self,
+        command: str,
+        person: Ada | None,
+        *,
+        session: str = "s1",
+        project: str = "work",
+        tool: str = "terminal",
+        heard: Claim | None = None,
+        is_asking: bool = True,
+    ) -> ToolResult:
+        cwd = self._folder / project
+        cwd.mkdir(exist_ok=True)
+        spill = self._folder / "home/spill" / session
+        spill.mkdir(parents=True, exist_ok=True)
+        scope = Scope(SessionId(session), cwd, spill, turn="t1", person=person)
+        gate = PolicyGate(
+            Policy(ApprovalSettings(), Protected(self._folder, self._folder / "home")),
+            self._store.approvals,
+            self._store.grants,
+            session=SessionId(session),
+            owner=self._owner,
+            clock=SystemClock(),
+            timeout_s=60,
+            is_asking=is_asking,
+        )
+        if heard is not None:
+            gate.heed(heard, scope)
+        tools = Toolbox((*terminal_tools(self._workspaces), *code_tools(self._workspaces)))
+        arguments = {"command" if tool == "terminal" else "code": command}
+        return await Executor(tools, gate, scope).call(ToolCall(CallId("c1"), tool, json.dumps(arguments)))
+
+    async def close(self) -> None:
+        await self._workspaces.aclose()
+
+
+@pytest.fixture
+async def desktop(store: Store, tmp_path: Path) -> AsyncIterator[Desktop]:
+    if (reason := bubblewrap.fault()) is not None:
+        pytest.skip(f"commands in bubblewrap: {reason}")
+    made = Desktop(store, await store.owners.join("test"), tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize(("tool", "command"), [("terminal", FETCH), ("execute_code", SCRIPT)])
+async def test_a_yes_lets_the_waiting_command_through(desktop: Desktop, port: int, tool: str, command: str) -> None:
+    ada = Ada("once")
+    result = await desktop.run(command.format(port=port), ada, tool=tool)
+    assert "reached" in result.text
+    (question,) = ada.asked
+    assert question.headline == "Let commands reach 127.0.0.1 over the network?"
+    assert question.content == command.format(port=port)
+    assert question.offered == ("no", "once", "session", "project", "always")
+
+
+async def test_a_no_is_not_asked_again_by_the_same_command_and_names_the_host(desktop: Desktop, port: int) -> None:
+    ada = Ada("no")
+    fetch = FETCH.format(port=port)
+    result = await desktop.run(f"{fetch}; {fetch}", ada)
+    assert "reached" not in result.text
+    assert f"[sandbox: 127.0.0.1:{port} was blocked]" in result.text
+    assert len(ada.asked) == 1
+
+
+async def test_once_is_for_one_command(desktop: Desktop, port: int) -> None:
+    ada = Ada("once", "no")
+    fetch = FETCH.format(port=port)
+    assert (await desktop.run(f"{fetch}; {fetch}", ada)).text.count("reached") == 2
+    assert "reached" not in (await desktop.run(fetch, ada)).text
+    assert len(ada.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "reach"),
+    [
+        ("session", {("s1", "work"): True, ("s2", "work"): False, ("s2", "other"): False}),
+        ("project", {("s1", "work"): True, ("s2", "work"): True, ("s2", "other"): False}),
+        ("always", {("s1", "work"): True, ("s2", "work"): True, ("s2", "other"): True}),
+    ],
+)
+async def test_a_lasting_yes_holds_where_the_person_said(
+    desktop: Desktop, port: int, answer: Answer, reach: dict[tuple[str, str], bool]
+) -> None:
+    fetch = FETCH.format(port=port)
+    await desktop.run(fetch, Ada(answer))
+    for (session, project), is_reached in reach.items():
+        result = await desktop.run(fetch, Ada("no"), session=session, project=project)
+        assert ("reached" in result.text) == is_reached, (session, project)
+
+
+async def test_what_was_revoked_is_asked_about_again(desktop: Desktop, store: Store, port: int) -> None:
+    fetch = FETCH.format(port=port)
+    await desktop.run(fetch, Ada("project"))
+    (grant,) = await store.grants.list()
+    assert await store.grants.revoke(grant.id)
+    ada = Ada("no")
+    assert "reached" not in (await desktop.run(fetch, ada)).text
+    assert len(ada.asked) == 1
+
+
+async def test_nobody_there_means_no(desktop: Desktop, port: int) -> None:
+    assert "reached" not in (await desktop.run(FETCH.format(port=port), None)).text
+
+
+async def test_without_asking_the_sandbox_stays_closed(desktop: Desktop, port: int) -> None:
+    ada = Ada()
+    assert "reached" not in (await desktop.run(FETCH.format(port=port), ada, is_asking=False)).text
+    assert not ada.asked
+
+
+async def test_after_strangers_had_a_word_only_once_is_offered(desktop: Desktop, port: int) -> None:
+    ada = Ada("once")
+    await desktop.run(FETCH.format(port=port), ada, heard=Claim(is_untrusted=True))
+    assert ada.asked[0].offered == ("no", "once")
+
+
+async def test_an_earlier_yes_does_not_let_private_data_out(desktop: Desktop, port: int) -> None:
+    fetch = FETCH.format(port=port)
+    await desktop.run(fetch, Ada("always"))
+    ada = Ada("no")
+    assert "reached" not in (await desktop.run(fetch, ada, heard=PRIVATE)).text
+    assert ada.asked[0].offered == ("no", "once")
+
+
+async def test_a_registry_is_one_question(desktop: Desktop) -> None:
+    ada = Ada("no")
+    await desktop.run("curl -s https://files.pythonhosted.org/; curl -s https://pypi.org/", ada)
+    (question,) = ada.asked
+    assert "the Python package index (pypi.org and files.pythonhosted.org)" in question.headline
+    assert msgspec.structs.asdict(question)["opens_sandbox"] is True
