@@ -28,6 +28,7 @@ from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.commands import Commands
 from talaria.runtime.host import Purpose
+from talaria.runtime.sandbox_report import SandboxState
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup, Terms
 from talaria.servers import Listed, listed
@@ -118,6 +119,21 @@ class Application:
 
     def sandbox_level(self) -> str:
         return self.hands.workspaces.sandbox.level if self.hands else ""
+
+    def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:
+        if self.hands is None:
+            return None
+        workspaces = self.hands.workspaces
+        view = workspaces.look(project)
+        return SandboxState(
+            level=workspaces.sandbox.level,
+            about=workspaces.sandbox.about,
+            project=view.project,
+            reads=view.reads,
+            writes=view.writes,
+            hosts=workspaces.settings.network,
+            blocked=workspaces.blocked(session),
+        )
 
     async def check_handoff(self, platform: str) -> None:
         """Raises `BadInput` if no gateway with these settings could take a conversation there."""

@@ -54,6 +54,13 @@ async def _rollback(chat: Chat, argument: str) -> Outcome:
     return Say(await chat.rollback(parse_number(word), everything=bool(rest)))
 
 
+async def _sandbox(chat: Chat, argument: str) -> Outcome:
+    word, _, id = argument.partition(" ")
+    if word not in ("", "revoke") or bool(word) != bool(id.strip()):
+        raise BadInput(f"{_short(argument)!r} is not known here: /sandbox, or /sandbox revoke ID.")
+    return Say(await chat.sandbox(id.strip()))
+
+
 async def _diff(chat: Chat, argument: str) -> Outcome:
     return Say(await chat.diff(parse_number(argument)))
 
@@ -200,6 +207,15 @@ BUILTIN = (
         _rollback,
         ("rewind",),
         "[N [all]]",
+    ),
+    Command(
+        "sandbox",
+        "how commands are confined, what you allowed and what was blocked; or take a yes back",
+        "info",
+        _sandbox,
+        (),
+        "[revoke ID]",
+        is_for_admins=True,
     ),
     Command("diff", "what files changed since the latest checkpoint, or since N", "conversation", _diff, (), "[N]"),
     Command(

@@ -98,6 +98,10 @@ class Chat(Protocol):
         """What has changed in files since this checkpoint, or since the latest."""
         ...
 
+    async def sandbox(self, revoked: str) -> str:
+        """How commands are confined, what was allowed and what was blocked; or takes back the grant of that id."""
+        ...
+
     async def compress(self, focus: str, keep_last: int | None) -> str:
         """What was done; empty: there was nothing to leave out."""
         ...

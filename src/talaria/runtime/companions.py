@@ -80,6 +80,11 @@ class Companions:
         self.toolbox = self._own.joined(brought) if brought else self._own
         self._equipment = equipment
 
+    @property
+    def cwd(self) -> Path:
+        """The folder in which its tools work."""
+        return self._setup.cwd
+
     def executor(self, view: View, turn: str = "", asker: Asker | None = None) -> Executor:
         """Of the tools as they are now. Without an `asker`, for whom the session was made."""
         asker = asker or Asker(self._setup.person, self._person)

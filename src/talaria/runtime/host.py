@@ -8,6 +8,7 @@ from talaria.model.entries import TurnOrigin
 from talaria.model.ids import OwnerId, SessionId
 from talaria.runtime.auxiliary import Auxiliary
 from talaria.runtime.commands import Commands
+from talaria.runtime.sandbox_report import SandboxState
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup, Terms
 from talaria.store.base import Session, Store
@@ -37,6 +38,10 @@ class Host(Protocol):
 
     def sandbox_level(self) -> str:
         """In which commands run; empty: no tool has any. Blocks."""
+        ...
+
+    def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:
+        """Of a conversation in a folder; None: no tool has any sandbox. Blocks."""
         ...
 
     def setup(

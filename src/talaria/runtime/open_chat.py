@@ -14,6 +14,7 @@ from talaria.runtime.commands import Surface, help_text
 from talaria.runtime.host import Host
 from talaria.runtime.recorder import Observer
 from talaria.runtime.rollback import after_undo, differences, rolled_back
+from talaria.runtime.sandbox_report import describe_sandbox, revoke_grant
 from talaria.runtime.session import LiveSession
 from talaria.runtime.titles import title_for
 from talaria.runtime.view import read_latest_turns, standing
@@ -138,6 +139,16 @@ class OpenChat(ABC):
         if recorder is None:
             raise BadInput("Nothing is recorded here: the tools of this conversation are not Talaria's own.")
         return recorder.checkpoints(self.session)
+
+    async def sandbox(self, revoked: str) -> str:
+        grants = self._host.store.grants
+        if revoked:
+            return await revoke_grant(grants, revoked)
+        project = self.live.companions.cwd
+        state = await in_thread(lambda: self._host.sandbox_state(self.session, project))
+        if state is None:
+            raise BadInput("No tool of this conversation runs commands.")
+        return await describe_sandbox(state, grants, self.session)
 
     async def compress(self, focus: str, keep_last: int | None) -> str:
         return await self.live.compact(self.observer(), focus=focus, keep_last=keep_last)

@@ -388,14 +388,20 @@ class Workspaces:
         project = scope.cwd.resolve()
         way_out = WayOut(self.settings.network, self._private, self._clock)
         quarantine = Quarantine(self._home.resolve(), scope.session)
-        look = partial(self._view, project)
+        look = partial(self.look, project)
         others = partial(self._in_project, project, scope.session)
         return Workspace(self.sandbox, project, look, way_out, quarantine, lambda: self._events, others)
 
     def _in_project(self, project: Path, but: SessionId) -> Sequence[Workspace]:
         return [one for session, one in self._all.items() if session != but and one.project == project]
 
-    def _view(self, project: Path) -> View:
+    def blocked(self, session: SessionId) -> tuple[str, ...]:
+        """Hosts that its commands lately wanted to reach in vain."""
+        workspace = self._all.get(session)
+        return tuple(workspace.way_out.blocked) if workspace else ()
+
+    def look(self, project: Path) -> View:
+        """What commands in a project see. Not on the loop. Raises `ToolFailed`."""
         view = view_of(project, self._home.resolve(), self.settings, os.environ, programs=self._programs)
         can_be_opened = self.sandbox.level in ("strict", "seatbelt")  # so that a host can be allowed while they run
         return msgspec.structs.replace(view, has_egress=True) if can_be_opened else view
@@ -430,7 +436,7 @@ class Workspaces:
         if sandbox.level not in LEVELS:
             yield None
             return
-        reader = self._readers.pop(scope.session, None) or Reader(sandbox, lambda: self._view(project))
+        reader = self._readers.pop(scope.session, None) or Reader(sandbox, lambda: self.look(project))
         self._readers[scope.session] = reader  # the one that was used last is last
         reader.users += 1
         try:
