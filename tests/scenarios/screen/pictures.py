@@ -236,7 +236,7 @@ BETTER = CART.replace(
     "        return sum(self.prices)", "        whole = sum(self.prices)\n        return whole * (1 - self.discount)"
 )
 BUILD = (
-    'for n in 1 2 3 4 5 6; do echo "[$n/9] building module $n"; done; touch built; until [ -e go ]; do sleep 0.1; done'
+    'for n in 1 2 3 4 5 6; do echo "[$n/9] building module $n"; done; until [ -e go ]; do sleep 0.1; done'
 )
 ASKING = "approvals: {allow: ['terminal(*)', write_file], ask: [patch]}\n"
 
@@ -261,17 +261,11 @@ def session(studio: Studio, columns: int, theme: Theme) -> Iterator[tuple[str, "
         yield f"question-{columns}-{theme}", screen
         screen.type(f"y{ENTER}")
         screen.see("Now the build.")
-        screen.wait((studio.project / "built").exists, "the build")
-        began = _seconds(screen)
-        screen.wait(lambda: _seconds(screen) > began, "a while of the build")
+        screen.see("[6/9] building module 6")
+        it_takes_a_while = re.compile(r"terminal  for .*  \d+ s *$", re.MULTILINE)
+        screen.wait(lambda: it_takes_a_while.search(screen.text) is not None, "how long the build has taken")
         yield f"session-{columns}-{theme}", screen
         (studio.project / "go").touch()
-
-
-def _seconds(screen: Terminal) -> int:
-    """How long the turn has taken, as the screen says."""
-    found = re.search(r"… (\d+) s", screen.text)
-    return int(found[1]) if found else 0
 
 
 SESSIONS: Sequence[tuple[int, Theme]] = ((120, "dark"), (120, "light"), (40, "dark"), (40, "light"))

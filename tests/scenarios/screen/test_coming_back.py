@@ -57,8 +57,10 @@ def test_conversation_is_painted_again_with_its_tools(
     server.say("Another talk.")
     screen.say("hi")
     screen.see("Another talk.")
+    see_quiet(screen)
     screen.say(f"/resume {session}")
     screen.wait(lambda: screen.scrollback.count("It is there:") == 2, "the conversation once more")
+    see_quiet(screen)
     screen.say("/details")
     screen.wait(lambda: screen.scrollback.count("● terminal") == 2, "its tools once more")
 
