@@ -235,9 +235,7 @@ unittest.main()
 BETTER = CART.replace(
     "        return sum(self.prices)", "        whole = sum(self.prices)\n        return whole * (1 - self.discount)"
 )
-BUILD = (
-    'for n in 1 2 3 4 5 6; do echo "[$n/9] building module $n"; done; until [ -e go ]; do sleep 0.1; done'
-)
+BUILD = 'for n in 1 2 3 4 5 6; do echo "[$n/9] building module $n"; done; until [ -e go ]; do sleep 0.1; done'
 ASKING = "approvals: {allow: ['terminal(*)', write_file], ask: [patch]}\n"
 
 
