@@ -8,7 +8,7 @@ import termios
 from collections.abc import Sequence
 
 from talaria.cli.safe import decidable
-from talaria.tools.person import Answer, Question, measure
+from talaria.tools.person import Answer, Instead, Question, measure
 
 ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("", "n", "no"), "no"),
@@ -17,6 +17,7 @@ ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("p", "project"), "project"),
     **dict.fromkeys(("always",), "always"),
 }
+INSTEAD = ("i", "instead")
 MORE, ALL = ("m", "more", "v", "view"), ("a", "all")
 """While something of a question is not shown yet: what shows the next page, or everything."""
 OTHER_ROWS = 8
@@ -40,7 +41,7 @@ def _offers(question: Question) -> str:
         "always": "always" if question.opens_sandbox else "always (30 days)",
         "no": "[N]o",
     }
-    return ", ".join(words[one] for one in (*question.offered[1:], "no"))
+    return ", ".join((*(words[one] for one in question.offered[1:]), "[i]nstead: say what to do", words["no"]))
 
 
 class TerminalPerson:
@@ -52,7 +53,7 @@ class TerminalPerson:
     def may_approve(self) -> bool:
         return True
 
-    async def allow(self, question: Question) -> Answer:
+    async def allow(self, question: Question) -> Answer | Instead:
         offer = _offers(question)
         reason = f"\n  (asked because {decidable(question.reason)})" if question.reason else ""
         facts = f"\n  (the {question.noun}: {measure(question.content).text})" if question.content is not None else ""
@@ -65,6 +66,9 @@ class TerminalPerson:
                     end = min(seen + room, len(rows)) if answer.lower() in MORE else len(rows)
                     page, seen = "\n".join(rows[seen:end]), end
                     answer = await _typed(f"{page}{_left(seen, rows)}\n  {_offer(offer, seen, rows)}: ")
+                elif answer.lower() in INSTEAD:
+                    words = await _typed("  What to do instead (Enter: nothing): ")
+                    return Instead(words) if words else "no"
                 elif (meant := _meant(answer, question)) is not None:
                     return meant
                 else:

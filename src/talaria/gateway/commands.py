@@ -80,11 +80,11 @@ class GatewayCommands:
             raise BadInput("/approve needs one of once, session, project, always, or nothing.")
         return await self._decided(chat, answer)
 
-    async def _deny(self, chat: Chat, _: str) -> Outcome:
-        return await self._decided(chat, "no")
+    async def _deny(self, chat: Chat, instead: str) -> Outcome:
+        return await self._decided(chat, "no", instead.strip())
 
-    async def _decided(self, chat: Chat, answer: Answer) -> Outcome:
-        if await self._control.decide(_here(chat), answer):
+    async def _decided(self, chat: Chat, answer: Answer, instead: str = "") -> Outcome:
+        if await self._control.decide(_here(chat), answer, instead):
             return None
         return Say("No question of yours waits for that answer here.")
 

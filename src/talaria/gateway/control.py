@@ -83,9 +83,9 @@ class Control:
             raise BadInput("The turn that runs is somebody else's; a message waits for one of your own.")
         return live.steer(text)
 
-    async def decide(self, chat: PlatformChat, answer: Answer) -> bool:
+    async def decide(self, chat: PlatformChat, answer: Answer, instead: str = "") -> bool:
         """False: nothing of theirs waits for this answer."""
-        return self._questions.decide(answer, chat.received.arrival.where, chat.received.principal)
+        return self._questions.decide(answer, chat.received.arrival.where, chat.received.principal, instead)
 
     async def set_busy_mode(self, chat: PlatformChat, mode: BusyMode) -> None:
         await self._store.chats.set_busy_mode(chat.received.key, mode)

@@ -20,7 +20,7 @@ from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import parked
 from talaria.store.base import Store
 from talaria.store.mail import Outbox, Outgoing
-from talaria.tools.person import ANSWERS, Answer, Question, measure
+from talaria.tools.person import ANSWERS, Answer, Instead, Question, measure
 from talaria.waiting import completed, in_thread
 
 _LABELS: dict[Answer, str] = {
@@ -89,6 +89,8 @@ class _Open:
     answers: dict[str, str]
     """By what a button carries: what it means."""
     takes_words: bool = False
+    instead: str = ""
+    """What they want done in its place, with a no."""
     answer: "asyncio.Future[str]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def may_be_answered(self, answer: str) -> bool:
@@ -110,12 +112,13 @@ class Questions:
             return False
         return found.where.chat == where.chat and self._settle(found, found.answers[choice])
 
-    def decide(self, answer: Answer, where: Address, principal: Principal) -> bool:
+    def decide(self, answer: Answer, where: Address, principal: Principal, instead: str = "") -> bool:
         """By a command: the oldest question of theirs there, as long as it offers at most. False: there is none."""
         waiting = [one for one in self._of(where, principal) if not one.takes_words]
         if not waiting:
             return False
         offered = [one for one in ANSWERS[: ANSWERS.index(answer) + 1] if one in waiting[0].answers]
+        waiting[0].instead = instead if answer == "no" else ""
         return self._settle(waiting[0], offered[-1])
 
     def reply(self, text: str, where: Address, principal: Principal) -> bool:
@@ -186,7 +189,7 @@ class ChatPerson:
         principal = self._judge()
         return principal is not None and principal.is_admin
 
-    async def allow(self, question: Question) -> Answer:
+    async def allow(self, question: Question) -> Answer | Instead:
         """What does not fit into a message is attached as a file, whole. It is asked only when that has arrived."""
         if not self.may_approve():
             await self._tell_refused(question, "only an admin can allow")
@@ -195,7 +198,7 @@ class ChatPerson:
         offered = question.offered
         ways = " or ".join(f"/approve {answer}" for answer in offered if answer != "no")
         reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
-        end = f"{reason}\nAnswer with {ways}, or /deny."
+        end = f"{reason}\nAnswer with {ways}, or /deny. /deny WORDS says what to do instead."
         text = _whole(question, end) if len(question.text) <= MAX_INLINE_CHARS else ""
         if not text or (question.content and len(replies.parts("", text)) > 1):
             text = await self._attach(question, replies, end, text)
@@ -206,6 +209,8 @@ class ChatPerson:
         asked = _Open(question.id, self._person, self._where, self._judge, {one: one for one in offered})
         outcomes = {**_TOLD, "always": "Allowed in every project."} if question.opens_sandbox else _TOLD
         answer = await self._ask(asked, text, buttons, lambda answer: outcomes.get(answer, CLOSED))
+        if answer == "no" and asked.instead:
+            return Instead(asked.instead)
         for one in offered:
             if one == answer:
                 return one

@@ -12,8 +12,8 @@ GATEWAY_COMMANDS = (
     CommandSpec("queue", "say something when this turn has ended", ("q",), "TEXT", gateway_only=True),
     CommandSpec("steer", "tell the model something while it works", ("tell",), "TEXT", gateway_only=True),
     CommandSpec("busy", "what a message does while a turn runs", (), "queue|steer|interrupt", gateway_only=True),
-    CommandSpec("approve", "allow what is asked", (), "[once|session|always]", gateway_only=True),
-    CommandSpec("deny", "do not allow it", gateway_only=True),
+    CommandSpec("approve", "allow what is asked", (), "[once|session|project|always]", gateway_only=True),
+    CommandSpec("deny", "do not allow it, and say what to do instead", args_hint="[WORDS]", gateway_only=True),
     CommandSpec(
         "sethome", "send here what nobody has asked for", category="info", gateway_only=True, is_for_admins=True
     ),

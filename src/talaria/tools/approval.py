@@ -8,6 +8,7 @@ import msgspec
 from talaria.model.errors import Denied
 from talaria.model.messages import ToolCall
 from talaria.tools.base import Claim, Invocation, Scope
+from talaria.tools.permissions import Kind
 
 
 class Gate(Protocol):
@@ -23,6 +24,10 @@ class Gate(Protocol):
 
     def heed(self, claim: Claim, scope: Scope) -> None:
         """What such a call brings is now before the model in this turn."""
+        ...
+
+    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+        """As `Calls.granted`."""
         ...
 
     def has_private_data(self, scope: Scope) -> bool:
@@ -69,6 +74,9 @@ class OpenGate:
 
     def heed(self, claim: Claim, scope: Scope) -> None:  # noqa: ARG002
         return None
+
+    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002
+        return ()
 
     def has_private_data(self, scope: Scope) -> bool:  # noqa: ARG002
         return False

@@ -14,7 +14,7 @@ from talaria.model.messages import FileChange, Image, Outcome, ToolCall, ToolRes
 from talaria.model.redaction import Redactor
 from talaria.model.tools import ToolSpec
 from talaria.tools.output import SpillLimits
-from talaria.tools.permissions import Permission
+from talaria.tools.permissions import Kind, Permission
 from talaria.tools.person import Person, Proposal
 
 T = TypeVar("T")
@@ -127,6 +127,10 @@ class Calls(Protocol):
         """Lets something pass the gate that is no call of the model's, but should be asked about as one. With a
         `doubt` only a person's yes lets it through. Not `may_ask`: only what was granted before passes. Raises
         `Denied`."""
+        ...
+
+    async def granted(self, kind: Kind) -> tuple[tuple[str, ...], ...]:
+        """What the person has opened in the sandbox, for as long as they said: the words of each permission."""
         ...
 
 

@@ -15,6 +15,7 @@ from talaria.model.messages import Outcome, ToolCall, ToolResult
 from talaria.tools.approval import Gate, digest
 from talaria.tools.base import NOTHING, PRIVATE, Invocation, Live, Run, Scope, Shown, Tool
 from talaria.tools.output import cap
+from talaria.tools.permissions import Kind
 from talaria.tools.registry import Toolbox
 from talaria.waiting import in_thread
 
@@ -94,6 +95,9 @@ class Executor:
         else:
             await self._gate.admit(call, invocation, scope)
         self._gate.heed(invocation.claim, scope)
+
+    async def granted(self, kind: Kind) -> tuple[tuple[str, ...], ...]:
+        return await self._gate.granted(kind, self._scope)
 
     def remember(self, calls: Iterable[ToolCall]) -> None:
         """Calls of this turn that have run before we were here: what they brought is before the model."""

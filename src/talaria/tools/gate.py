@@ -20,8 +20,8 @@ from talaria.model.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded
-from talaria.tools.permissions import EVERYWHERE, SANDBOX, is_granted
-from talaria.tools.person import ARGUMENTS, Answer, Person, Proposal, Question, pretty_json
+from talaria.tools.permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted
+from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import BELOW, Policy, Request, Verdict
 from talaria.waiting import completed, in_thread
 
@@ -96,6 +96,11 @@ class PolicyGate:
         await self._decided(call, invocation, scope)
         await self._ask(call, invocation, scope, Verdict("ask", doubt, "once"))
 
+    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+        if scope.person is not None and not scope.person.may_approve():
+            return ()
+        return tuple(granted(kind, await self._grants.valid(scope.asker, self._session), str(scope.cwd)))
+
     async def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
         request = Request(
@@ -127,6 +132,10 @@ class PolicyGate:
                 sentence = f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip()
                 raise Denied(sentence, by="nobody", why=f"nobody is here to allow it: {verdict.reason}")
             answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
+            if isinstance(answer, Instead):
+                words = answer.words.strip()[:MAX_INSTEAD_CHARS]
+                sentence = f"The person said no to this {call.name} call. Do this instead: {words}"
+                raise Denied(sentence, by="person", why="the person wants something else")
             if answer not in ("no", "once") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
                 await self._grants.add(self._granted(covered, scope, lasts))
@@ -142,7 +151,7 @@ class PolicyGate:
         verdict: Verdict,
         covered: "Coverage",
         person: Person,
-    ) -> Answer:
+    ) -> Answer | Instead:
         """What they said, written down before anything comes of it."""
         id = new_approval_id()
         question = await in_thread(lambda: _question(id, call, invocation, verdict, covered.words))
@@ -179,15 +188,16 @@ class PolicyGate:
                 await self._observer.answered(told, "timeout")
             sentence = f"Nobody has answered in time whether this {call.name} call may run."
             raise Denied(sentence, by="nobody", why="nobody answered in time")
-        is_written = await self._approvals.decide(asked.id, is_allowed=answer != "no", by=scope.asker)
-        is_valid = answer == "no" or (is_written and await self._approvals.use(asked.id, what))
+        is_no = answer == "no" or isinstance(answer, Instead)
+        is_written = await self._approvals.decide(asked.id, is_allowed=not is_no, by=scope.asker)
+        is_valid = is_no or (is_written and await self._approvals.use(asked.id, what))
         if self._observer is not None:
-            await self._observer.answered(told, _CHOICES[answer])
+            await self._observer.answered(told, "deny" if isinstance(answer, Instead) else _CHOICES[answer])
         if not is_valid:
             raise Denied(f"The consent to this {call.name} call came too late.")
         return answer
 
-    async def _awaited(self, asking: Awaitable[Answer]) -> Answer | None:
+    async def _awaited(self, asking: Awaitable[Answer | Instead]) -> Answer | Instead | None:
         """None: it took too long. Raises `Denied`: the person could not be shown all of it."""
         answer = asyncio.ensure_future(asking)
         limit = asyncio.ensure_future(self._clock.expire(self._timeout_s))
@@ -297,7 +307,7 @@ def coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
         words = f"everything in {verdict.covers.removesuffix(BELOW)}" if is_folder else "this file"
         return Coverage(READING, verdict.covers, verdict.covers, words)
     if claim.permission is not None:
-        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.effect)
+        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.in_words)
     # a yes from before anything private was read is not a yes to letting it leave
     knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:

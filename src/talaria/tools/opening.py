@@ -1,19 +1,42 @@
-"""Asks the person about what a running command wants outside its sandbox, while the command waits for the answer."""
+"""Opens the sandbox as far as the person says: by what a call asks for before it runs, what was allowed earlier, and
+what a running command wants, while it waits for the answer."""
 
 import asyncio
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.model.errors import BadArguments, Denied
+from talaria.model.errors import BadArguments, Denied, ToolFailed
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.permissions import SANDBOX, Permission, network
 from talaria.tools.person import Proposal
 from talaria.tools.sandbox.commands import Started
-from talaria.tools.sandbox.way_out import WayOut
+
+if TYPE_CHECKING:
+    from talaria.tools.workspace import Workspace
+
+MAX_REASON_CHARS = 300
+LOOKED_THROUGH_CHARS = 20_000
+MAX_TOLD = 3
+_READ_ONLY = re.compile(r"^.*(?:read-only file system|EROFS).*$", re.IGNORECASE | re.MULTILINE)
+_DENIED = re.compile(r"^.*permission denied.*$", re.IGNORECASE | re.MULTILINE)
+_QUOTED = re.compile(
+    "['\"\u2018\u201c]([^'\"\u2018\u2019\u201c\u201d]*/[^'\"\u2018\u2019\u201c\u201d]*)['\"\u2019\u201d]"
+)
+_PLAIN = re.compile(r"((?:/|\.\.?/|~/)[^\s:'\"]+)")
+_REFUSED = re.compile(
+    r"^.*(?:127\.0\.0\.1|localhost|\[?::1\]?)\D{0,20}?(?::|port )(\d{2,5})\b.*refused|"
+    r"^.*refused.*(?:127\.0\.0\.1|localhost|::1)\]?:(\d{2,5})\b|"
+    r"^.*ECONNREFUSED.*:(\d{2,5})\b|"
+    r"^.*(?:127\.0\.0\.1|localhost) port (\d{2,5})\b",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 class _Opening(msgspec.Struct, frozen=True):
@@ -27,21 +50,30 @@ class _Opening(msgspec.Struct, frozen=True):
         return ""
 
 
-async def ask_to_open(run: Run, permission: Permission, command: str, place: str, *, may_ask: bool = True) -> None:
+async def ask_to_open(
+    run: Run, permission: Permission, command: str, place: str, reason: str = "", *, may_ask: bool = True
+) -> None:
     """Whether commands may do this from now on, for as long as the person says. Raises `Denied`."""
     if run.tools is None:
         raise Denied(f"Commands cannot {permission.effect}: nobody is here to allow it.", by="nobody")
     call = ToolCall(
         CallId(f"{run.call}-{permission.key}"), SANDBOX, msgspec.json.encode({"permission": permission.key}).decode()
     )
-    claim = Claim(hosts=permission.what, place=place, is_untrusted=True, permission=permission)
-    question = Proposal(f"Let commands {permission.effect}?", command, "command")
+    claim = Claim(
+        hosts=permission.what if permission.kind == "network" else (),
+        writes=(Path(permission.what[0]),) if permission.kind == "write" else (),
+        place=place,
+        is_untrusted=permission.kind == "network",
+        permission=permission,
+    )
+    question = Proposal(f"Let commands {permission.effect}?", command, "command", told_reason(reason))
     await run.tools.consent(call, _Opening(claim, question), may_ask=may_ask)
 
 
-def blocked_hosts(way_out: WayOut) -> str:
-    """What follows the output of a command; empty: it has reached all that it tried."""
-    return "".join(f"\n[sandbox: {host} was blocked]" for host in way_out.take_refused())
+def told_reason(reason: str) -> str:
+    """Second to what would happen: whoever decides knows that these are the model's words."""
+    words = " ".join(reason.split())
+    return f"the model says: {words[:MAX_REASON_CHARS]}" if words else ""
 
 
 class RunningConsent:
@@ -49,12 +81,12 @@ class RunningConsent:
     asked about the one that began last."""
 
     def __init__(self) -> None:
-        self._running: dict[CallId, _Asking] = {}
+        self._running: dict[CallId, Asking] = {}
 
     @contextmanager
-    def attend(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["_Asking"]:
+    def attend(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["Asking"]:
         """While a command runs. Not `may_ask`: in the background, where only what was granted before counts."""
-        asking = _Asking(run, command, place, may_ask=may_ask)
+        asking = Asking(run, command, place, may_ask=may_ask)
         self._running[run.call] = asking
         try:
             yield asking
@@ -74,7 +106,7 @@ class RunningConsent:
         await newest.allow(permission)
 
 
-class _Asking:
+class Asking:
     """One command. An answer holds as long as it runs, so programs that try again and again do not ask again."""
 
     def __init__(self, run: Run, command: str, place: str, *, may_ask: bool) -> None:
@@ -86,16 +118,78 @@ class _Asking:
         self._locks: dict[str, asyncio.Lock] = {}
         self._answers: dict[str, Denied | None] = {}
 
-    async def allow(self, permission: Permission) -> None:
+    async def open(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
+        """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
+        `ToolFailed`."""
+        for permission in needs:
+            await self.allow(permission, reason)
+        tools = self._run.tools
+        writes, ports = [
+            [
+                *((await tools.granted(kind)) if tools is not None else ()),
+                *(permission.what for permission in needs if permission.kind == kind),
+            ]
+            for kind in ("write", "port")
+        ]
+        await workspace.share(_there(writes))
+        await workspace.open_ports([*dict.fromkeys(int(port) for (port,) in ports)])
+        if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
+            raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
+
+    def take_over(self, asked: "Asking") -> None:
+        """What was answered before the command began."""
+        self._answers.update(asked._answers)  # noqa: SLF001  (of the same class)
+
+    async def allow(self, permission: Permission, reason: str = "") -> None:
         key = permission.key
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._answers:
                 try:
                     with self.started.pause_limit() if self.started is not None else nullcontext():
-                        await ask_to_open(self._run, permission, self._command, self._place, may_ask=self.may_ask)
+                        await ask_to_open(
+                            self._run, permission, self._command, self._place, reason, may_ask=self.may_ask
+                        )
                     self._answers[key] = None
                 except Denied as refusal:
                     self._answers[key] = refusal
         refusal = self._answers[key]
         if refusal is not None:
             raise Denied(str(refusal), by=refusal.by, why=refusal.why)
+
+
+def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:
+    """What was granted and has gone, or is a link by now, does not count."""
+    places = dict.fromkeys(Path(path) for (path,) in granted)
+    return [place for place in places if place.exists() and place.resolve() == place]
+
+
+def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
+    """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
+    lines = [f"{host} was blocked" for host in workspace.way_out.take_refused()]
+    if code != 0 and workspace.is_confined:
+        lines += _probably_blocked(output[-LOOKED_THROUGH_CHARS:], workspace)
+    return "".join(f"\n[sandbox: {line}]" for line in lines)
+
+
+def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
+    """The kernel does not tell which file it was, so this is what the program has said."""
+    at_landlock = workspace.level in ("landlock", "seatbelt")
+    found = [*_READ_ONLY.findall(output), *(_DENIED.findall(output) if at_landlock else ())]
+    paths: dict[str, None] = {}
+    for line in found:
+        named = _QUOTED.findall(line) or _PLAIN.findall(line)
+        path = Path(workspace.cwd, Path(named[-1]).expanduser()) if named else None
+        if path is not None and not any(path.resolve().is_relative_to(root) for root in workspace.roots):
+            paths[str(path.resolve())] = None
+    told = [
+        f"writing {path} was probably blocked; it can be asked for with needs: "
+        f'["write {Path(path).parent}"], or written in the project or /tmp'
+        for path in paths
+    ]
+    ports = {port for found in _REFUSED.finditer(output) for port in found.groups() if port is not None}
+    told += [
+        f"port {port} of this machine was probably blocked; if a service of the person is meant, it can be asked for "
+        f'with needs: ["port {port}"]'
+        for port in sorted(ports)
+    ]
+    return told[:MAX_TOLD]

@@ -1,17 +1,20 @@
-"""What a person can open in the sandbox: a host, and how a yes to it is kept.
+"""What a person can open in the sandbox: a host, a folder, a service of the machine, or one command outside of it.
 
 A permission is asked about in words of ours that say its effect; what the model says of it comes second. Where a yes
 lasts it is a grant (`store/permissions.py`) of the tool name `SANDBOX`, which no tool of a model has.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from talaria.model.errors import BadArguments
 from talaria.store.permissions import Grant
+from talaria.tools import shell_words
 
 SANDBOX = "sandbox"
 """In place of a tool's name, in grants and approvals."""
@@ -30,25 +33,57 @@ REGISTRIES: dict[str, tuple[str, ...]] = {
 }
 """Package registries take more than one host: one yes covers them together."""
 
+Kind = Literal["network", "write", "port", "publish", "unsandboxed"]
+FORMS = "`network HOST`, `write PATH`, `port NUMBER`, `publish NUMBER` or `unsandboxed`"
+
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
+_RUNS_ANYTHING = re.compile(r"--?(?:exec|receive-pack|upload-pack|config|config-env|c|C|ssh-command)$|.*::", re.DOTALL)
+"""Words behind which a program takes a command, or a folder with settings of its own."""
 
 
 class Permission(msgspec.Struct, frozen=True):
-    kind: Literal["network"]
+    kind: Kind
     what: tuple[str, ...]
-    """Hosts."""
+    """Hosts; a path; a port; the words of a command, none if it is more than one program with plain words."""
 
     @property
     def effect(self) -> str:
         """What becomes possible, as an infinitive: read by whoever decides."""
-        name = next((name for name, hosts in REGISTRIES.items() if hosts == self.what), None)
-        hosts = " and ".join(self.what)
-        return f"reach {name} ({hosts}) over the network" if name else f"reach {hosts} over the network"
+        match self.kind:
+            case "network":
+                name = next((name for name, hosts in REGISTRIES.items() if hosts == self.what), None)
+                hosts = " and ".join(self.what)
+                return f"reach {name} ({hosts}) over the network" if name else f"reach {hosts} over the network"
+            case "write":
+                return f"read, change and delete everything in {self.what[0]}"
+            case "port":
+                return f"use what listens on port {self.what[0]} of this machine"
+            case "publish":
+                return f"serve pages on this machine, from port {self.what[0]} of the sandbox"
+            case "unsandboxed":
+                return "run outside the sandbox, with your rights, files and network"
 
     @property
     def key(self) -> str:
-        """As grants keep it."""
-        return f"{self.kind} {' '.join(self.what)}"
+        """As grants keep it: what a yes that lasts covers."""
+        return f"{self.kind} {shlex.join(self.covered)}"
+
+    @property
+    def covered(self) -> tuple[str, ...]:
+        return prefix(self.what) if self.kind == "unsandboxed" else self.what
+
+    @property
+    def in_words(self) -> str:
+        """What a yes that lasts covers, for people."""
+        if self.kind == "unsandboxed":
+            return f"commands that begin with {shlex.join(self.covered)!r}, outside the sandbox"
+        return self.effect
+
+    @property
+    def may_last(self) -> bool:
+        """Whether a yes can hold for more than this once."""
+        return self.kind != "unsandboxed" or bool(self.covered)
 
 
 def network(host: str) -> Permission:
@@ -61,21 +96,91 @@ def network(host: str) -> Permission:
     return Permission("network", next((hosts for hosts in REGISTRIES.values() if name in hosts), (name,)))
 
 
+def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
+    """Raises `BadArguments` for what is not one folder or file that exists, by its true name."""
+    given = Path(path).expanduser()
+    if ".." in given.parts:
+        raise BadArguments(f"{path!r} leads upwards; give the whole path, without `..`.")
+    named = given if given.is_absolute() else project / given
+    try:
+        real = named.resolve(strict=True)
+    except FileNotFoundError:
+        raise BadArguments(f"{named} does not exist; name a folder that does, such as {_existing(named)}.") from None
+    except (OSError, RuntimeError, ValueError) as fault:
+        raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
+    if real != named:
+        raise BadArguments(f"{named} is a link, or leads through one; what it leads to is {real}.")
+    if not real.is_dir() and not real.is_file():
+        raise BadArguments(f"{real} is neither a folder nor a file.")
+    if not may_be_shared(real) or len(real.parts) < 3:
+        raise BadArguments(f"{real} holds too much to be opened; name a folder in it.")
+    return Permission("write", (str(real),))
+
+
+def port(number: str, kind: Literal["port", "publish"] = "port") -> Permission:
+    if not number.isdecimal() or not 1 <= int(number) <= 65535:
+        raise BadArguments(f"{number!r} is not a port: that is a number from 1 to 65535.")
+    return Permission(kind, (str(int(number)),))
+
+
+def unsandboxed(command: str) -> Permission:
+    return Permission("unsandboxed", tuple(shell_words.simple(command) or ()))
+
+
+def needed(need: str, command: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
+    """What a call says that its command needs. Raises `BadArguments`."""
+    kind, _, what = need.strip().partition(" ")
+    what = what.strip()
+    match kind:
+        case "network" if what and is_this_machine(what):
+            raise BadArguments(f"{what!r} is this machine itself; ask for `port NUMBER` instead.")
+        case "network" if what:
+            return network(what)
+        case "write" if what:
+            return write(what, project, may_be_shared)
+        case "port" | "publish" if what:
+            return port(what, kind)
+        case "unsandboxed" if not what:
+            return unsandboxed(command)
+        case _:
+            raise BadArguments(f"{need!r} is nothing that can be asked for; it is {FORMS}.")
+
+
+def is_this_machine(host: str) -> bool:
+    name = host.strip().lower().rstrip(".")
+    return name in ("localhost", "::1", "[::1]") or name.endswith(".localhost") or name.startswith("127.")
+
+
+def prefix(words: Sequence[str]) -> tuple[str, ...]:
+    """Of the commands that a yes to this one may cover: a program and its subcommand. Empty: only this very command."""
+    if len(words) < 2 or "/" in words[0]:
+        return ()
+    is_plain = _SUBCOMMAND.fullmatch(words[0]) and _SUBCOMMAND.fullmatch(words[1])
+    return tuple(words[:2]) if is_plain and not shell_words.runs_others(words[0]) else ()
+
+
 def is_granted(permission: Permission, grants: Sequence[Grant], project: str) -> bool:
     """By all that one person has granted: here, in this conversation or everywhere."""
-    open_here = {
-        word
-        for grant in grants
-        if grant.tool == SANDBOX and (grant.session is not None or grant.cwd in (project, EVERYWHERE))
-        for word in _words(grant.what, permission.kind)
-    }
-    return open_here.issuperset(permission.what)
+    open_here = [words for words in granted(permission.kind, grants, project) if words]
+    if permission.kind == "unsandboxed":
+        begins = any(permission.covered == words for words in open_here)
+        return begins and not any(_RUNS_ANYTHING.match(word) for word in permission.what)
+    if permission.kind == "write":
+        return any(Path(permission.what[0]).is_relative_to(words[0]) for words in open_here)
+    return {word for words in open_here for word in words}.issuperset(permission.what)
 
 
-def _words(what: str, kind: str) -> Iterator[str]:
-    given, *words = what.split(" ")
-    if given == kind:
-        yield from words
+def granted(kind: Kind, grants: Sequence[Grant], project: str) -> Iterator[tuple[str, ...]]:
+    """The words of each grant of a kind that holds here."""
+    for grant in grants:
+        if grant.tool == SANDBOX and (grant.session is not None or grant.cwd in (project, EVERYWHERE)):
+            given, _, what = grant.what.partition(" ")
+            if given == kind:
+                yield tuple(shlex.split(what))
+
+
+def _existing(path: Path) -> Path:
+    return next(parent for parent in path.parents if parent.exists())
 
 
 def _is_address(name: str) -> bool:

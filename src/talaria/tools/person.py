@@ -12,8 +12,15 @@ from talaria.model.messages import FileChange
 Answer = Literal["no", "once", "session", "project", "always"]
 ANSWERS: tuple[Answer, ...] = ("no", "once", "session", "project", "always")
 """The one that allows least first."""
+MAX_INSTEAD_CHARS = 4_000
 SHORT_LINES = 8
 """What is short can be seen at once; of what is longer the end may be out of sight."""
+
+
+class Instead(msgspec.Struct, frozen=True):
+    """No, and what to do in its place: told to the model."""
+
+    words: str
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -115,7 +122,7 @@ class Person(Protocol):
         """Whether their yes counts now. What they allowed beforehand counts only then, too."""
         ...
 
-    async def allow(self, question: Question) -> Answer:
+    async def allow(self, question: Question) -> Answer | Instead:
         """Waits for the answer; may be cancelled, which means no. Raises `Denied` if they cannot be shown all of it."""
         ...
 

@@ -15,6 +15,7 @@ import msgspec
 from talaria.tools import shell_words
 from talaria.tools.base import Claim
 from talaria.tools.hosts import is_covered
+from talaria.tools.permissions import Permission
 from talaria.tools.protected import Protected
 
 Decision = Literal["allow", "ask", "deny"]
@@ -107,7 +108,7 @@ class Policy:
         if any(_covers(rule, request, is_allowing=False) for rule in settings.deny):
             return Verdict("deny", "it is forbidden here")
         if request.claim.permission is not None:  # rules about tools do not open the sandbox
-            return _about_opening(request)
+            return self._about_opening(request, request.claim.permission)
         doubt = self._deletion(request) or next(self._doubts(request), None)
         is_to_be_asked = any(_covers(rule, request, is_allowing=False) for rule in settings.ask)
         if is_to_be_asked and (doubt is None or doubt.kind == "other"):
@@ -158,6 +159,24 @@ class Policy:
         longest: Lasting = "once" if not may_last else "session" if request.is_tainted else "always"
         return Verdict("ask", reason, longest, "reading", covers, remedy)
 
+    def _about_opening(self, request: Request, permission: Permission) -> Verdict:
+        """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either,
+        where that could leave."""
+        leaves = permission.kind not in ("write", "publish")
+        reasons = ["commands reach nothing outside the sandbox unless you allow it"]
+        if request.is_privy and leaves:
+            reasons.append("files from outside the project were read in this conversation, and could be sent there")
+        if request.is_tainted:
+            reasons.append("content from strangers was read in this turn, and may have asked for it")
+        deletion = self._deletion(request) if permission.kind == "unsandboxed" else None
+        if deletion is not None:
+            reasons.append(deletion.reason)
+        is_for_once = request.is_tainted or request.is_privy or deletion is not None or not permission.may_last
+        is_risky = permission.kind == "unsandboxed" and (request.is_tainted or deletion is not None)
+        may_be_granted = not is_risky and not (request.is_privy and leaves)
+        longest: Lasting = "once" if is_for_once else "always"
+        return Verdict("ask", "; ".join(reasons), longest, "opening", may_be_granted=may_be_granted)
+
     def is_private(self, path: Path, project: Path) -> bool:
         """Whoever is told what it holds may be told too much."""
         return self._protected.is_private(path, project)
@@ -202,17 +221,6 @@ class Policy:
                 yield _Doubt(f"{path} is outside the project")
         if claim.sends and request.is_tainted:
             yield _Doubt("it tells others something, after content from strangers was read")
-
-
-def _about_opening(request: Request) -> Verdict:
-    """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either."""
-    reasons = ["commands reach nothing outside the sandbox unless you allow it"]
-    if request.is_privy:
-        reasons.append("files from outside the project were read in this conversation, and could be sent there")
-    if request.is_tainted:
-        reasons.append("content from strangers was read in this turn, and may have asked for it")
-    longest: Lasting = "once" if request.is_tainted or request.is_privy else "always"
-    return Verdict("ask", "; ".join(reasons), longest, "opening", may_be_granted=not request.is_privy)
 
 
 def _longest(request: Request) -> Lasting:

@@ -16,6 +16,16 @@ _INTERPRETERS = (
     r"setsid|busybox"
 )
 """What they do is said by their arguments or by files: a word in front of it means nothing."""
+_RUN_OTHERS = (
+    r"npm|npm-.*|pnpm|yarn|corepack|pip[\d.]*|uv|poetry|pdm|hatch|tox|nox|pytest|cargo|rustc|rustup|go|just|rake|gradle|gradlew|"
+    r"mvn|mvnw|ant|bazel|cmake|ctest|ninja|meson|scons|composer|bundle|gem|mix|rebar3|dotnet|conda|mamba|pre-commit|"
+    r"command|builtin|stdbuf|unbuffer|script|chroot|unshare|nsenter|bwrap|firejail|flock|parallel|strace|ltrace|gdb|lldb|"
+    r"ionice|taskset|chrt|setpriv|runuser|pkexec|sg|dbus-run-session|tmux|screen|osascript|expect|tclsh|wish|rscript|"
+    r"julia|ghci|runghc|erl|iex|elixir|irb|scala|groovy|java|jshell|psql|mysql|sqlite3|vi|vim|nvim|ed|ex|emacs|nano|less|"
+    r"more|man|rlwrap|sshpass|scp|sftp|rsync|tar|zip|cpio|sed|m4|at|batch|crontab|systemctl|launchctl|open|xdg-open|"
+    r"start-stop-daemon|daemonize|entr|fd|rg|ansible.*|vagrant|terraform|pulumi|helm|nix.*|guix|snap|flatpak"
+)
+"""They run programs that their arguments name, or what files of a project say."""
 _HARMLESS = frozenset(
     {"cat", "date", "df", "du", "file", "free", "head", "hostname", "id", "ls", "ps", "pwd", "stat", "tail", "uname"}
     | {"uptime", "wc", "which", "whoami"}
@@ -50,6 +60,11 @@ def is_harmless(command: str) -> bool:
     """It will be the same again tomorrow: a yes for good is a yes to that."""
     words = simple(command)
     return words is not None and words[0] in _HARMLESS
+
+
+def runs_others(program: str) -> bool:
+    """Whether a yes to this program would be a yes to any other: then none that lasts is given."""
+    return re.fullmatch(f"{_INTERPRETERS}|{_RUN_OTHERS}", _name(program), re.IGNORECASE) is not None
 
 
 def _name(program: str) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
@@ -29,13 +29,14 @@ from talaria.tools.base import Scope
 from talaria.tools.opening import RunningConsent
 from talaria.tools.policy_files import Held, PolicyFiles
 from talaria.tools.processes import Processes
+from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
-from talaria.tools.sandbox.base import Host, Sandbox, View
+from talaria.tools.sandbox.base import Host, Level, Sandbox, View
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.commands import Command, End, Sink, Started
 from talaria.tools.sandbox.reading import LEVELS, MAX_OPEN, Reader
 from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.view import view_of
+from talaria.tools.sandbox.view import NEVER, view_of
 from talaria.tools.sandbox.way_out import WayOut
 from talaria.trees import Root
 from talaria.waiting import completed, in_thread
@@ -51,6 +52,8 @@ _STOPPED = (
     "next command begins anew."
 )
 
+NO_PORTS = "Only at the strict level do commands have a network of their own, in which a port can be opened"
+
 log = logging.getLogger(__name__)
 
 
@@ -59,14 +62,14 @@ class Workspace:
         self,
         sandbox: Sandbox,
         project: Path,
-        look: Callable[[], View],
+        look: Callable[[Sequence[Path]], View],
         way_out: WayOut,
         quarantine: Quarantine,
         events: Callable[[], "FolderEvents | None"] = lambda: None,
         others: Callable[[], Sequence["Workspace"]] = tuple,
     ) -> None:
-        """`look`: what commands see, as it is then. `events`: who tells what is made in folders. Both not on the
-        loop. `others`: those of other sessions in the same project."""
+        """`look`: what commands see, as it is then, if they may also write to some places. `events`: who tells what is
+        made in folders. Both not on the loop. `others`: those of other sessions in the same project."""
         self._sandbox = sandbox
         self._quarantine = quarantine
         self._look = look
@@ -91,7 +94,11 @@ class Workspace:
         self._comparing = asyncio.Lock()
         self._warnings: list[str] = []
         self._guarded: tuple[Path, ...] = ()
+        self._writes: tuple[Path, ...] = ()
+        self._shared: tuple[Path, ...] = ()
+        """What the person has opened: writable besides the project."""
         self._has_new_files = False
+        self._has_ports = False
         self._watching: asyncio.Task[None] | None = None
         self.project = project
         self.cwd = str(project)
@@ -103,12 +110,10 @@ class Workspace:
         async with self._opening:
             if self._is_closed:
                 raise ToolFailed("This session is closed.")
-            host = self._host if self._host is not None and self._host.is_alive else None
+            host = self._living_host
             if host is not None and not self._running and not await self._refresh_guards(host):
                 host = None
-            if host is None:
-                await self._leave()
-                self._host = host = await self._enter()
+            host = host or await self._begin()
             started = host.start(command, sink)
             self._is_settled = False
             self._running.add(started)
@@ -130,9 +135,100 @@ class Workspace:
         if any(one.may_have_changed_files for one in self._others()):
             return await self._guard_again(host)
         if await in_thread(lambda: policy.accept() | bool(host.unguarded(self._guarded))):
-            self._guarded = (await in_thread(self._look)).guarded
+            self._guarded = (await in_thread(lambda: self._look(self._shared))).guarded
             return await self._guard_again(host)
         return True
+
+    async def share(self, places: Sequence[Path]) -> None:
+        """Of what is outside the project, commands write just this from now on. Raises `ToolFailed`."""
+        async with self._opening:
+            added = [place for place in places if place not in self._shared]
+            dropped = [] if self._running else [place for place in self._shared if place not in places]
+            if not added and not dropped:
+                return
+            wanted = (*(place for place in self._shared if place not in dropped), *added)
+            host = self._living_host
+            if host is not None:
+                faults = [await host.withdraw(place) for place in dropped]
+                faults += [await self._share_now(host, place, wanted) for place in added]
+                if any(faults):
+                    await self._begin_anew(added or dropped)
+            self._shared = wanted
+
+    async def _share_now(self, host: Host, place: Path, wanted: tuple[Path, ...]) -> str:
+        """Returns why it cannot be done while the sandbox runs."""
+        view = await in_thread(lambda: self._look(wanted))
+        if any(hidden.is_relative_to(place) for hidden in view.hidden):
+            return "there is something in it that must be hidden"
+        fault = await host.share(place)
+        guarded = [one for one in view.guarded if one.is_relative_to(place)]
+        if not fault and guarded:
+            failed = (await host.guard(guarded)).failed
+            fault = failed[0][1] if failed else ""
+        if not fault:
+            self._guarded = (*self._guarded, *guarded)
+        return fault
+
+    async def _begin_anew(self, places: Sequence[Path]) -> None:
+        names = ", ".join(map(str, places))
+        if self._running:
+            raise ToolFailed(f"{names} cannot be opened while commands run in the background: end them first.")
+        await self._leave()
+        self._warn(f"The shell began anew, because {names} was opened or closed: variables and functions are gone.")
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """What its commands can write, besides scratch."""
+        return (self.project, *self._writes, *self._shared)
+
+    @property
+    def level(self) -> Level:
+        return self._sandbox.level
+
+    @property
+    def is_confined(self) -> bool:
+        return self.level not in ("none", "remote", "container")
+
+    async def open_ports(self, ports: Sequence[int]) -> None:
+        """Of this machine, for commands; others are closed. Raises `ToolFailed`."""
+        if not ports and not self._has_ports:
+            return
+        async with self._opening:
+            host = self._living_host or await self._begin()
+        known = host.ports
+        if known is None:
+            raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
+        self._has_ports = True
+        for port in [port for port in known.open_inwards if port not in ports]:
+            await known.shut(port)
+        for port in ports:
+            await known.let_in(port)
+
+    async def publish(self, port: int) -> str:
+        """The link under which the person sees what commands serve there. Raises `ToolFailed`."""
+        host = self._living_host
+        if host is None:
+            raise ToolFailed("Nothing runs here that could be shown.")
+        if host.ports is None:
+            raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
+        self._has_ports = True
+        return f"http://127.0.0.1:{await host.ports.publish(port)}/"
+
+    @asynccontextmanager
+    async def leave_sandbox(
+        self, environment: Mapping[str, str]
+    ) -> AsyncGenerator[Callable[[Command, Sink], Awaitable[Started]]]:
+        """To run one command that a person has allowed to leave. What sandboxed commands have changed is looked at
+        before, so that it does not pass for the person's own doing."""
+        await self.tidy()
+        from talaria.tools.sandbox.outside import opened_outside  # noqa: PLC0415  (rarely)
+
+        async with opened_outside(self.project, self.roots, environment) as host:
+
+            async def start(command: Command, sink: Sink) -> Started:
+                return host.start(command, sink)
+
+            yield start
 
     @property
     def may_have_changed_files(self) -> bool:
@@ -246,13 +342,24 @@ class Workspace:
                 await self.tidy()
                 self._news.extend(f"[{one}]" for one in self._held[before:])
 
+    @property
+    def _living_host(self) -> Host | None:
+        return self._host if self._host is not None and self._host.is_alive else None
+
+    async def _begin(self) -> Host:
+        """A new sandbox in place of one that has ended."""
+        await self._leave()
+        self._host = host = await self._enter()
+        return host
+
     async def _enter(self) -> Host:
-        view = await in_thread(self._look)
+        view = await in_thread(lambda: self._look(self._shared))
         if self._project is None:
             self._project = await in_thread(lambda: Root.open(view.project))
         project = self._project
         self.cwd = str(view.project)
         self._guarded = view.guarded
+        self._writes = view.writes
         below = [path for path in view.guarded if path.is_relative_to(view.project)]
         guarded, missing = ([str(path.relative_to(view.project)) for path in paths] for paths in (below, view.unwanted))
         learning: asyncio.Future[None] | None = None
@@ -370,6 +477,12 @@ class Workspaces:
             case "strict" | "seatbelt":
                 return bool(self.settings.network)
 
+    def may_be_shared(self, folder: Path) -> bool:
+        """Whether a person can open it: not if it holds too much, or what nobody may see."""
+        protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
+        is_system = any(folder.is_relative_to(place) for place in NEVER)
+        return protected.may_be_shared(folder) and not protected.is_secret(folder) and not is_system
+
     def place(self, scope: Scope) -> str:
         """Where the next command of a session begins."""
         workspace = self._all.get(scope.session)
@@ -400,9 +513,12 @@ class Workspaces:
         workspace = self._all.get(session)
         return tuple(workspace.way_out.blocked) if workspace else ()
 
-    def look(self, project: Path) -> View:
-        """What commands in a project see. Not on the loop. Raises `ToolFailed`."""
-        view = view_of(project, self._home.resolve(), self.settings, os.environ, programs=self._programs)
+    def look(self, project: Path, shared: Sequence[Path] = ()) -> View:
+        """What commands in a project see. `shared`: what the person has opened besides. Not on the loop. Raises
+        `ToolFailed`."""
+        writes = (*self.settings.write, *map(str, shared))
+        settings = msgspec.structs.replace(self.settings, write=writes)
+        view = view_of(project, self._home.resolve(), settings, os.environ, programs=self._programs)
         can_be_opened = self.sandbox.level in ("strict", "seatbelt")  # so that a host can be allowed while they run
         return msgspec.structs.replace(view, has_egress=True) if can_be_opened else view
 

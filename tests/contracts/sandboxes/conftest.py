@@ -13,11 +13,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec import structs
+from tests.contracts.sandboxes.desktop import Desktop
 
 from talaria.model.clock import SystemClock
 from talaria.model.errors import Denied
 from talaria.model.ids import CallId, SessionId
 from talaria.model.messages import ToolCall, ToolResult
+from talaria.store.base import NewSession, Store
+from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Invocation, Scope
 from talaria.tools.builtin.process import process_tools
@@ -208,3 +211,22 @@ def use(scope: Scope, workspaces: Workspaces) -> Use:
         return await executor.call(ToolCall(CallId(call_id), name, json.dumps(arguments)))
 
     return call
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    async with MemoryStore(SystemClock()) as opened:
+        for session in ("s1", "s2"):
+            await opened.sessions.create(NewSession(SessionId(session), "terminal"))
+        yield opened
+
+
+@pytest.fixture
+async def desktop(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desktop]:
+    if (reason := bubblewrap.fault()) is not None:
+        pytest.skip(f"commands in bubblewrap: {reason}")
+    (tmp_path / "person").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    made = Desktop(store, await store.owners.join("test"), tmp_path)
+    yield made
+    await made.close()

@@ -4,7 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -138,7 +138,7 @@ async def test_a_repository_that_becomes_a_link_before_it_is_mounted_is_not_foll
     (cwd / "sub/.git/hooks").mkdir(parents=True)
     settings, before = TerminalSettings(), contents(outside)
 
-    def look() -> View:
+    def look(_: Sequence[Path]) -> View:
         view = view_of(cwd, tmp_path / "home", settings, {})
         assert cwd / "sub/.git/hooks" in view.guarded
         (cwd / "sub/.git").rename(cwd / "sub/moved")
@@ -209,7 +209,7 @@ async def test_our_own_code_cannot_be_written_whatever_the_settings_say(
         str(place) for place in (PACKAGE, PACKAGE / "tools", PACKAGE / "tools/searching/program.py", *places)
     )
     quarantine = Quarantine(tmp_path / "home", scope.session)
-    workspace = Workspace(Bubblewrap(), scope.cwd, lambda: view, WayOut((), (), SystemClock()), quarantine)
+    workspace = Workspace(Bubblewrap(), scope.cwd, lambda _: view, WayOut((), (), SystemClock()), quarantine)
     output = Output(tmp_path / "spill/s/x", scope.redactor)
     try:
         command = f"for one in {asked}; do test -w $one && echo $one; done; test -w . && echo project"

@@ -1,31 +1,16 @@
 """A host that is not listed is asked about while the command waits; a yes holds as long as the person says."""
 
-import json
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import msgspec
 import pytest
+from tests.contracts.sandboxes.desktop import Ada, Desktop
 
-from talaria.model.clock import SystemClock
-from talaria.model.ids import CallId, OwnerId, SessionId
-from talaria.model.messages import ToolCall, ToolResult
-from talaria.store.base import NewSession, Store
-from talaria.store.memory import MemoryStore
-from talaria.tools.base import PRIVATE, Claim, Scope
-from talaria.tools.builtin.code import code_tools
-from talaria.tools.builtin.terminal import terminal_tools
-from talaria.tools.executor import Executor
-from talaria.tools.gate import PolicyGate
-from talaria.tools.person import Answer, Question
-from talaria.tools.policy import ApprovalSettings, Policy
-from talaria.tools.protected import Protected
-from talaria.tools.registry import Toolbox
-from talaria.tools.sandbox import bubblewrap
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.workspace import Workspaces
+from talaria.store.base import Store
+from talaria.tools.base import PRIVATE, Claim
+from talaria.tools.person import Answer
 
 FETCH = "curl -sS --noproxy '' --max-time 30 http://127.0.0.1:{port}/"
 SCRIPT = """\
@@ -34,22 +19,6 @@ proxy = urllib.request.ProxyHandler({{"http": os.environ["http_proxy"]}})
 os.environ["no_proxy"] = ""
 print(urllib.request.build_opener(proxy).open("http://127.0.0.1:{port}/").read().decode())
 """
-
-
-class Ada:
-    def __init__(self, *answers: Answer) -> None:
-        self._answers = list(answers)
-        self.asked: list[Question] = []
-
-    def may_approve(self) -> bool:
-        return True
-
-    async def allow(self, question: Question) -> Answer:
-        self.asked.append(question)
-        return self._answers.pop(0)
-
-    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
-        return None
 
 
 @pytest.fixture
@@ -69,69 +38,6 @@ def port() -> Iterator[int]:
         yield server.server_port
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    async with MemoryStore(SystemClock()) as opened:
-        for session in ("s1", "s2"):
-            await opened.sessions.create(NewSession(SessionId(session), "terminal"))
-        yield opened
-
-
-class Desktop:
-    """Sessions of one person, in folders of theirs."""
-
-    def __init__(self, store: Store, owner: OwnerId, folder: Path) -> None:
-        self._store = store
-        self._owner = owner
-        self._folder = folder
-        settings = TerminalSettings(backend="bubblewrap")
-        self._workspaces = Workspaces(settings, folder / "home", SystemClock(), private=("127.0.0.1",))
-
-    async def run(
-        self,
-        command: str,
-        person: Ada | None,
-        *,
-        session: str = "s1",
-        project: str = "work",
-        tool: str = "terminal",
-        heard: Claim | None = None,
-        is_asking: bool = True,
-    ) -> ToolResult:
-        cwd = self._folder / project
-        cwd.mkdir(exist_ok=True)
-        spill = self._folder / "home/spill" / session
-        spill.mkdir(parents=True, exist_ok=True)
-        scope = Scope(SessionId(session), cwd, spill, turn="t1", person=person)
-        gate = PolicyGate(
-            Policy(ApprovalSettings(), Protected(self._folder, self._folder / "home")),
-            self._store.approvals,
-            self._store.grants,
-            session=SessionId(session),
-            owner=self._owner,
-            clock=SystemClock(),
-            timeout_s=60,
-            is_asking=is_asking,
-        )
-        if heard is not None:
-            gate.heed(heard, scope)
-        tools = Toolbox((*terminal_tools(self._workspaces), *code_tools(self._workspaces)))
-        arguments = {"command" if tool == "terminal" else "code": command}
-        return await Executor(tools, gate, scope).call(ToolCall(CallId("c1"), tool, json.dumps(arguments)))
-
-    async def close(self) -> None:
-        await self._workspaces.aclose()
-
-
-@pytest.fixture
-async def desktop(store: Store, tmp_path: Path) -> AsyncIterator[Desktop]:
-    if (reason := bubblewrap.fault()) is not None:
-        pytest.skip(f"commands in bubblewrap: {reason}")
-    made = Desktop(store, await store.owners.join("test"), tmp_path)
-    yield made
-    await made.close()
 
 
 @pytest.mark.parametrize(("tool", "command"), [("terminal", FETCH), ("execute_code", SCRIPT)])

@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from talaria.cli.screen.menu import Choice, Menu
 from talaria.cli.screen.question_view import question_rows
 from talaria.cli.screen.screen import Screen
-from talaria.tools.person import Answer, Question, measure
+from talaria.tools.person import Answer, Instead, Question, measure
 from talaria.waiting import in_thread
 
 
@@ -17,7 +17,7 @@ class ScreenPerson:
     def may_approve(self) -> bool:
         return True
 
-    async def allow(self, question: Question) -> Answer:
+    async def allow(self, question: Question) -> Answer | Instead:
         always = "Yes, in every project" if question.opens_sandbox else "Yes, always (for 30 days)"
         choices: dict[Answer, Choice] = {
             "no": Choice("no", "No, do not", key="n"),
@@ -26,7 +26,8 @@ class ScreenPerson:
             "project": Choice("project", "Yes, in this project", key="p"),
             "always": Choice("always", always, key="a"),
         }
-        offered = [choices[one] for one in question.offered]
+        instead = Choice("instead", "No, and say what to do instead", key="i")
+        offered = [*(choices[one] for one in question.offered), instead]
         why = f"It is asked because {question.reason}" if question.reason else ""
         facts: tuple[str, ...] = ()
         if question.content is not None:
@@ -44,6 +45,9 @@ class ScreenPerson:
         title = "Open the sandbox?" if question.opens_sandbox else f"May {question.tool} do this?"
         menu = Menu(title, offered, body=question.text, painted=painted, footer=why, facts=facts)
         given = await self._screen.ask(menu)
+        if given == "instead":
+            words = await self._screen.ask(Menu("What to do instead?", [], body=question.headline, typing="words"))
+            return Instead(words) if words and words.strip() else "no"
         for one in question.offered:
             if one == given:
                 return one

@@ -15,7 +15,7 @@ from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Shown, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.live import shown_live
-from talaria.tools.opening import blocked_hosts
+from talaria.tools.opening import told_blocked
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
@@ -80,6 +80,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         limit_s = max(1, min(timeout_s, MAX_TIMEOUT_S))
         async with AsyncExitStack() as around:
             asking = around.enter_context(workspace.consent.attend(run, code, workspace.cwd))
+            await asking.open(workspace, ())
             sink = await around.enter_async_context(shown_live(reading, reading.output, run.live))
             asking.started = started = await workspace.start(command, sink)
             answering = asyncio.create_task(_answers(started, reading, run), name="calls of a script")
@@ -94,7 +95,9 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 reading.finish()
                 await workspace.tidy()
         held = await ask_about_held(workspace, run)
-        return with_output(reading.output.text(), end, limit_s, f"{blocked_hosts(workspace.way_out)}{held}")
+        text = reading.output.text()
+        blocked = told_blocked(workspace, text, end.code if end else None)
+        return with_output(text, end, limit_s, f"{blocked}{held}")
 
     return (execute_code,)
 

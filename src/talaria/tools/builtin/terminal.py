@@ -1,6 +1,8 @@
 """Shell commands in the session's workspace."""
 
-from contextlib import ExitStack
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack
 from typing import Annotated, Any
 
 import msgspec
@@ -12,8 +14,9 @@ from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.live import shown_live
-from talaria.tools.opening import blocked_hosts
+from talaria.tools.opening import told_blocked, told_reason
 from talaria.tools.output import Output
+from talaria.tools.permissions import FORMS, Permission, needed
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
 from talaria.tools.sandbox.commands import Command
@@ -31,12 +34,14 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     usual_s = workspaces.settings.timeout_s
 
     def claim(arguments: Any, scope: Scope) -> Claim:
+        leaving = _leaves_sandbox(_needs(arguments.needs, arguments.command, scope, workspaces))
         return Claim(
             command=arguments.command,
             place=_place(arguments.workdir, scope, workspaces),
-            is_confined=workspaces.is_confined,
-            reveals=workspaces.can_send,
-            is_untrusted=workspaces.brings_strange_words,
+            is_confined=workspaces.is_confined and leaving is None,
+            reveals=workspaces.can_send or leaving is not None,
+            is_untrusted=workspaces.brings_strange_words or leaving is not None,
+            permission=leaving,
         )
 
     @tool(effect=_effect, question=_question, timeout_s=None, claim=claim)
@@ -54,6 +59,13 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             bool, "True for servers and long work: it goes on, and `process` looks after it."
         ] = False,
         pty: Annotated[bool, "True for programs that need a terminal."] = False,
+        needs: Annotated[
+            list[str] | None,
+            f"What it needs outside the sandbox, each one {FORMS}; the person is asked. `port` is a service of this "
+            "machine that it uses, `publish` a port on which it serves something that the person may look at. Leave it "
+            "out unless a command was blocked, or surely would be.",
+        ] = None,
+        reason: Annotated[str | None, "Why it needs that, in one short sentence for the person."] = None,
     ) -> str | Shown:
         """Run a shell command and wait for its end; answers its output and exit code.
 
@@ -61,27 +73,41 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         it leaves behind are ended: start those with `background`.
         """
         workspace = await workspaces.open(run.scope)
+        opening = await in_thread(lambda: _needs(needs, command, run.scope, workspaces))
+        is_outside = _leaves_sandbox(opening) is not None
+        if is_outside and background:
+            raise BadArguments("A command outside the sandbox cannot run in the background.")
         wanted = Command(
             command=_checked(command),
-            cwd=workdir and await in_thread(lambda: _place(workdir, run.scope, workspaces)),
-            is_kept=not (independent or background),
+            cwd=await in_thread(lambda: _place(workdir, run.scope, workspaces)) if workdir or is_outside else None,
+            is_kept=not (independent or background or is_outside),
             has_input=background,
             size=SIZE if pty else None,
         )
         output = Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits)
         if background:
-            return await _begun(workspace, wanted, output, run)
+            return await _begun(workspace, wanted, output, run, opening, reason or "")
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
         try:
-            with workspace.consent.attend(run, wanted.command, workspace.cwd) as asking:
-                async with shown_live(output, output, run.live) as sink:
-                    asking.started = await workspace.start(wanted, sink)
-                    end = await asking.started.awaited(limit_s)
+            async with AsyncExitStack() as around:
+                asking = around.enter_context(workspace.consent.attend(run, wanted.command, workspace.cwd))
+                if not is_outside:
+                    await asking.open(workspace, opening, reason or "")
+                sink = await around.enter_async_context(shown_live(output, output, run.live))
+                if is_outside:
+                    start = await around.enter_async_context(workspace.leave_sandbox(os.environ))
+                else:
+                    start = workspace.start
+                asking.started = await start(wanted, sink)
+                end = await asking.started.awaited(limit_s)
         finally:
             output.close()
-            await workspace.tidy()
+            if not is_outside:
+                await workspace.tidy()
         held = await ask_about_held(workspace, run)
-        return with_output(output.text(), end, limit_s, f"{blocked_hosts(workspace.way_out)}{held}")
+        text = output.text()
+        blocked = "" if is_outside else told_blocked(workspace, text, end.code if end else None)
+        return with_output(text, end, limit_s, f"{blocked}{await _published(workspace, opening)}{held}")
 
     return (_about_network(terminal, workspaces.settings),)
 
@@ -100,12 +126,34 @@ def _about_network(terminal: FunctionTool, settings: TerminalSettings) -> Functi
     return msgspec.structs.replace(terminal, spec=spec)
 
 
+def _needs(needs: list[str] | None, command: str, scope: Scope, workspaces: Workspaces) -> tuple[Permission, ...]:
+    """Raises `BadArguments`, `ToolFailed`."""
+    if not needs or workspaces.sandbox.level in ("none", "remote"):
+        return ()  # there each command is asked about as a whole
+    if workspaces.sandbox.level == "container":
+        raise ToolFailed("What a container reaches is set in config.yaml (terminal.docker): leave `needs` out.")
+    return tuple(needed(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
+
+
+def _leaves_sandbox(needs: Sequence[Permission]) -> Permission | None:
+    return next((one for one in needs if one.kind == "unsandboxed"), None)
+
+
+async def _published(workspace: Workspace, needs: Sequence[Permission]) -> str:
+    ports = [int(one.what[0]) for one in needs if one.kind == "publish"]
+    links = [(port, await workspace.publish(port)) for port in ports]
+    return "".join(f"\n[sandbox: the person sees port {port} at {link}]" for port, link in links)
+
+
 def _effect(arguments: Any, _: Scope) -> Effect:
     return INDEPENDENT if arguments.independent or arguments.background else EXCLUSIVE
 
 
 def _question(arguments: Any) -> Proposal:
     how = " in the background" if arguments.background else ""
+    if any(need.strip() == "unsandboxed" for need in arguments.needs or ()):
+        headline = "Run this command outside the sandbox, with your rights, files and network?"
+        return Proposal(headline, arguments.command, "command", told_reason(arguments.reason or ""))
     return Proposal(f"Run this command{how}?", arguments.command, "command")
 
 
@@ -131,12 +179,18 @@ def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
     return str(place)
 
 
-async def _begun(workspace: Workspace, wanted: Command, output: Output, run: Run) -> Shown:
+async def _begun(
+    workspace: Workspace, wanted: Command, output: Output, run: Run, needs: Sequence[Permission], reason: str
+) -> Shown:
     workspace.processes.check_room()
-    started = await workspace.start(wanted, output)
+    with workspace.consent.attend(run, wanted.command, workspace.cwd) as asking:
+        await asking.open(workspace, needs, reason)
     attending = ExitStack()
-    attending.enter_context(workspace.consent.attend(run, wanted.command, workspace.cwd, may_ask=False))
+    background = attending.enter_context(workspace.consent.attend(run, wanted.command, workspace.cwd, may_ask=False))
+    background.take_over(asking)
+    started = await workspace.start(wanted, output)
     started.when_ended(lambda _: attending.close())
     process = workspace.processes.add(wanted, started, output)
     told = f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
+    told += await _published(workspace, needs)
     return Shown(told, outcome=Outcome("done", f"started in the background as {process.id}"))

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from socket import socket
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from talaria.tools.sandbox.commands import Command, Sink, Started
+
+if TYPE_CHECKING:
+    from talaria.tools.sandbox.ports import Ports
 
 Level = Literal["strict", "landlock", "seatbelt", "container", "remote", "none"]
 """What is claimed: `strict` is bubblewrap; `none` runs on the machine as it is, so every command is asked about."""
@@ -53,6 +56,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """In the project; does not exist, and moves to quarantine when a command has made it."""
     home: Path
     """Of the person; commands see an empty one in its place."""
+    has_scratch_home: bool = False
+    """What is written there is thrown away in the end; else it cannot be written at all."""
     binds: tuple[Bind, ...] = ()
     """Only where the sandbox can mount (`strict`); elsewhere they are not there."""
     environment: Mapping[str, str] = {}
@@ -86,9 +91,23 @@ class Host(Protocol):
         """Where commands go for a way out, if the view gives them one."""
         ...
 
+    @property
+    def ports(self) -> "Ports | None":
+        """None: this level has no network of its own, so there is nothing to open."""
+        ...
+
     def start(self, command: Command, sink: Sink) -> Started: ...
     async def guard(self, places: Sequence[Path]) -> Guarded:
         """Make files and folders in what is writable read-only, while commands run. Cheap where they are already."""
+        ...
+
+    async def share(self, place: Path) -> str:
+        """Let commands write to a folder or file, from now on. Returns why that cannot be done while they run; empty:
+        it is done."""
+        ...
+
+    async def withdraw(self, place: Path) -> str:
+        """Take it away again; what has something open there keeps that."""
         ...
 
     def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Bind, Host, Level, ProgramLaunch, View
@@ -29,6 +30,9 @@ from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interprete
 from talaria.tools.sandbox.watch_limits import limit_watches
 from talaria.trees import Root
 from talaria.waiting import in_thread
+
+if TYPE_CHECKING:
+    from talaria.tools.sandbox.ports import Ports
 
 Held = Mapping[Path, Sequence[int]]
 """Descriptors by path; bubblewrap closes one when it has mounted it, so there is one for each mount."""
@@ -64,7 +68,11 @@ class Bubblewrap:
                 prepare=limit_watches,
             )
             async with launched(launch) as channel:
-                yield _StrictHost(channel, Guards(channel.pid, (view.project, *view.writes)))
+                host = _StrictHost(channel, Guards(channel.pid, (view.project, *view.writes)))
+                try:
+                    yield host
+                finally:
+                    await host.close()
 
     @asynccontextmanager
     async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
@@ -88,10 +96,25 @@ class _StrictHost:
         self.start = channel.start
         self.listener = channel.listener
         self.guard = guards.renew
+        self.share = guards.share
+        self.withdraw = guards.withdraw
+        self._ports: Ports | None = None
 
     @property
     def is_alive(self) -> bool:
         return self._channel.is_alive
+
+    @property
+    def ports(self) -> "Ports":
+        from talaria.tools.sandbox.ports import Ports  # noqa: PLC0415  (few open one)
+
+        if self._ports is None:
+            self._ports = Ports(self._guards.find_host)
+        return self._ports
+
+    async def close(self) -> None:
+        if self._ports is not None:
+            await self._ports.aclose()
 
     def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
         return self._guards.missing(places) if self.is_alive else ()
@@ -127,9 +150,17 @@ def arguments(view: View, held: Held | None = None) -> tuple[str, ...]:
         *_bound("--ro-bind", view.own),  # after all that can be written
         *(word for path in view.hidden for word in _emptied(path)),
         *("--ro-bind", str(PROGRAM), f"{ROOT}/{PACKAGE}"),
+        *_remounted(view),
         *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),  # root may open /proc/sys for writing
         *("--chdir", str(view.project)),
     )
+
+
+def _remounted(view: View) -> Iterator[str]:
+    """The home that commands see is not the person's: what they wrote there would be lost, so they cannot."""
+    shared = (view.project, *view.writes)
+    if not view.has_scratch_home and view.home != Path("/") and view.home not in shared:
+        yield from ("--remount-ro", str(view.home))
 
 
 def _bound(kind: str, paths: Iterable[Path], unused: dict[Path, list[int]] | None = None) -> Iterator[str]:

@@ -19,6 +19,9 @@ _encode = msgspec.json.Encoder().encode
 _decode_end = msgspec.json.Decoder(End).decode
 
 
+NO_MOUNTS = "this level has no mounts"
+
+
 class Channel(asyncio.Protocol):
     """Also the `Host` at its other end."""
 
@@ -50,7 +53,17 @@ class Channel(asyncio.Protocol):
         return started
 
     async def guard(self, places: Sequence[Path]) -> Guarded:
-        return Guarded(failed=tuple((place, "this level has no mounts") for place in places))
+        return Guarded(failed=tuple((place, NO_MOUNTS) for place in places))
+
+    async def share(self, place: Path) -> str:  # noqa: ARG002
+        return NO_MOUNTS
+
+    async def withdraw(self, place: Path) -> str:  # noqa: ARG002
+        return NO_MOUNTS
+
+    @property
+    def ports(self) -> None:
+        return None
 
     def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:  # noqa: ARG002
         return ()

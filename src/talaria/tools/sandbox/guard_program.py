@@ -1,5 +1,5 @@
-"""Makes places read-only in the mount namespace of a sandbox that runs; a program of its own, because only a process
-with a single thread can enter a user namespace.
+"""Changes the mounts of a sandbox that runs: makes places read-only, shows a place of this machine in it, or takes it
+away again. A program of its own, because only a process with a single thread can enter a user namespace.
 
 It mounts first and looks afterwards, so that there is no moment in between: whoever had one of the places at hand
 before is found in /proc and killed. Meanwhile all processes of the sandbox are stopped, so that none hands anything on.
@@ -36,13 +36,16 @@ ENDED = "the sandbox has ended"
 NO_CALLS = "this kernel cannot change the mounts of a running sandbox"
 STILL_OPEN = "something that was not found has it open for writing"
 LINK = "it is a link, or leads through one"
+REPLACED = "it was replaced meanwhile"
+NOT_OURS = "the folder around it belongs to this machine"
 
 _NS_GET_USERNS = 0xB701
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
-_MOUNT_ATTR_RDONLY = 1
+_MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _BOTH_ARE_DESCRIPTORS = 0x4 | 0x40  # of move_mount
 _NO_LINKS = 0x02 | 0x04  # of openat2
 _REFERENCE = os.O_PATH | os.O_CLOEXEC
@@ -94,9 +97,7 @@ def mount(place: int, *, as_read_only: bool) -> None:
     tree = called(_OPEN_TREE, place, b"", flags)
     try:
         if as_read_only:
-            change = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
-            where = ctypes.c_uint(_AT_EMPTY_PATH | deep)
-            called(_MOUNT_SETATTR, tree, b"", where, change, ctypes.c_size_t(len(change)))
+            set_flags(tree, _MOUNT_ATTR_RDONLY, 0, deep)
         called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
     finally:
         os.close(tree)
@@ -329,6 +330,71 @@ class Guarding:
         return b""
 
 
+def show(pid: int, path: str) -> None:
+    """A folder or file of this machine, writable, where it is here. What was mounted there before is below it.
+
+    To be mounted it must be seen in a namespace that belongs to the owner of the sandbox: a copy of ours, for a moment.
+    """
+    outside = refer(path)
+    mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    devices = {folder: os.stat(folder).st_dev for folder in ("/", *folders_around(path))}  # noqa: PTH116
+    join(fcntl.ioctl(mounts, _NS_GET_USERNS), _CLONE_NEWUSER)
+    if libc.unshare(_CLONE_NEWNS) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    source = refer(path)
+    if identity(source) != identity(outside):
+        raise OSError(errno.ESTALE, REPLACED)
+    is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
+    deep = _AT_RECURSIVE if is_folder else 0
+    tree = called(_OPEN_TREE, source, b"", ctypes.c_uint(_AT_EMPTY_PATH | deep | _OPEN_TREE_CLONE | os.O_CLOEXEC))
+    set_flags(tree, _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV, 0, deep)
+    join(mounts, _CLONE_NEWNS)
+    for folder in folders_around(path):
+        make_mount_point(folder, devices, is_folder=True)
+    make_mount_point(path, devices, is_folder=is_folder)
+    place = refer(path)
+    called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+
+
+def folders_around(path: str) -> list[str]:
+    """Outermost first, without the root."""
+    parts = path.strip("/").split("/")[:-1]
+    return ["/" + "/".join(parts[: end + 1]) for end in range(len(parts))]
+
+
+def make_mount_point(path: str, devices: dict[str, int], *, is_folder: bool) -> None:
+    """Where there is nothing yet, in a folder that is the sandbox's own and perhaps read-only in there. `devices`: of
+    the folders with the same names on this machine."""
+    parent, name = os.path.split(path)
+    place = refer(parent)
+    with suppress(FileNotFoundError):
+        os.stat(name, dir_fd=place, follow_symlinks=False)
+        return
+    if os.fstat(place).st_dev == devices[parent]:
+        raise OSError(errno.EPERM, NOT_OURS)
+    tree = called(_OPEN_TREE, place, b"", ctypes.c_uint(_AT_EMPTY_PATH | _OPEN_TREE_CLONE | os.O_CLOEXEC))
+    set_flags(tree, 0, _MOUNT_ATTR_RDONLY, 0)
+    if is_folder:
+        os.mkdir(name, 0o755, dir_fd=tree)
+    else:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=tree))
+
+
+def set_flags(tree: int, on: int, off: int, deep: int) -> None:
+    change = struct.pack("QQQQ", on, off, 0, 0)
+    where = ctypes.c_uint(_AT_EMPTY_PATH | deep)
+    called(_MOUNT_SETATTR, tree, b"", where, change, ctypes.c_size_t(len(change)))
+
+
+def withdraw(pid: int, path: str) -> None:
+    """What `show` has mounted, with all that was mounted in it."""
+    enter(pid)
+    if libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
 def explain(fault: OSError) -> str:
     if fault.errno == errno.ELOOP:
         return LINK
@@ -368,7 +434,16 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     signal.signal(signal.SIGIO, signal.SIG_IGN)  # of a lease that somebody breaks
     order = json.load(sys.stdin)
-    json.dump(answer(order), sys.stdout)
+    change = {"show": show, "withdraw": withdraw}.get(order.get("change", ""))
+    if change is None:
+        told = answer(order)
+    else:
+        try:
+            change(order["pid"], order["path"])
+            told = {"done": [order["path"]]}
+        except OSError as fault:
+            told = {"failed": [(order["path"], explain(fault))]}
+    json.dump(told, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,14 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 class Guards:
     """Of one sandbox, for as long as it runs."""
 
-    def __init__(self, pid: int, roots: Sequence[Path]) -> None:
+    def __init__(self, pid: int, roots: tuple[Path, ...]) -> None:
         """`pid`: of bubblewrap itself. `roots`: what commands can write."""
         self._pid = pid
         self._roots = roots
+
+    def find_host(self) -> int | None:
+        """The tool host, by its number out here."""
+        return _tool_host(self._pid)
 
     def missing(self, places: Sequence[Path]) -> tuple[Path, ...]:
         """Those on which no read-only mount is, nor on a folder around them; all, if the sandbox has ended."""
@@ -41,7 +45,7 @@ class Guards:
         missing = await in_thread(lambda: self.missing(places))
         if not missing:
             return Guarded(done=tuple(places))
-        host = await in_thread(lambda: _tool_host(self._pid))
+        host = await in_thread(self.find_host)
         if host is None:
             return Guarded(failed=tuple((place, "the sandbox has ended") for place in missing))
         ways = {str(place): [*map(str, on_the_way(self._roots, (place,)))] for place in missing}
@@ -55,6 +59,23 @@ class Guards:
             stopped=answer.stopped,
             linked=tuple(map(Path, answer.linked)),
         )
+
+    async def share(self, place: Path) -> str:
+        """Returns why it cannot be; empty: commands can write there from now on."""
+        if place not in self._roots:
+            self._roots = (*self._roots, place)
+        return await self._change("show", place)
+
+    async def withdraw(self, place: Path) -> str:
+        self._roots = tuple(root for root in self._roots if root != place)
+        return await self._change("withdraw", place)
+
+    async def _change(self, change: str, place: Path) -> str:
+        host = await in_thread(self.find_host)
+        if host is None:
+            return "the sandbox has ended"
+        answer = await _run_program(json.dumps({"pid": host, "change": change, "path": str(place)}).encode())
+        return answer if isinstance(answer, str) else next((reason for _, reason in answer.failed), "")
 
 
 class _Answer(msgspec.Struct, frozen=True):

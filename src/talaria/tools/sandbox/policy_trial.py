@@ -1,7 +1,7 @@
 """Trying to change files of a project that other programs obey: deep ones, missing ones, and those that somebody
 outside has just replaced."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,7 +47,7 @@ async def try_policy(
     async with in_threads(_planted()) as project:
         folder = project.parent
 
-        def look() -> View:
+        def look(_: Sequence[Path]) -> View:
             return view_of(project, home, settings, environment)
 
         quarantine = Quarantine(folder, SessionId("trial"))

@@ -20,7 +20,7 @@ from talaria.trees import Root
 GIT_S = 2.0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 """Where programs are that we run ourselves: a project may bring others of the same name."""
-_NEVER = tuple(map(Path, ("/proc", "/sys", "/dev/pts", "/run", "/boot", "/etc")))
+NEVER = tuple(map(Path, ("/proc", "/sys", "/dev/pts", "/run", "/boot", "/etc")))
 _SYSTEM_FOLDERS = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/dev", "/bin", "/sbin", "/lib", "/lib64", "/nix")))
 PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV"})
 """Of the environment, with LC_*: none of it is a secret."""
@@ -39,7 +39,7 @@ def view_of(
     Raises `ToolFailed` where the project is no place to work in.
     """
     person = Path.home().resolve()
-    if project in _SYSTEM_FOLDERS or any(project.is_relative_to(place) for place in _NEVER):
+    if project in _SYSTEM_FOLDERS or any(project.is_relative_to(place) for place in NEVER):
         raise ToolFailed(f"Commands do not run in {project}: it is no project, it belongs to the system.")
     if person.is_relative_to(project) and person != project:
         raise ToolFailed(f"Commands do not run in {project}: it is no project, it holds the whole of {person}.")
@@ -109,6 +109,7 @@ def program_view(
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in writes)),
         hidden=outermost((*_secrets_in(shown, protected), *sockets)),
         home=person,
+        has_scratch_home=True,
         environment=environment,
         has_egress=has_egress,
         limits=limits,

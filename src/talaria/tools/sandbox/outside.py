@@ -1,0 +1,38 @@
+"""One command outside the sandbox, which a person has allowed by its very words. It begins in a fresh shell: nothing
+that sandboxed commands have left, neither a function nor a program in a folder of theirs, takes part in it."""
+
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from talaria.tools.sandbox.base import Host, View
+from talaria.tools.sandbox.local import Local
+from talaria.tools.sandbox.view import passed_on
+
+_AT_HOME = frozenset(
+    {"SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"}
+)
+"""What programs of the person are used to, and commands in the sandbox never have."""
+
+
+@asynccontextmanager
+async def opened_outside(place: Path, shared: Sequence[Path], environment: Mapping[str, str]) -> AsyncGenerator[Host]:
+    """`shared`: all that sandboxed commands can write."""
+    view = View(project=place, home=Path.home(), environment=outside_environment(shared, environment))
+    async with Local().opened(view) as host:
+        yield host
+
+
+def outside_environment(shared: Sequence[Path], environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: environment[name] for name in _AT_HOME if name in environment}
+    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    safe = (one for one in folders if Path(one).is_absolute() and not _is_in(Path(one), shared))
+    made = {**passed_on(environment), **kept, "PATH": os.pathsep.join(safe)}
+    made.pop("VIRTUAL_ENV", None)
+    return made
+
+
+def _is_in(folder: Path, shared: Sequence[Path]) -> bool:
+    real = folder.resolve()
+    return any(one.is_relative_to(root) for one in (folder, real) for root in shared)

@@ -1,0 +1,185 @@
+"""Between the loopback of a sandbox and that of this machine, port by port: commands reach a service of the person, or
+the person reaches a server that commands have started."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+
+from talaria.model.clock import Clock, SystemClock
+from talaria.model.errors import ToolFailed
+from talaria.net.tunnels import Meter, Tunnel
+from talaria.waiting import completed, in_thread
+
+ANSWER_S = 10.0
+CONNECT_S = 5.0
+MAX_CONNECTIONS = 200
+"""At a time, in each direction and through each port."""
+_PROGRAM = Path(__file__).with_name("port_program.py")
+
+Dial = Callable[[], Awaitable[socket.socket]]
+
+
+class Ports:
+    """Of one sandbox, for as long as it runs. Nothing is started before the first port is opened."""
+
+    def __init__(self, find_host: Callable[[], int | None], clock: Clock | None = None) -> None:
+        """`find_host`: the process number of the tool host, as it is out here; not on the loop."""
+        self._find_host = find_host
+        self._clock = clock or SystemClock()
+        self._asking = asyncio.Lock()
+        self._program: asyncio.subprocess.Process | None = None
+        self._orders: socket.socket | None = None
+        self._inwards: dict[int, asyncio.Task[None]] = {}
+        self._published: dict[int, tuple[int, asyncio.Task[None]]] = {}
+
+    @property
+    def open_inwards(self) -> Collection[int]:
+        return self._inwards.keys()
+
+    @property
+    def published(self) -> dict[int, int]:
+        """By ports of the sandbox, those of this machine."""
+        return {port: outside for port, (outside, _) in self._published.items()}
+
+    async def let_in(self, port: int) -> None:
+        """Commands reach what listens on this port here, under the same number. Raises `ToolFailed`."""
+        if port in self._inwards:
+            return
+        listeners = await self._ask("listen", port)
+
+        async def dial() -> socket.socket:
+            return await _dial_here(port)
+
+        self._inwards[port] = asyncio.create_task(self._forward(listeners, dial), name=f"port {port} inwards")
+
+    async def shut(self, port: int) -> None:
+        """No new connection of commands gets through, and those that are open end."""
+        task = self._inwards.pop(port, None)
+        if task is not None:
+            task.cancel()
+            await completed(asyncio.wait([task]))
+
+    async def publish(self, port: int) -> int:
+        """The person reaches what commands serve on this port, on this machine only. Returns under which number, the
+        same if it is free. Raises `ToolFailed`."""
+        if port in self._published:
+            return self._published[port][0]
+        listener = await in_thread(lambda: _listen_here(port))
+        outside: int = listener.getsockname()[1]
+
+        async def dial() -> socket.socket:
+            return (await self._ask("connect", port))[0]
+
+        task = asyncio.create_task(self._forward([listener], dial), name=f"port {port} outwards")
+        self._published[port] = outside, task
+        return outside
+
+    async def aclose(self) -> None:
+        tasks = [*self._inwards.values(), *(task for _, task in self._published.values())]
+        self._inwards.clear()
+        self._published.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await completed(asyncio.wait(tasks))
+        if self._orders is not None:
+            self._orders.close()
+            self._orders = None
+        if self._program is not None:
+            with suppress(ProcessLookupError):
+                self._program.kill()
+            await completed(self._program.wait())
+            self._program = None
+
+    async def _ask(self, what: str, port: int) -> list[socket.socket]:
+        """Raises `ToolFailed`."""
+        async with self._asking:
+            orders = self._orders or await self._start()
+            try:
+                answer, descriptors = await in_thread(lambda: _exchange(orders, f"{what} {port}".encode()))
+            except OSError as fault:
+                raise ToolFailed(f"Port {port} of the sandbox cannot be opened: {fault}.") from fault
+        if answer != b"ok":
+            raise ToolFailed(f"Port {port} of the sandbox: {answer.decode('utf-8', 'replace') or 'it has ended'}.")
+        return [socket.socket(fileno=one) for one in descriptors]
+
+    async def _start(self) -> socket.socket:
+        host = await in_thread(self._find_host)
+        if host is None:
+            raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
+            words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
+            self._program = await asyncio.create_subprocess_exec(
+                *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
+            )
+        ours.settimeout(ANSWER_S)
+        self._orders = ours
+        return ours
+
+    async def _forward(self, listeners: list[socket.socket], dial: Dial) -> None:
+        """Until it is cancelled."""
+        room = asyncio.Semaphore(MAX_CONNECTIONS)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for listener in listeners:
+                    listener.setblocking(False)
+                    group.create_task(self._accept(listener, dial, room))
+        finally:
+            for listener in listeners:
+                listener.close()
+
+    async def _accept(self, listener: socket.socket, dial: Dial, room: asyncio.Semaphore) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await room.acquire()
+                client, _ = await loop.sock_accept(listener)
+                group.create_task(self._join(client, dial, room))
+
+    async def _join(self, client: socket.socket, dial: Dial, room: asyncio.Semaphore) -> None:
+        try:
+            with client:
+                client.setblocking(False)
+                try:
+                    upstream = await dial()
+                except (OSError, ToolFailed):
+                    return  # closed at once: as if nobody listened
+                with upstream:
+                    upstream.setblocking(False)
+                    await Tunnel(client, upstream, self._clock, Meter()).join(b"")
+        finally:
+            room.release()
+
+
+def _exchange(orders: socket.socket, order: bytes) -> tuple[bytes, list[int]]:
+    orders.send(order)
+    answer, descriptors, _, _ = socket.recv_fds(orders, 1 << 10, 2)
+    return answer, descriptors
+
+
+def _listen_here(port: int) -> socket.socket:
+    for wanted in (port, 0):
+        with suppress(OSError):
+            return socket.create_server(("127.0.0.1", wanted))
+    raise ToolFailed("No port of this machine is free.")
+
+
+async def _dial_here(port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        made = socket.socket(family)
+        made.setblocking(False)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await loop.sock_connect(made, (address, port))
+        except (OSError, TimeoutError):
+            made.close()
+        else:
+            return made
+    raise ConnectionRefusedError

@@ -1,0 +1,88 @@
+"""Sessions of one person who can be asked, with commands in a real sandbox."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from talaria.model.clock import SystemClock
+from talaria.model.ids import CallId, OwnerId, SessionId
+from talaria.model.messages import ToolCall, ToolResult
+from talaria.store.base import Store
+from talaria.tools.base import Claim, Scope
+from talaria.tools.builtin.code import code_tools
+from talaria.tools.builtin.terminal import terminal_tools
+from talaria.tools.executor import Executor
+from talaria.tools.gate import PolicyGate
+from talaria.tools.person import Answer, Instead, Question
+from talaria.tools.policy import ApprovalSettings, Policy
+from talaria.tools.protected import Protected
+from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.workspace import Workspaces
+
+
+class Ada:
+    """Answers in this order; more than that she is not asked."""
+
+    def __init__(self, *answers: Answer | Instead) -> None:
+        self._answers = list(answers)
+        self.asked: list[Question] = []
+
+    def may_approve(self) -> bool:
+        return True
+
+    async def allow(self, question: Question) -> Answer | Instead:
+        self.asked.append(question)
+        return self._answers.pop(0)
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        return None
+
+
+class Desktop:
+    """Sessions of one person, in folders of theirs."""
+
+    def __init__(self, store: Store, owner: OwnerId, folder: Path, backend: Backend = "bubblewrap") -> None:
+        self._store = store
+        self._owner = owner
+        self.folder = folder
+        settings = TerminalSettings(backend=backend)
+        self.workspaces = Workspaces(settings, folder / "home", SystemClock(), private=("127.0.0.1",))
+
+    async def run(
+        self,
+        command: str,
+        person: Ada | None,
+        *,
+        session: str = "s1",
+        project: str = "work",
+        tool: str = "terminal",
+        heard: Claim | None = None,
+        is_asking: bool = True,
+        asker: str = "local",
+        **more: Any,
+    ) -> ToolResult:
+        cwd = self.folder / project
+        cwd.mkdir(exist_ok=True)
+        spill = self.folder / "home/spill" / session
+        spill.mkdir(parents=True, exist_ok=True)
+        scope = Scope(SessionId(session), cwd, spill, turn="t1", person=person, asker=asker)
+        gate = PolicyGate(
+            Policy(ApprovalSettings(), Protected(self.folder / "person", self.folder / "home")),
+            self._store.approvals,
+            self._store.grants,
+            session=SessionId(session),
+            owner=self._owner,
+            clock=SystemClock(),
+            timeout_s=60,
+            is_asking=is_asking,
+        )
+        if heard is not None:
+            gate.heed(heard, scope)
+        tools = Toolbox((*terminal_tools(self.workspaces), *code_tools(self.workspaces)))
+        arguments = {"command" if tool == "terminal" else "code": command, **more}
+        return await Executor(tools, gate, scope).call(ToolCall(CallId("c1"), tool, json.dumps(arguments)))
+
+    async def close(self) -> None:
+        await self.workspaces.aclose()

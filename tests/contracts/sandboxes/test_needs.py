@@ -1,0 +1,240 @@
+"""What a call asks for outside the sandbox: the person decides, and exactly that is opened for as long as they say."""
+
+import asyncio
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from tests.contracts.sandboxes.desktop import Ada, Desktop
+
+from talaria.store.base import Store
+from talaria.tools.base import PRIVATE, Claim
+from talaria.tools.person import Instead
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A folder of the person, beside the project."""
+    folder = tmp_path / "person/beside"
+    folder.mkdir(parents=True)
+    (folder / "theirs").write_text("kept")
+    return folder
+
+
+@pytest.fixture
+def service() -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"served")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+async def test_writes_outside_the_project_fail_instead_of_being_lost(desktop: Desktop, beside: Path) -> None:
+    result = await desktop.run(f"touch ~/foo; touch {beside}/foo; touch /srv/foo; mkdir -p ~/.cache/x; echo end", None)
+    assert result.text.count("Read-only file system") + result.text.count("No such file") >= 3
+    result = await desktop.run("touch ~/foo", None)
+    person = desktop.folder / "person"
+    assert "Read-only file system" in result.text
+    assert f"[sandbox: writing {person}/foo was probably blocked" in result.text
+    assert [*person.iterdir()] == [beside]
+
+
+async def test_scratch_lasts_from_command_to_command(desktop: Desktop) -> None:
+    await desktop.run("echo kept > /tmp/note", None)
+    assert "kept" in (await desktop.run("cat /tmp/note", None)).text
+
+
+async def test_a_folder_is_opened_while_the_shell_goes_on(desktop: Desktop, beside: Path) -> None:
+    await desktop.run("export word=kept; echo note > /tmp/note", None)
+    ada = Ada("once")
+    command = f"echo $word; cat /tmp/note {beside}/theirs; echo new > {beside}/made; touch {beside}/../other"
+    result = await desktop.run(command, ada, needs=[f"write {beside}"], reason="the tests want it")
+    assert result.text.startswith("kept\nnote\nkept"), result.text
+    assert "Read-only file system" in result.text  # what is around it stays closed
+    assert (beside / "made").read_text() == "new\n"
+    assert not (beside.parent / "other").exists()
+    (question,) = ada.asked
+    assert question.headline == f"Let commands read, change and delete everything in {beside}?"
+    assert question.text.index(question.headline) < question.text.index("the model says: the tests want it")
+    after = await desktop.run(f"cat {beside}/theirs; touch {beside}/again; echo $word", None)
+    assert "again" not in {file.name for file in beside.iterdir()}, "once is for one command"
+    assert after.text.count("kept") == 1
+
+
+async def test_a_yes_for_longer_holds_without_being_asked_for(desktop: Desktop, beside: Path, store: Store) -> None:
+    ada = Ada("project")
+    await desktop.run("true", ada, needs=[f"write {beside}"])
+    await desktop.run(f"touch {beside}/a", None)
+    await desktop.run(f"touch {beside}/b", None, session="s2")
+    await desktop.run(f"touch {beside}/c", None, project="other", session="s1x")
+    assert {file.name for file in beside.iterdir()} == {"theirs", "a", "b"}
+    (grant,) = await store.grants.list()
+    assert grant.what == f"write {beside}"
+    await store.grants.revoke(grant.id)
+    await desktop.run(f"touch {beside}/d", None)
+    assert not (beside / "d").exists()
+
+
+async def test_what_other_programs_obey_stays_guarded_in_an_opened_folder(desktop: Desktop, beside: Path) -> None:
+    for name in ("hooks", "objects", "refs"):
+        (beside / ".git" / name).mkdir(parents=True)
+    (beside / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    (beside / ".git/config").write_text("[core]\n")
+    command = f"cd {beside}; echo x > new; echo x >> .git/config; echo x > .git/hooks/pre-commit; mv .git old"
+    await desktop.run(command, Ada("session"), needs=[f"write {beside}"])
+    assert (beside / "new").exists()
+    assert (beside / ".git/config").read_text() == "[core]\n"
+    assert not (beside / ".git/hooks/pre-commit").exists()
+
+
+@pytest.mark.parametrize(
+    ("need", "sentence"),
+    [
+        ("write {person}/nothing", "does not exist"),
+        ("write ../person", "leads upwards"),
+        ("write {person}/link", "is a link"),
+        ("write {person}", "holds too much"),
+        ("write /", "holds too much"),
+        ("write /etc/ssl", "holds too much"),
+        ("write {person}/.ssh", "holds too much"),
+        ("network *.example.org", "stands for many hosts"),
+        ("network localhost", "is this machine itself"),
+        ("network a b", "is not the name of a host"),
+        ("port 0", "is not a port"),
+        ("port http", "is not a port"),
+        ("publish 70000", "is not a port"),
+        ("unsandboxed please", "is nothing that can be asked for"),
+        ("everything", "is nothing that can be asked for"),
+        ("", "is nothing that can be asked for"),
+    ],
+)
+async def test_what_cannot_be_asked_for_is_told_in_one_sentence(
+    desktop: Desktop, beside: Path, need: str, sentence: str
+) -> None:
+    person = beside.parent
+    (person / "link").symlink_to(beside)
+    (person / ".ssh").mkdir()
+    result = await desktop.run("true", Ada(), needs=[need.format(person=person)])
+    assert result.is_error
+    assert sentence in result.text
+    assert result.text.count("\n") == 0
+
+
+async def test_a_no_says_what_to_do_instead(desktop: Desktop, beside: Path) -> None:
+    ada = Ada(Instead("write it to build/"))
+    result = await desktop.run(f"touch {beside}/x", ada, needs=[f"write {beside}"])
+    assert result.is_error
+    assert "Do this instead: write it to build/" in result.text
+    assert not (beside / "x").exists()
+
+
+async def test_a_service_of_the_machine_is_reached_by_port(desktop: Desktop, service: int) -> None:
+    fetch = f"curl -sS --noproxy '*' --max-time 5 http://127.0.0.1:{service}/"
+    blocked = await desktop.run(fetch, None)
+    assert "served" not in blocked.text
+    assert f"[sandbox: port {service} of this machine was probably blocked" in blocked.text
+    ada = Ada("session")
+    assert "served" in (await desktop.run(fetch, ada, needs=[f"port {service}"])).text
+    assert ada.asked[0].headline == f"Let commands use what listens on port {service} of this machine?"
+    assert "served" in (await desktop.run(f"{fetch}; {fetch}", None)).text
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        number = other.getsockname()[1]
+        assert "served" not in (await desktop.run(f"curl -sS --noproxy '*' -m 5 http://127.0.0.1:{number}/", None)).text
+
+
+async def test_a_server_inside_is_published_with_one_yes_and_not_in_a_chat(desktop: Desktop) -> None:
+    serve = "echo inside > index.html; exec python3 -m http.server 8123 --bind 127.0.0.1"
+    ada = Ada("once")
+    result = await desktop.run(serve, ada, needs=["publish 8123"], background=True)
+    link = result.text.partition("port 8123 at ")[2].partition("]")[0]
+    assert link.startswith("http://127.0.0.1:")
+    assert ada.asked[0].headline == "Let commands serve pages on this machine, from port 8123 of the sandbox?"
+
+    def fetch() -> bytes:
+        return urllib.request.urlopen(link, timeout=5).read()
+
+    for _ in range(50):
+        try:
+            assert await asyncio.to_thread(fetch) == b"inside\n"
+            break
+        except OSError:
+            await asyncio.sleep(0.1)
+    else:
+        pytest.fail("the server was never reached")
+    refused = await desktop.run("true", Ada("once"), needs=["publish 8123"], asker="telegram:1", session="s2")
+    assert "not in a chat" in refused.text
+
+
+async def test_a_command_leaves_the_sandbox_by_its_own_words(desktop: Desktop, beside: Path, store: Store) -> None:
+    ada = Ada("once")
+    result = await desktop.run(f"cat {beside}/theirs", ada, needs=["unsandboxed"], reason="it must")
+    assert result.text.startswith("kept")
+    (question,) = ada.asked
+    assert question.headline == "Run this command outside the sandbox, with your rights, files and network?"
+    assert question.content == f"cat {beside}/theirs"
+    assert question.offered == ("no", "once"), "`cat` and a path are not a program and its subcommand"
+    assert not await store.grants.list()
+
+
+async def test_a_yes_to_commands_that_begin_so_covers_just_those(desktop: Desktop, beside: Path, store: Store) -> None:
+    await desktop.run(f"git init {beside}/repo", Ada("project"), needs=["unsandboxed"])
+    (grant,) = await store.grants.list()
+    assert grant.what == "unsandboxed git init"
+    assert not (await desktop.run(f"git init {beside}/second", None, needs=["unsandboxed"])).is_error
+    assert (beside / "second/.git").is_dir()
+    for other in (f"git clone {beside}/repo x", f"git init {beside}/x; true", f"git -C {beside} init y"):
+        assert (await desktop.run(other, None, needs=["unsandboxed"])).is_error
+
+
+async def test_nothing_that_sandboxed_commands_left_takes_part_outside(
+    desktop: Desktop, beside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = desktop.folder / "work"
+    monkeypatch.setenv("PATH", f"{project}/bin:/usr/bin:/bin")
+    caught = f"touch {beside}/caught"
+    plant = f"mkdir bin; printf '#!/bin/sh\\n{caught}' > bin/git; chmod +x bin/git; git() {{ {caught}; }}"
+    await desktop.run(f"{plant}; alias git='{caught}'; export BASH_ENV=$PWD/bin/git", None)
+    control = await desktop.run("git init sub", None)
+    assert "caught" in control.text, "inside, the planted program is the one that runs"
+    await desktop.run(f"git init {beside}/repo", Ada("once"), needs=["unsandboxed"])
+    assert (beside / "repo/.git").is_dir()
+    assert not (beside / "caught").exists()
+
+
+@pytest.mark.parametrize("heard", [PRIVATE, Claim(is_untrusted=True)])
+@pytest.mark.parametrize("need", ["network example.org", "write {beside}", "port 5432", "unsandboxed"])
+async def test_after_strangers_or_private_data_only_once_is_offered(
+    desktop: Desktop, beside: Path, need: str, heard: Claim
+) -> None:
+    ada = Ada("no")
+    await desktop.run("git push origin", ada, needs=[need.format(beside=beside)], heard=heard)
+    assert ada.asked[0].offered == ("no", "once")
+
+
+async def test_with_nobody_there_the_answer_is_no(desktop: Desktop, beside: Path) -> None:
+    for need in (f"write {beside}", "port 5432", "unsandboxed", "publish 8000", "network example.org"):
+        assert (await desktop.run("true", None, needs=[need])).is_error
+
+
+async def test_a_grant_for_what_has_gone_is_not_in_the_way(desktop: Desktop, beside: Path, tmp_path: Path) -> None:
+    await desktop.run("true", Ada("session"), needs=[f"write {beside}"])
+    beside.rename(tmp_path / "person/moved")
+    assert "still" in (await desktop.run("echo still", None)).text
+    beside.symlink_to(tmp_path / "person/moved")
+    await desktop.run(f"touch {beside}/x", None)
+    assert not (tmp_path / "person/moved/x").exists()
