@@ -124,7 +124,8 @@ def port(number: str, kind: Literal["port", "publish"] = "port") -> Permission:
 
 
 def unsandboxed(command: str) -> Permission:
-    return Permission("unsandboxed", tuple(shell_words.simple(command) or ()))
+    words = shell_words.simple(command) if command.isprintable() else None
+    return Permission("unsandboxed", tuple(words or ()))
 
 
 def needed(need: str, command: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
