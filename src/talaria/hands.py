@@ -78,7 +78,7 @@ class Hands:
         self._clock = clock
         self._protected = protected
         self._browser: Browser | None = None
-        self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private, programs)
+        self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private, programs, protected.people)
         self._home = home
         self._recorder: Recorder | None = None
 

@@ -100,8 +100,15 @@ ALLOWED = {
     ("gateway/uploads.py", ".resolve"): "Talaria's own home",
     ("runtime/prompt.py", "files.read_text"): "SOUL.md in Talaria's own home",
     ("tools/builtin/search.py", ".stat"): "the private places themselves, to know them again",
+    ("tools/git_settings.py", "shutil"): "looks for git where the system has its programs",
+    ("tools/git_settings.py", ".expanduser"): "looks at no file",
+    ("tools/git_settings.py", ".lstat"): "only tells whether a file was changed; it is then read through trees",
     ("tools/python_deletions.py", ".walk"): "through a syntax tree",
     ("tools/repositories.py", ".expanduser"): "looks at no file",
+    **{
+        ("tools/repositories.py", f".{name}"): "above the project, or of a repository that must name its work tree"
+        for name in ("stat", "lstat", "is_file")
+    },
     **{
         ("tools/sandbox/guard_program.py", f"os.{name}"): "in /proc, or below a descriptor that no link led to"
         for name in ("open", "mkdir", "path.split", "readlink", "listdir", "scandir", "stat")

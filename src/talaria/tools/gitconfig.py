@@ -25,11 +25,31 @@ _HARMLESS = {
         (
             *("core.repositoryformatversion", "core.filemode", "core.bare", "core.logallrefupdates"),
             *("core.ignorecase", "core.precomposeunicode", "core.symlinks", "core.autocrlf", "core.eol"),
-            *("core.safecrlf", "user.name", "user.email", "init.defaultbranch", "pull.rebase", "pull.ff"),
+            *(
+                "core.safecrlf",
+                "user.name",
+                "user.email",
+                "user.signingkey",
+                "user.useconfigonly",
+                "init.defaultbranch",
+                "pull.rebase",
+                "pull.ff",
+            ),
             *("push.default", "rerere.enabled", "rerere.autoupdate", "gc.auto", "submodule.active"),
             *("remote.*.fetch", "remote.*.tagopt", "remote.*.prune", "submodule.*.active", "submodule.*.branch"),
             *("branch.*.merge", "branch.*.rebase", "branch.*.description", "branch.*.vscode-merge-base"),
-            *("branch.*.gh-merge-base", "extensions.worktreeconfig"),
+            *("branch.*.gh-merge-base", "extensions.worktreeconfig", "branch.autosetupmerge", "branch.autosetuprebase"),
+            *("core.abbrev", "core.quotepath", "core.whitespace", "core.commentchar", "core.sparsecheckout"),
+            *("core.sparsecheckoutcone", "fetch.prune", "push.autosetupremote", "push.followtags", "rebase.autosquash"),
+            *(
+                "rebase.autostash",
+                "merge.conflictstyle",
+                "merge.ff",
+                "diff.algorithm",
+                "diff.renames",
+                "diff.mnemonicprefix",
+            ),
+            *("diff.colormoved", "color.ui", "log.date", "commit.verbose", "status.showuntrackedfiles"),
         ),
         _ANY,
     ),
@@ -43,6 +63,45 @@ _HARMLESS = {
 """Keys that can neither run a program nor make git read settings, hooks or a repository from elsewhere, with the values
 that are harmless. Left out on purpose: `branch.*.mergeoptions` and `pull.twohead` choose programs, `init.templatedir`
 brings hooks, and with `extensions.partialclone` git contacts the remote whenever an object is missing."""
+
+
+_REMOTE = re.compile(r"\.|(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./-]*")
+"""The name of a remote: neither an address nor a path that leads elsewhere."""
+_ASKED = ("remote.*.url", "remote.*.pushurl", "submodule.*.url")
+_NAMES_A_REMOTE = ("branch.*.remote", "branch.*.pushremote")
+_REASONS = (
+    (re.compile(r"include(if)?\..*", re.DOTALL), "it makes git read settings from elsewhere"),
+    (re.compile(r"(url|http|remote|protocol)\..*|core\.gitproxy", re.DOTALL), "it changes how git connects"),
+    (
+        re.compile(
+            r"(alias|filter|diff|difftool|merge|mergetool|credential|gpg|pager|sequence|sendemail|trailer|browser|man|"
+            r"interactive|uploadpack|receive|hook|submodule|core|commit|tag|init|web|guitool|gui|instaweb)\..*",
+            re.DOTALL,
+        ),
+        "it can run a program",
+    ),
+)
+
+
+def judge(key: str, value: str | None) -> str:
+    """What becomes of a setting that a command has made in a repository, or removed (None): "save", "ask", or why it is
+    not saved."""
+    section, _, rest = key.partition(".")
+    _, dot, name = rest.rpartition(".")
+    kind = f"{section}.*.{name}" if dot else key
+    values = _HARMLESS.get(kind)
+    if kind == "core.filemode":  # `git init` in a sandbox takes it for false, because it looks at a link
+        return "it depends on the file system"
+    if kind.startswith("extensions."):
+        return "it changes how the repository is stored"
+    is_known = values is not None and (value is None or values.fullmatch(value) is not None)
+    if not is_known or not (value or "").replace("\n", "").replace("\t", "").isprintable():
+        return next((why for keys, why in _REASONS if keys.fullmatch(key)), "it is not known to be harmless")
+    if value is None:
+        return "save"
+    if kind in _ASKED or (kind in _NAMES_A_REMOTE and not _REMOTE.fullmatch(value)):
+        return "ask"
+    return "save"
 
 
 def entries(text: bytes) -> Iterator[tuple[str, str]]:

@@ -51,9 +51,17 @@ class _Opening(msgspec.Struct, frozen=True):
 
 
 async def ask_to_open(
-    run: Run, permission: Permission, command: str, place: str, reason: str = "", *, may_ask: bool = True
+    run: Run,
+    permission: Permission,
+    content: str,
+    place: str,
+    reason: str = "",
+    *,
+    noun: str = "command",
+    may_ask: bool = True,
 ) -> None:
-    """Whether commands may do this from now on, for as long as the person says. Raises `Denied`."""
+    """Whether commands may do this from now on, for as long as the person says. `content`: the command, or whatever
+    else is shown; `reason`: the model's. Raises `Denied`."""
     if run.tools is None:
         raise Denied(f"Commands cannot {permission.effect}: nobody is here to allow it.", by="nobody")
     call = ToolCall(
@@ -66,7 +74,7 @@ async def ask_to_open(
         is_untrusted=permission.kind == "network",
         permission=permission,
     )
-    question = Proposal(f"Let commands {permission.effect}?", command, "command", told_reason(reason))
+    question = Proposal(permission.question, content, noun, told_reason(reason))
     await run.tools.consent(call, _Opening(claim, question), may_ask=may_ask)
 
 

@@ -1,4 +1,5 @@
-"""What a person can open in the sandbox: a host, a folder, a service of the machine, or one command outside of it.
+"""What a person can open in the sandbox: a host, a folder, a service of the machine, an address in settings of git, or
+one command outside of it.
 
 A permission is asked about in words of ours that say its effect; what the model says of it comes second. Where a yes
 lasts it is a grant (`store/permissions.py`) of the tool name `SANDBOX`, which no tool of a model has.
@@ -33,7 +34,7 @@ REGISTRIES: dict[str, tuple[str, ...]] = {
 }
 """Package registries take more than one host: one yes covers them together."""
 
-Kind = Literal["network", "write", "port", "publish", "unsandboxed"]
+Kind = Literal["network", "write", "port", "publish", "unsandboxed", "git-url"]
 FORMS = "`network HOST`, `write PATH`, `port NUMBER`, `publish NUMBER` or `unsandboxed`"
 
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
@@ -45,7 +46,8 @@ _RUNS_ANYTHING = re.compile(r"--?(?:exec|receive-pack|upload-pack|config|config-
 class Permission(msgspec.Struct, frozen=True):
     kind: Kind
     what: tuple[str, ...]
-    """Hosts; a path; a port; the words of a command, none if it is more than one program with plain words."""
+    """Hosts; a path; a port; the words of a command, none if it is more than one program with plain words; of
+    `git-url`: what it does, as an infinitive."""
 
     @property
     def effect(self) -> str:
@@ -63,6 +65,13 @@ class Permission(msgspec.Struct, frozen=True):
                 return f"serve pages on this machine, from port {self.what[0]} of the sandbox"
             case "unsandboxed":
                 return "run outside the sandbox, with your rights, files and network"
+            case "git-url":
+                return " and ".join(self.what)
+
+    @property
+    def question(self) -> str:
+        effect = self.effect
+        return f"{effect[:1].upper()}{effect[1:]}?" if self.kind == "git-url" else f"Let commands {effect}?"
 
     @property
     def key(self) -> str:
@@ -83,7 +92,7 @@ class Permission(msgspec.Struct, frozen=True):
     @property
     def may_last(self) -> bool:
         """Whether a yes can hold for more than this once."""
-        return self.kind != "unsandboxed" or bool(self.covered)
+        return bool(self.covered) if self.kind == "unsandboxed" else self.kind != "git-url"
 
 
 def network(host: str) -> Permission:
@@ -162,6 +171,8 @@ def prefix(words: Sequence[str]) -> tuple[str, ...]:
 
 def is_granted(permission: Permission, grants: Sequence[Grant], project: str) -> bool:
     """By all that one person has granted: here, in this conversation or everywhere."""
+    if permission.kind == "git-url":  # each is asked about
+        return False
     open_here = [words for words in granted(permission.kind, grants, project) if words]
     if permission.kind == "unsandboxed":
         begins = any(permission.covered == words for words in open_here)

@@ -17,6 +17,7 @@ from talaria.tools.base import Claim
 from talaria.tools.hosts import is_covered
 from talaria.tools.permissions import Permission
 from talaria.tools.protected import Protected
+from talaria.tools.repositories import find_enclosing
 
 Decision = Literal["allow", "ask", "deny"]
 Lasting = Literal["once", "session", "project", "always"]
@@ -135,8 +136,10 @@ class Policy:
             return None
         from talaria.tools.deletions import find_losses  # noqa: PLC0415  (most conversations delete nothing)
 
+        around = find_enclosing(request.project, self._protected.may_be_shared)  # commands can write all of it
+        project = around.root if around is not None else request.project
         reason = find_losses(
-            claim.command, claim.language, claim.place, request.project, self._protected.person, self._created_here
+            claim.command, claim.language, claim.place, project, self._protected.person, self._created_here
         )
         if reason is None:
             return None
@@ -163,7 +166,12 @@ class Policy:
         """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either,
         where that could leave."""
         leaves = permission.kind not in ("write", "publish")
-        reasons = ["commands reach nothing outside the sandbox unless you allow it"]
+        is_address = permission.kind == "git-url"
+        reasons = [
+            "git would send and fetch there from now on, also outside of the sandbox"
+            if is_address
+            else "commands reach nothing outside the sandbox unless you allow it"
+        ]
         if request.is_privy and leaves:
             reasons.append("files from outside the project were read in this conversation, and could be sent there")
         if request.is_tainted:

@@ -81,11 +81,21 @@ class PolicyFiles:
     """Of one project, for one session. All methods block; from any thread."""
 
     def __init__(
-        self, project: Root, quarantine: Quarantine, places: Sequence[str] = (), missing: Sequence[str] = ()
+        self,
+        project: Root,
+        quarantine: Quarantine,
+        places: Sequence[str] = (),
+        missing: Sequence[str] = (),
+        *,
+        first: str = "",
+        outside: Sequence[Root] = (),
     ) -> None:
         """Besides what is known by its name: `places` below the project that are obeyed, too, and `missing` ones that
-        nobody should make."""
+        nobody should make. `first`: a folder that is looked into before the others. `outside`: folders of git that
+        belong to the project; names in there are absolute."""
         self._project = project
+        self._outside = {one.path: one for one in outside}
+        self._starts = tuple(dict.fromkeys((first, "", *self._outside)))
         self._quarantine = quarantine
         self._places = frozenset(place for place in places if place not in ("", "."))
         self._missing = tuple(missing)
@@ -105,6 +115,13 @@ class PolicyFiles:
         path = f"{folder}/{name}" if folder else name
         return self._place(path) is not None or name in _BARE or path in self._missing
 
+    def _reach(self, name: str) -> tuple[Root, str]:
+        """The folder that a name is in, and the name below it."""
+        for path, root in self._outside.items():
+            if f"{name}/".startswith(f"{path}/"):
+                return root, name[len(path) + 1 :]
+        return self._project, name
+
     def _place(self, name: str) -> str | None:
         """Of policy, to which a name belongs."""
         named = (place for place in self._places if name == place or name.startswith(f"{place}/"))
@@ -115,7 +132,7 @@ class PolicyFiles:
         with self._lock:
             self._known.clear()
             self._kept_bytes = 0
-            found = list(self._walk(""))
+            found = [name for start in self._starts for name in self._walk(start)]
             if known is None:
                 self._accept(found)
             else:
@@ -166,24 +183,28 @@ class PolicyFiles:
                 raise OSError(errno.EEXIST, "something else is there by now")
             assert held.to is not None  # noqa: S101  (what could not be moved is not asked about)
             shown = self._quarantine.contents(held.to.name)
-            self._quarantine.give_back(held.to.name, self._project, held.name)
+            self._quarantine.give_back(held.to.name, *self._reach(held.name))
             for name, content in shown.items():
                 self._accept_only(f"{held.name}/{name}".rstrip("/"), content)
 
     def _held(self, name: str) -> Held:
         before, needs = self._known.get(name), ".git" in name.split("/") or name in self._missing
-        moved = next(iter(self._quarantine.move(self._project, [name])), None)
+        root, inner = self._reach(name)
+        needs = needs or root is not self._project
+        moved = next(iter(self._quarantine.move(root, [inner])), None)
         if moved is None or moved.to is None:
             return Held(name, None, before, moved.reason if moved else "it is gone by now")
         if before is None:
-            return Held(moved.name, moved.to, needs_a_yes=needs or moved.name != name)
+            link = moved.name != inner
+            named = moved.name if root is self._project else f"{root.path}/{moved.name}"
+            return Held(named, moved.to, needs_a_yes=needs or link)
         if before.content is None:
             return Held(name, moved.to, before, "What was there before was too large to be kept.")
         try:
             if stat.S_ISLNK(before.mode):
-                self._project.make_link(name, os.fsdecode(before.content))
+                root.make_link(inner, os.fsdecode(before.content))
             else:
-                self._project.replace(name, before.content, mode=stat.S_IMODE(before.mode))
+                root.replace(inner, before.content, mode=stat.S_IMODE(before.mode))
         except OSError as fault:
             return Held(name, moved.to, before, f"What was there before could not be put back: {fault.strerror}.")
         self._accept_only(name, before.content)
@@ -230,13 +251,17 @@ class PolicyFiles:
     def _made(self) -> Iterator[str]:
         """Files that might be new, with those in new folders."""
         with suppress(OSError):
-            yield from filter(None, (first_strange(self._project, name) for name in self._missing))
+            for name in self._missing:
+                root, inner = self._reach(name)
+                if (strange := first_strange(root, inner)) is not None:
+                    yield strange if root is self._project else f"{root.path}/{strange}"
         events = self._events
         if events is None or not events.is_complete:
             if events is not None:
                 events.is_complete = True
                 events.take()
-            yield from self._walk("")
+            for start in self._starts:
+                yield from self._walk(start)
             return
         for name in events.take():
             found = self._find(name)
@@ -253,7 +278,8 @@ class PolicyFiles:
             if count == MAX_FOLDERS:
                 return
             try:
-                with self._project.folder(folder) as here:
+                root, inner = self._reach(folder)
+                with root.folder(inner) as here:
                     self._watch(here, folder)  # first: what is made while it is listed is told
                     found = here.entries()
             except OSError:
@@ -261,7 +287,7 @@ class PolicyFiles:
             is_telling = ".git" in folder.split("/") or (folder != "" and self._place(folder) is not None)
             for entry in found:
                 name = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.is_folder and _is_entered(folder, entry):
+                if entry.is_folder and name not in self._starts and _is_entered(folder, entry):
                     waiting.append(name)
                 if is_telling or entry.name in _TELLING or name in self._places:  # most are not: they are many
                     yield from self._of_interest(name, is_folder=entry.is_folder)
@@ -318,7 +344,8 @@ class PolicyFiles:
 
     def _find(self, name: str) -> os.stat_result | None:
         with suppress(OSError):  # a folder that we may not look into is not for others either
-            return self._project.find(name)
+            root, inner = self._reach(name)
+            return root.find(inner)
         return None
 
     def _read(self, name: str) -> File | None:
@@ -327,11 +354,12 @@ class PolicyFiles:
         if found is None:
             return None
         content = None
+        root, inner = self._reach(name)
         try:
             if stat.S_ISLNK(found.st_mode):
-                content = os.fsencode(self._project.read_link(name))
+                content = os.fsencode(root.read_link(inner))
             elif stat.S_ISREG(found.st_mode) and found.st_size <= MAX_FILE_BYTES:
-                content = self._project.read(name, MAX_FILE_BYTES)
+                content = root.read(inner, MAX_FILE_BYTES)
         except OSError:
             content = None
         return File(_stamp(found), found.st_mode, content)
@@ -351,6 +379,6 @@ def _is_entered(folder: str, entry: Entry) -> bool:
         return False
     parts = folder.split("/")
     if ".git" not in parts:
-        return True
+        return not (folder.startswith("/") and entry.name in _STORES_OF_GIT)  # a bare repository outside
     inner = parts[parts.index(".git") + 1 :]
     return entry.name in _OF_GIT if not inner else entry.name not in _STORES_OF_GIT

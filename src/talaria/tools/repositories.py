@@ -6,7 +6,7 @@ that were opened once; links are followed only to places inside of these.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +56,66 @@ def leads_to(place: Path, roots: Sequence[Path]) -> Path | None:
     except (OSError, RuntimeError):  # a loop of links
         return None
     return real if any(real.is_relative_to(root) and real != root for root in roots) else None
+
+
+class Enclosing(NamedTuple):
+    """The repository that a project is in."""
+
+    root: Path
+    """Of the work tree."""
+    folders: tuple[Path, ...] = ()
+    """Outside of the root, what git writes to: of a linked worktree or a submodule."""
+
+
+def find_enclosing(project: Path, is_allowed: Callable[[Path], bool]) -> Enclosing | None:
+    """The nearest, as git finds it, without running git; None: there is none that commands may have. `is_allowed` is
+    asked about each folder that commands would get besides the project.
+
+    A `.git` that is a file may have been written by a command, to get at another repository. It counts only if that
+    repository names this work tree as its own.
+    """
+    for root in (project, *project.parents):
+        if root != project and (not is_allowed(root) or root.stat().st_uid != os.geteuid()):
+            return None
+        try:
+            found = (root / ".git").lstat()
+            if stat.S_ISDIR(found.st_mode) and (root / ".git/HEAD").is_file():
+                return Enclosing(root)
+            if not stat.S_ISREG(found.st_mode):
+                continue
+            git = _pointed(root / ".git")
+            if git is None or not (git / "HEAD").is_file():
+                return None
+            common = git
+            if git.parent.name == "worktrees" and _pointed(git / "commondir") == git.parent.parent:
+                common = git.parent.parent
+                is_mutual = _pointed(git / "gitdir") == root / ".git"
+            else:
+                is_mutual = any(_work_tree(git, name) == root for name in ("config", WORKTREE_SETTINGS))
+        except (OSError, RuntimeError, ValueError):
+            continue
+        if not is_mutual:
+            return None
+        if common.is_relative_to(root):
+            return Enclosing(root)
+        return Enclosing(root, (common,)) if is_allowed(common) else None
+    return None
+
+
+def _pointed(file: Path) -> Path | None:
+    """Where a file leads that consists of one path."""
+    text = os.fsdecode(read_file(file, _MAX_POINTER_BYTES)).removeprefix("gitdir:").strip()
+    named = _named(str(file.parent), text, has_home=False)
+    return Path(named).resolve() if named is not None else None
+
+
+def _work_tree(git: Path, name: str) -> Path | None:
+    try:
+        content = read_file(git / name, gitconfig.MAX_BYTES)
+    except OSError:
+        return None
+    named = _named(str(git), dict(gitconfig.entries(content)).get("core.worktree", ""))
+    return Path(named).resolve() if named is not None else None
 
 
 def is_obeyed(path: Path, project: Path) -> bool:

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from talaria.files import harmless
 from talaria.model.clock import Clock
 from talaria.model.errors import ToolFailed
 from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
+from talaria.tools.git_settings import AddressChange, GitSettings
 from talaria.tools.opening import RunningConsent
 from talaria.tools.policy_files import Held, PolicyFiles
 from talaria.tools.processes import Processes
@@ -67,14 +69,18 @@ class Workspace:
         quarantine: Quarantine,
         events: Callable[[], "FolderEvents | None"] = lambda: None,
         others: Callable[[], Sequence["Workspace"]] = tuple,
+        git: GitSettings | None = None,
     ) -> None:
         """`look`: what commands see, as it is then, if they may also write to some places. `events`: who tells what is
-        made in folders. Both not on the loop. `others`: those of other sessions in the same project."""
+        made in folders. Both not on the loop. `others`: those of other sessions in the same project or repository.
+        `git`: None, where commands have git's settings as they are."""
         self._sandbox = sandbox
         self._quarantine = quarantine
         self._look = look
         self._events = events
         self._others = others
+        self._git = git
+        self._addresses: list[AddressChange] = []
         self.way_out = way_out
         self.consent = RunningConsent()
         way_out.consent = self.consent.allow_host
@@ -101,6 +107,9 @@ class Workspace:
         self._has_ports = False
         self._watching: asyncio.Task[None] | None = None
         self.project = project
+        self.top = project
+        """The repository around the project, as far as it is known, or the project itself."""
+        self._git_folders: list[Root] = []
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
         self.processes = Processes(self._news.append)
@@ -240,7 +249,9 @@ class Workspace:
         lost = await in_thread(lambda: host.unguarded(self._guarded))
         if not lost:
             return True
-        guarded = await host.guard(lost)
+        git = self._git
+        links = await in_thread(lambda: git.redirect(lost)) if git is not None else {}
+        guarded = await host.guard(lost, links)
         if guarded.stopped:
             names = ", ".join(map(str, lost))
             self._warn(
@@ -281,12 +292,46 @@ class Workspace:
             is_idle = not self._running
             held = await completed(in_thread(policy.hold))
             self._is_settled = is_idle and not self._running
+            is_saved = await completed(self._sync_git())
         for one in held:
             log.warning("in %s: %s", self.cwd, one)
         self._held += held
         self._held_count += len(held)
-        if held and self._host is not None and self._host.is_alive:
+        if (held or is_saved) and self._host is not None and self._host.is_alive:
             await self._guard_again(self._host)  # what was put back is another file
+
+    async def _sync_git(self) -> bool:
+        """Whether files were replaced: they have lost their guards then."""
+        git = self._git
+        if git is None or not git.may_have_changed:
+            return False
+        synced = await in_thread(lambda: git.sync(self._changing_everywhere))
+        self._warnings += synced.told
+        self._addresses += synced.asked
+        return bool(synced.saved)
+
+    def take_addresses(self) -> tuple[AddressChange, ...]:
+        """New addresses in settings of git that nobody has been asked about yet."""
+        addresses, self._addresses = tuple(self._addresses), []
+        return addresses
+
+    async def save_address(self, change: AddressChange) -> tuple[str, ...]:
+        """The person wants it. What went wrong."""
+        git = self._git
+        if git is None:
+            return ()
+        async with self._comparing:
+            fault = await completed(in_thread(lambda: git.save(change.file, change.changes, self._changing_everywhere)))
+        if self._host is not None and self._host.is_alive:
+            await self._guard_again(self._host)
+        return (fault,) if fault else ()
+
+    @contextmanager
+    def _changing_everywhere(self, path: Path, content: bytes) -> Generator[None]:
+        with ExitStack() as held:
+            for workspace in sorted((self, *self._others()), key=id):  # always in the same order: they take locks
+                held.enter_context(workspace.changing(path, content))
+            yield
 
     def take_held(self) -> tuple[Held, ...]:
         """What nobody has been asked about yet."""
@@ -309,6 +354,8 @@ class Workspace:
     def changing(self, path: Path, content: bytes) -> AbstractContextManager[None]:
         """While a tool writes a file with the person's consent. Not on the loop."""
         project, policy = self._project, self._policy
+        if policy is not None and any(path.is_relative_to(folder.path) for folder in self._git_folders):
+            return policy.changing(str(path), content)
         if project is None or policy is None or not path.is_relative_to(project.path):
             return nullcontext()
         return policy.changing(str(path.relative_to(project.path)), content)
@@ -354,17 +401,30 @@ class Workspace:
 
     async def _enter(self) -> Host:
         view = await in_thread(lambda: self._look(self._shared))
-        if self._project is None:
-            self._project = await in_thread(lambda: Root.open(view.project))
+        self.top = view.top
+        if self._project is None or self._project.path != str(view.top):
+            await in_thread(lambda: self._open_folders(view))
         project = self._project
+        assert project is not None  # noqa: S101
+        git = self._git
+        if git is not None and await in_thread(lambda: git.prepare(view.top)):
+            view = git.let_see(view)
         self.cwd = str(view.project)
         self._guarded = view.guarded
         self._writes = view.writes
-        below = [path for path in view.guarded if path.is_relative_to(view.project)]
-        guarded, missing = ([str(path.relative_to(view.project)) for path in paths] for paths in (below, view.unwanted))
+        compared = (view.top, *view.git_folders)
+        below = [path for path in view.guarded if any(path.is_relative_to(folder) for folder in compared)]
+        guarded, missing = ([_name(path, view.top) for path in paths] for paths in (below, view.unwanted))
         learning: asyncio.Future[None] | None = None
         if self._sandbox.level not in ("none", "remote"):  # there each command is asked about
-            self._policy = policy = PolicyFiles(project, self._quarantine, guarded, missing)
+            self._policy = policy = PolicyFiles(
+                project,
+                self._quarantine,
+                guarded,
+                missing,
+                first=_name(view.project, view.top) if view.root is not None else "",
+                outside=self._git_folders,
+            )
             running = next((one.policy for one in self._others() if one.may_have_changed_files), None)
             learn = partial(self._learn, policy, running)
             learning = asyncio.ensure_future(in_thread(learn))  # while the sandbox starts
@@ -374,9 +434,19 @@ class Workspace:
         finally:
             if learning is not None:
                 await completed(learning)
+        links = await in_thread(lambda: git.redirect(view.guarded)) if git is not None else {}
+        if links:
+            await host.guard((), links)
         if host.listener is not None:
             await self._open.enter_async_context(self.way_out.served(host.listener))
         return host
+
+    def _open_folders(self, view: View) -> None:
+        for folder in (self._project, *self._git_folders):
+            if folder is not None:
+                folder.close()
+        self._project = Root.open(view.top)
+        self._git_folders = [Root.open(folder) for folder in view.git_folders]
 
     @property
     def policy(self) -> PolicyFiles | None:
@@ -398,6 +468,11 @@ class Workspace:
         self._running.clear()
         await self._compare()
         self._news.extend(f"[{one}]" for one in self.take_held())
+        self._news.extend(
+            f"[git: not done, because nobody could be asked: {one.effect}]" for one in self.take_addresses()
+        )
+        if self._git is not None:
+            await in_thread(self._git.remove)
         if self._policy is not None:
             self._policy.watch(None)
             self._policy = None
@@ -422,6 +497,13 @@ class Workspace:
             if self._project is not None:
                 self._project.close()
                 self._project = None
+            while self._git_folders:
+                self._git_folders.pop().close()
+
+
+def _name(path: Path, top: Path) -> str:
+    """As `PolicyFiles` names it."""
+    return str(path.relative_to(top)) if path.is_relative_to(top) else str(path)
 
 
 class Workspaces:
@@ -432,12 +514,14 @@ class Workspaces:
         clock: Clock,
         private: tuple[str, ...] = (),
         programs: Sequence[Path] = (),
+        people: Path | None = None,
     ) -> None:
         """`private`: what a way out may reach although it is not on the public internet. `programs`: files that no
-        command changes."""
+        command changes. `people`: where those in chats have their folders."""
         self.settings = settings
         self._private = private
         self._programs = programs
+        self._people = people
         self._home = home
         self._clock = clock
         self._choosing = Choosing(settings)
@@ -502,11 +586,18 @@ class Workspaces:
         way_out = WayOut(self.settings.network, self._private, self._clock)
         quarantine = Quarantine(self._home.resolve(), scope.session)
         look = partial(self.look, project)
-        others = partial(self._in_project, project, scope.session)
-        return Workspace(self.sandbox, project, look, way_out, quarantine, lambda: self._events, others)
+        others = partial(self._beside, scope.session)
+        level, git = self.sandbox.level, None
+        if level in ("strict", "landlock", "seatbelt"):
+            git = GitSettings(self._home.resolve() / "git" / harmless(scope.session), has_mounts=level == "strict")
+        return Workspace(self.sandbox, project, look, way_out, quarantine, lambda: self._events, others, git)
 
-    def _in_project(self, project: Path, but: SessionId) -> Sequence[Workspace]:
-        return [one for session, one in self._all.items() if session != but and one.project == project]
+    def _beside(self, session: SessionId) -> Sequence[Workspace]:
+        """Of other sessions, in the same project or repository."""
+        own = self._all.get(session)
+        if own is None:
+            return ()
+        return [one for one in tuple(self._all.values()) if one is not own and one.top == own.top]
 
     def blocked(self, session: SessionId) -> tuple[str, ...]:
         """Hosts that its commands lately wanted to reach in vain."""
@@ -518,7 +609,9 @@ class Workspaces:
         `ToolFailed`."""
         writes = (*self.settings.write, *map(str, shared))
         settings = msgspec.structs.replace(self.settings, write=writes)
-        view = view_of(project, self._home.resolve(), settings, os.environ, programs=self._programs)
+        view = view_of(
+            project, self._home.resolve(), settings, os.environ, programs=self._programs, people=self._people
+        )
         can_be_opened = self.sandbox.level in ("strict", "seatbelt")  # so that a host can be allowed while they run
         return msgspec.structs.replace(view, has_egress=True) if can_be_opened else view
 

@@ -12,6 +12,8 @@ from talaria.model.messages import FileChange, ToolCall
 from talaria.model.redaction import Redactor
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.diffs import compare
+from talaria.tools.opening import ask_to_open
+from talaria.tools.permissions import Permission
 from talaria.tools.person import Proposal
 from talaria.tools.policy_files import MAX_FILE_BYTES, Held
 from talaria.tools.workspace import Workspace
@@ -34,7 +36,7 @@ class _Keep(msgspec.Struct, frozen=True):
 
 async def ask_about_held(workspace: Workspace, run: Run) -> str:
     """What the model is told behind the output of a command; empty: nothing was held."""
-    held, warnings = workspace.take_held(), workspace.take_warnings()
+    held, warnings = workspace.take_held(), (*workspace.take_warnings(), *await _ask_about_addresses(workspace, run))
     moved = [one for one in held if one.to is not None]
     if run.tools is None or not moved:
         return _told((*warnings, *map(str, held)))
@@ -60,6 +62,20 @@ async def ask_about_held(workspace: Workspace, run: Run) -> str:
         return _told((*warnings, *map(str, held), str(refusal)))
     kept = [await workspace.keep(one) for one in moved]
     return _told((*warnings, *kept, *(str(one) for one in held if one.to is None)))
+
+
+async def _ask_about_addresses(workspace: Workspace, run: Run) -> tuple[str, ...]:
+    """That commands have put into settings of git."""
+    told: list[str] = []
+    for change in workspace.take_addresses():
+        try:
+            permission = Permission("git-url", (change.effect,))
+            await ask_to_open(run, permission, change.text, workspace.cwd, noun="settings")
+        except Denied as refusal:
+            told.append(f"git: not done: {change.effect}. {refusal}")
+            continue
+        told += await workspace.save_address(change)
+    return tuple(told)
 
 
 def _told(sentences: Sequence[str]) -> str:

@@ -43,6 +43,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     project: Path
     """Readable and writable; where the first command begins."""
+    root: Path | None = None
+    """Of the repository that the project lies in; None: of none, or it is the project itself. One of `writes`."""
+    git_folders: tuple[Path, ...] = ()
+    """Of git, outside of `top`: of the repository whose linked worktree or submodule this is. Some of `writes`."""
     writes: tuple[Path, ...] = ()
     reads: tuple[Path, ...] = ()
     """Besides the system's own programs and libraries."""
@@ -67,6 +71,17 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there is a way out, through a proxy of ours."""
     limits: Limits = Limits()
 
+    @property
+    def top(self) -> Path:
+        """The folder in which files are compared that other programs obey."""
+        return self.root or self.project
+
+    @property
+    def shared(self) -> tuple[Path, ...]:
+        """All folders and files that commands can write, unless `is_read_only`; none of them in another."""
+        places = dict.fromkeys((self.project, *self.writes))
+        return tuple(place for place in places if places.keys().isdisjoint(place.parents))
+
 
 class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     """What came of guarding places in a sandbox that runs."""
@@ -79,6 +94,8 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     """Command lines of processes that had one of them at hand while it was not guarded, and were killed."""
     linked: tuple[Path, ...] = ()
     """Files that have a second name, by which commands may still write them: hard links."""
+    redirected: tuple[Path, ...] = ()
+    """Files in whose place commands see a link."""
 
 
 class Host(Protocol):
@@ -97,8 +114,9 @@ class Host(Protocol):
         ...
 
     def start(self, command: Command, sink: Sink) -> Started: ...
-    async def guard(self, places: Sequence[Path]) -> Guarded:
-        """Make files and folders in what is writable read-only, while commands run. Cheap where they are already."""
+    async def guard(self, places: Sequence[Path], links: Mapping[Path, Path] = ...) -> Guarded:
+        """Make files and folders in what is writable read-only, while commands run. Cheap where they are already.
+        `links`: by guarded files, the links in the sandbox that commands see in their place."""
         ...
 
     async def share(self, place: Path) -> str:

@@ -68,7 +68,7 @@ class Bubblewrap:
                 prepare=limit_watches,
             )
             async with launched(launch) as channel:
-                host = _StrictHost(channel, Guards(channel.pid, (view.project, *view.writes)))
+                host = _StrictHost(channel, Guards(channel.pid, view.shared))
                 try:
                     yield host
                 finally:
@@ -143,7 +143,7 @@ def arguments(view: View, held: Held | None = None) -> tuple[str, ...]:
         *(("--size", scratch, "--tmpfs", str(view.home)) if view.home != Path("/") else ()),
         *_bound("--ro-bind", interpreter()),
         *_bound("--ro-bind", view.reads, unused),
-        *_bound("--ro-bind" if view.is_read_only else "--bind", (view.project, *view.writes), unused),
+        *_bound("--ro-bind" if view.is_read_only else "--bind", view.shared, unused),
         *_bound("--bind", _around(view), unused),
         *_bound("--ro-bind", view.guarded, unused),
         *(word for bind in view.binds for word in _placed(bind, is_read_only=view.is_read_only)),
@@ -177,7 +177,7 @@ def _placed(bind: Bind, *, is_read_only: bool) -> tuple[str, str, str]:
 
 
 def _around(view: View) -> tuple[Path, ...]:
-    return on_the_way((view.project, *view.writes), (*view.guarded, *view.own))
+    return on_the_way(view.shared, (*view.guarded, *view.own))
 
 
 @cache
@@ -205,7 +205,7 @@ def _held(view: View) -> Generator[Held | None]:
         yield None
         return
     try:
-        for path in (view.project, *view.writes, *view.reads, *_around(view), *view.guarded):
+        for path in (*view.shared, *view.reads, *_around(view), *view.guarded):
             with suppress(OSError), Root.open(path.anchor) as root:
                 held.setdefault(path, []).append(root.handle(str(path.relative_to(path.anchor))))
         yield held

@@ -1,12 +1,13 @@
 """The way to a tool host. What comes from there may be a command's doing: it is data, and of limited size."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 from socket import socket
+from types import MappingProxyType
 
 import msgspec
 
@@ -52,7 +53,11 @@ class Channel(asyncio.Protocol):
             started.finish(LOST)
         return started
 
-    async def guard(self, places: Sequence[Path]) -> Guarded:
+    async def guard(
+        self,
+        places: Sequence[Path],
+        links: Mapping[Path, Path] = MappingProxyType({}),  # noqa: ARG002
+    ) -> Guarded:
         return Guarded(failed=tuple((place, NO_MOUNTS) for place in places))
 
     async def share(self, place: Path) -> str:  # noqa: ARG002

@@ -38,11 +38,12 @@ STILL_OPEN = "something that was not found has it open for writing"
 LINK = "it is a link, or leads through one"
 REPLACED = "it was replaced meanwhile"
 NOT_OURS = "the folder around it belongs to this machine"
+NOT_GUARDED = "it is not guarded"
 
 _NS_GET_USERNS = 0xB701
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
-_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
@@ -99,6 +100,25 @@ def mount(place: int, *, as_read_only: bool) -> None:
         if as_read_only:
             set_flags(tree, _MOUNT_ATTR_RDONLY, 0, deep)
         called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+    finally:
+        os.close(tree)
+
+
+def mount_link(link: str, path: str) -> None:
+    """A link, onto a file that is guarded: whoever opens the file is led to where the link says. Git renames its new
+    settings onto where a link leads, which it could not do onto a mount."""
+    flags = ctypes.c_uint(_AT_SYMLINK_NOFOLLOW | _OPEN_TREE_CLONE | os.O_CLOEXEC)
+    tree = called(_OPEN_TREE, _AT_FDCWD, os.fsencode(link), flags)
+    try:
+        change = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+        called(_MOUNT_SETATTR, tree, b"", ctypes.c_uint(_AT_EMPTY_PATH), change, ctypes.c_size_t(len(change)))
+        place = refer(path)
+        try:
+            if not is_read_only(place):  # then the link would be all that guards it
+                raise OSError(errno.EROFS, NOT_GUARDED)
+            called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+        finally:
+            os.close(place)
     finally:
         os.close(tree)
 
@@ -402,8 +422,10 @@ def explain(fault: OSError) -> str:
 
 
 def answer(order: dict[str, Any]) -> dict[str, Any]:
-    """`places`: by their paths, the folders on the way to each, the outer ones first."""
+    """`places`: by their paths, the folders on the way to each, the outer ones first. `links`: by the paths of guarded
+    files, the links that are shown in their place."""
     places: dict[str, list[str]] = order["places"]
+    links: dict[str, str] = order["links"]
     try:
         guarding = Guarding(order["pid"])
         enter(order["pid"])
@@ -412,22 +434,30 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     except OSError as fault:
         return {"failed": [(path, explain(fault)) for path in places]}
     failed: dict[str, str] = {}
-    mounted = guarding.mounted()
-    for path, around in places.items():
+    if places:
+        mounted = guarding.mounted()
+        for path, around in places.items():
+            try:
+                guarding.guard(path, around, mounted)
+            except OSError as fault:
+                failed[path] = explain(fault)
         try:
-            guarding.guard(path, around, mounted)
+            guarding.kill_holders()
         except OSError as fault:
-            failed[path] = explain(fault)
-    try:
-        guarding.kill_holders()
-    except OSError as fault:
-        return {"failed": [(path, explain(fault)) for path in places]}
-    failed.update({path: STILL_OPEN for path in places if path not in failed and guarding.is_still_open(path)})
+            return {"failed": [(path, explain(fault)) for path in places]}
+        failed.update({path: STILL_OPEN for path in places if path not in failed and guarding.is_still_open(path)})
+    linked_to: list[str] = []
+    for path, link in links.items():
+        if path not in failed:
+            with suppress(OSError):  # then it stays guarded, and cannot be written at all
+                mount_link(link, path)
+                linked_to.append(path)
     return {
         "done": [path for path in places if path not in failed],
         "failed": [*failed.items()],
         "stopped": guarding.stopped,
         "linked": guarding.linked,
+        "redirected": linked_to,
     }
 
 

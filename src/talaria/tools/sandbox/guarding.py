@@ -9,9 +9,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -41,15 +42,16 @@ class Guards:
         read_only = _mounts(_tool_host(self._pid))
         return tuple(place for place in places if not read_only.get(_nearest(place, read_only)))
 
-    async def renew(self, places: Sequence[Path]) -> Guarded:
+    async def renew(self, places: Sequence[Path], links: Mapping[Path, Path] = MappingProxyType({})) -> Guarded:
         missing = await in_thread(lambda: self.missing(places))
-        if not missing:
+        if not missing and not links:
             return Guarded(done=tuple(places))
         host = await in_thread(self.find_host)
         if host is None:
             return Guarded(failed=tuple((place, "the sandbox has ended") for place in missing))
         ways = {str(place): [*map(str, on_the_way(self._roots, (place,)))] for place in missing}
-        answer = await _run_program(json.dumps({"pid": host, "places": ways}).encode())
+        shown = {str(file): str(link) for file, link in links.items()}
+        answer = await _run_program(json.dumps({"pid": host, "places": ways, "links": shown}).encode())
         if isinstance(answer, str):
             return Guarded(failed=tuple((place, answer) for place in missing))
         kept = (place for place in places if place not in missing)
@@ -58,6 +60,7 @@ class Guards:
             failed=tuple((Path(place), reason) for place, reason in answer.failed),
             stopped=answer.stopped,
             linked=tuple(map(Path, answer.linked)),
+            redirected=tuple(map(Path, answer.redirected)),
         )
 
     async def share(self, place: Path) -> str:
@@ -83,6 +86,7 @@ class _Answer(msgspec.Struct, frozen=True):
     failed: tuple[tuple[str, str], ...] = ()
     stopped: tuple[str, ...] = ()
     linked: tuple[str, ...] = ()
+    redirected: tuple[str, ...] = ()
 
 
 async def _run_program(order: bytes) -> _Answer | str:

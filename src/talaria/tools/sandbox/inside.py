@@ -37,8 +37,9 @@ class Inside(msgspec.Struct, frozen=True):
     """All folders of the project that were looked into, below it: the first is the project itself, ""."""
 
 
-def look(project: Path, writes: Sequence[Path] = ()) -> Inside:
-    """`writes`: other folders that commands can write. Their repositories count, too."""
+def look(project: Path, writes: Sequence[Path] = (), around: Path | None = None) -> Inside:
+    """`writes`: other folders that commands can write. Their repositories count, too. `around`: one of them, which
+    holds the project: its sockets count, too. The project comes first, however large that is."""
     with ExitStack() as held:
         opened = {str(project): held.enter_context(Root.open(project))}
         for root in writes:
@@ -57,12 +58,14 @@ def look(project: Path, writes: Sequence[Path] = ()) -> Inside:
                     repositories.add_folder(here, here)
                 if root == str(project):
                     folders.append(folder)
+                if root in (str(project), str(around)):
                     others = (one.name for one in entries if not one.is_plain_file and not one.is_folder)
-                    sockets += (name for one in others if _is_socket(tree, name := f"{folder}/{one}".lstrip("/")))
+                    names_here = (f"{folder}/{one}".lstrip("/") for one in others)
+                    sockets += (f"{root}/{name}" for name in names_here if _is_socket(tree, name))
     listening = _listening() if sockets else frozenset[str]()
     return Inside(
         policy=tuple(map(Path, repositories.policy)),
-        sockets=tuple(project / name for name in sockets if name.rpartition("/")[2] in listening),
+        sockets=tuple(Path(name) for name in dict.fromkeys(sockets) if name.rpartition("/")[2] in listening),
         missing=tuple(map(Path, repositories.missing)),
         folders=tuple(folders),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from talaria.model.errors import ToolFailed
 from talaria.tools.protected import TOOLCHAINS, Protected
-from talaria.tools.repositories import leads_to
+from talaria.tools.repositories import Enclosing, find_enclosing, leads_to
 from talaria.tools.sandbox.base import Limits, View
 from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
 from talaria.tools.sandbox.settings import TerminalSettings
@@ -22,6 +22,7 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 """Where programs are that we run ourselves: a project may bring others of the same name."""
 NEVER = tuple(map(Path, ("/proc", "/sys", "/dev/pts", "/run", "/boot", "/etc")))
 _SYSTEM_FOLDERS = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/dev", "/bin", "/sbin", "/lib", "/lib64", "/nix")))
+_SHARED_BY_ALL = frozenset(map(Path, ("/home", "/tmp", "/var/tmp", "/srv", "/mnt", "/media", "/Users")))  # noqa: S108
 PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV"})
 """Of the environment, with LC_*: none of it is a secret."""
 
@@ -33,8 +34,10 @@ def view_of(
     environment: Mapping[str, str],
     limits: Limits | None = None,
     programs: Sequence[Path] = (),
+    people: Path | None = None,
 ) -> View:
-    """`home` is Talaria's own, which is never seen; `programs` are not changed.
+    """`home` is Talaria's own, which is never seen; `programs` are not changed. `people`: where those in chats have
+    their folders, side by side.
 
     Raises `ToolFailed` where the project is no place to work in.
     """
@@ -48,16 +51,27 @@ def view_of(
     protected = Protected(person, home, programs=programs)
     if protected.is_secret(project):
         raise ToolFailed(f"Commands do not run in {project}: it is private.")
-    writable = tuple(_existing(settings.write, protected))
+    around = _enclosing(project, home, protected, people)
+    root = around.root if around is not None and around.root != project else None
+    git_folders = around.folders if around is not None else ()
+    given = tuple(_existing(settings.write, protected))
+    writable = tuple(dict.fromkeys((*((root,) if root else ()), *git_folders, *given)))
     readable = (*_toolchains(person), *_existing(settings.read, protected))
-    inside = look(project, writable)
-    roots = (project, *writable)
+    inside = look(project, writable, root)
+    top = root or project
+    roots = tuple(dict.fromkeys((top, *writable)))
     policy = chain.from_iterable(map(protected.policy_below, roots))
-    leading = (place for place in inside.missing if place.name == "commondir" and place.is_relative_to(project))
-    missing = (*leading, *protected.missing_below(project))
+
+    def compared(place: Path) -> bool:
+        return any(place.is_relative_to(folder) for folder in (top, *git_folders))
+
+    leading = (place for place in inside.missing if place.name == "commondir" and compared(place))
+    missing = (*leading, *protected.missing_below(top))
     shown = (project, *writable, *readable, *map(Path, system()), *interpreter())
     return View(
         project=project,
+        root=root,
+        git_folders=git_folders,
         writes=writable,
         reads=readable,
         guarded=fitted(roots, (*guarded(roots, policy), *inside.policy)),
@@ -67,8 +81,24 @@ def view_of(
         environment=passed_on(environment),
         has_egress=bool(settings.network),
         limits=limits or settings.sandbox_limits,
-        unwanted=tuple(real for place in missing if (real := leads_to(place, (project,)))),
+        unwanted=tuple(real for place in missing if (real := leads_to(place, (top, *git_folders)))),
     )
+
+
+def _enclosing(project: Path, home: Path, protected: Protected, people: Path | None) -> Enclosing | None:
+    """Not one that holds the person's home or Talaria's, or somebody else's folder, or anything that is private."""
+    kept = (protected.person, home, *((people,) if people is not None else ()))
+
+    def is_allowed(folder: Path) -> bool:
+        if folder in _SYSTEM_FOLDERS or folder in _SHARED_BY_ALL or any(folder.is_relative_to(one) for one in NEVER):
+            return False
+        if any(one.is_relative_to(folder) for one in kept) or folder.is_relative_to(home):
+            return False
+        return not protected.is_secret(folder) and next(protected.secrets_below(folder), None) is None
+
+    if project == protected.person:
+        return None
+    return find_enclosing(project, is_allowed)
 
 
 def program_view(

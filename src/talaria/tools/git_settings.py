@@ -1,0 +1,481 @@
+"""Settings of git in the sandbox of a session. Commands write private copies of the settings of repositories; after
+each command, what is harmless in them is saved in the real files, and the copies are as the real files again.
+
+The real files are guarded by mounts, and nothing of a command reaches them but single settings that were judged by
+their names. Git parses and edits files of ours here; it never looks at a repository.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+
+from talaria.tools import gitconfig
+from talaria.tools.sandbox.base import Bind, View
+from talaria.trees import Root, read_file
+
+GIT_S = 5.0
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+"""Where programs are that we run ourselves: a project may bring others of the same name."""
+MAX_CHANGES = 200
+"""Settings of one repository that are looked at after one command."""
+MAX_TOLD = 20
+MAX_COPIES = 50
+"""Repositories whose settings commands can change."""
+_IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
+_SHOWN, _COPIES = Path("/run/talaria/git"), Path("/run/talaria/git-copies")
+"""In the sandbox: what commands only read, and what they write."""
+_OF_PERSON = frozenset(
+    (
+        *("user.name", "user.email", "init.defaultbranch", "pull.rebase", "pull.ff", "push.default"),
+        *("push.autosetupremote", "push.followtags", "fetch.prune", "core.autocrlf", "core.eol", "core.safecrlf"),
+        *("core.quotepath", "core.whitespace", "core.abbrev", "core.commentchar", "merge.conflictstyle", "merge.ff"),
+        *("diff.algorithm", "diff.renames", "diff.mnemonicprefix", "diff.colormoved", "rebase.autosquash"),
+        *("rebase.autostash", "rebase.updaterefs", "rerere.enabled", "branch.autosetupmerge", "branch.autosetuprebase"),
+        *("color.ui", "log.date", "commit.verbose", "commit.gpgsign", "tag.gpgsign", "status.showuntrackedfiles"),
+    )
+)
+"""Of the person's own settings, what commands see. With `commit.gpgsign` and no key, a commit fails: better than one
+that is silently unsigned."""
+
+Stamp = tuple[int, int, int, int, int]
+"""Other than before: somebody has changed the file."""
+Settings = Mapping[str, tuple[str, ...]]
+"""By key, all values in order."""
+Changing = Callable[[Path, bytes], AbstractContextManager[None]]
+"""While a file is replaced by this content with the person's consent."""
+
+
+class SettingChange(msgspec.Struct, frozen=True):
+    """What a command has changed in the settings of a repository."""
+
+    file: Path
+    key: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    """Empty: it was removed."""
+
+
+class AddressChange(msgspec.Struct, frozen=True):
+    """Settings of one remote, submodule or branch that go together, with an address in them that is new."""
+
+    file: Path
+    changes: tuple[SettingChange, ...]
+
+    @property
+    def effect(self) -> str:
+        """As an infinitive, for whoever decides."""
+        folder = self.file.parent
+        repository = folder.parent if folder.name == ".git" else folder
+        found: list[str] = []
+        for change in self.changes:
+            section, name = change.key.partition(".")[0], change.key.rpartition(".")[2]
+            whose, to = change.key[len(section) + 1 : -len(name) - 1], " and ".join(change.after)
+            match section, name:
+                case (("remote" | "submodule"), "url"):
+                    found.append(f"set {section} {whose} of {repository} to {to}")
+                case "remote", "pushurl":
+                    found.append(f"push to {to} as remote {whose} of {repository}")
+                case "branch", ("remote" | "pushremote"):
+                    found.append(f"connect branch {whose} of {repository} to {to}")
+                case _:
+                    pass
+        return " and ".join(found) or f"change settings in {self.file}"
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        lines = [f"in {self.file}"]
+        for change in self.changes:
+            lines += (f"- {change.key} = {value}" for value in change.before)
+            lines += (f"+ {change.key} = {value}" for value in change.after)
+        return "\n".join(lines)
+
+
+class Synced(msgspec.Struct, frozen=True):
+    told: tuple[str, ...] = ()
+    asked: tuple[AddressChange, ...] = ()
+    """Only a person can allow it."""
+    saved: tuple[Path, ...] = ()
+    """Files that were replaced."""
+
+
+def compare(before: Settings, after: Settings, file: Path) -> list[SettingChange]:
+    keys = dict.fromkeys((*before, *after))
+    pairs = ((key, before.get(key, ()), after.get(key, ())) for key in keys)
+    return [SettingChange(file, key, old, new) for key, old, new in pairs if old != new]
+
+
+def judge_change(change: SettingChange) -> str:
+    """As `gitconfig.judge`, of all its values. What is removed counts by its name alone."""
+    verdicts = [gitconfig.judge(change.key, value) for value in change.after or (None,)]
+    refused = [one for one in verdicts if one not in ("save", "ask")]
+    return refused[0] if refused else "ask" if "ask" in verdicts else "save"
+
+
+def judge_all(changes: Sequence[SettingChange]) -> list[tuple[SettingChange, str]]:
+    """What belongs to one remote, submodule or branch is asked about together with its address. A remote that only got
+    another name is not asked about: its address was there before."""
+    removed = {change.before for change in changes if not change.after}
+    verdicts: list[tuple[SettingChange, str]] = []
+    for change in changes:
+        verdict = judge_change(change)
+        is_renamed = not change.before and change.after in removed
+        verdicts.append((change, "save" if verdict == "ask" and is_renamed else verdict))
+    asked = {_owner(change) for change, verdict in verdicts if verdict == "ask"}
+    return [
+        (change, "ask" if verdict == "save" and _owner(change) in asked else verdict) for change, verdict in verdicts
+    ]
+
+
+def _owner(change: SettingChange) -> str:
+    return change.key.rpartition(".")[0]
+
+
+class GitSettings:
+    """Of one session. All methods block."""
+
+    def __init__(self, folder: Path, *, has_mounts: bool) -> None:
+        """`folder`: in Talaria's home, where no command can write. Not `has_mounts`: commands only see the person's
+        settings, and write those of repositories themselves."""
+        self._folder = folder
+        self._has_mounts = has_mounts
+        self._shown = _SHOWN if has_mounts else folder / "shown"
+        self._copies: dict[Path, int] = {}
+        """Of which files there are copies, by number."""
+        self._base: dict[Path, bytes] = {}
+        """What the real file held when its copy was last made."""
+        self._stamps: dict[Path, tuple[Stamp | None, Stamp | None]] = {}
+        """Of the copy and of the real file, at that time."""
+
+    def let_see(self, view: View) -> View:
+        """What commands see, with the person's settings and the copies. The repository's own identity counts more."""
+        kept = {name: value for name, value in view.environment.items() if not _IDENTITY.fullmatch(name)}
+        if not self._has_mounts:
+            more = {"GIT_CONFIG_GLOBAL": f"{self._shown}/settings"}
+            return structs.replace(view, reads=(*view.reads, self._shown), environment={**kept, **more})
+        more = {"GIT_CONFIG_SYSTEM": f"{_SHOWN}/settings", "GIT_CONFIG_GLOBAL": f"{_COPIES}/global"}
+        binds = (Bind(self._folder / "shown", _SHOWN), Bind(self._folder / "copies", _COPIES, is_writable=True))
+        return structs.replace(view, binds=(*view.binds, *binds), environment={**kept, **more})
+
+    def prepare(self, repository: Path) -> bool:
+        """Makes the folders anew. `repository`: whose person it is, since their settings may differ by folder. False:
+        there is no git here, so commands can change no settings."""
+        self._copies.clear()
+        self._base.clear()
+        self._stamps.clear()
+        self.remove()
+        if _program() is None:
+            return False
+        Root.make(self._folder.parent).close()  # each for nobody else to see
+        with Root.make(self._folder) as root:
+            for name in ("shown/links", "copies", "work"):
+                root.make_folder(name, 0o700).close()
+            known = read_person_settings(repository)
+            lines = [_line(key, known[key][-1]) for key in sorted(_OF_PERSON & known.keys())]
+            named = (Path(value).expanduser() for value in known.get("core.excludesfile", ())[-1:])
+            with suppress(OSError, RuntimeError):
+                ignored = read_file(next(named, Path.home() / ".config/git/ignore"), gitconfig.MAX_BYTES)
+                root.replace("shown/ignore", ignored, mode=0o600)
+                lines.append(_line("core.excludesfile", f"{self._shown}/ignore"))
+            root.replace("shown/settings", "".join(lines).encode("utf-8", "surrogateescape"), mode=0o600)
+        return True
+
+    def remove(self) -> None:
+        with suppress(OSError), Root.open(self._folder.parent) as around:
+            around.remove_tree(self._folder.name)
+
+    def redirect(self, guarded: Sequence[Path]) -> dict[Path, Path]:
+        """For guarded files that are settings of a repository: the links in the sandbox that lead to their copies."""
+        links: dict[Path, Path] = {}
+        for file in guarded if self._has_mounts else ():
+            if file.name not in ("config", "config.worktree"):
+                continue
+            if file not in self._copies and len(self._copies) < MAX_COPIES:
+                content = _read(file)
+                if content is None or not _is_in_repository(file):
+                    continue
+                number = len(self._copies)
+                with suppress(OSError), Root.open(self._folder) as root:
+                    root.make_link(f"shown/links/{number}", f"{_COPIES}/{number}/config")
+                    self._copies[file] = number
+                    self._reset(file, content)
+            if file in self._base:
+                links[file] = _SHOWN / "links" / str(self._copies[file])
+        return links
+
+    @property
+    def may_have_changed(self) -> bool:
+        """Looks at the stamps of the files, and at nothing else."""
+        return any(self._stamp(file) != stamps for file, stamps in self._stamps.items())
+
+    def sync(self, changing: Changing) -> Synced:
+        """Save what commands have changed and is harmless, take over what the person has changed."""
+        told: list[str] = []
+        asked: list[AddressChange] = []
+        saved: list[Path] = []
+        for file, base in list(self._base.items()):
+            if self._stamp(file) == self._stamps[file]:
+                continue
+            copy, real = self._read_copy(file), _read(file)  # once: what is judged is what is saved
+            if real is None:
+                continue
+            changes = list[SettingChange]()
+            if copy != base:
+                settings = list_settings(copy) if copy is not None else None
+                before = list_settings(base)
+                if settings is None or before is None:
+                    told.append(f"git: {file} was left in a state that git cannot read; nothing of it was saved.")
+                else:
+                    changes = compare(before, settings, file)
+            if len(changes) > MAX_CHANGES:
+                told.append(f"git: {len(changes):,} settings were changed in {file}, too many; none was saved.")
+                changes = []
+            verdicts = judge_all(changes)
+            asked += _grouped(file, [change for change, verdict in verdicts if verdict == "ask"])
+            told += _refusals([(change, verdict) for change, verdict in verdicts if verdict not in ("save", "ask")])
+            wanted = [change for change, verdict in verdicts if verdict == "save"]
+            if wanted:
+                fault = self.save(file, wanted, changing)
+                told += [fault] if fault else []
+                saved += [] if fault else [file]
+                real = _read(file) or real
+            try:
+                self._reset(file, real)
+            except OSError as fault:
+                told.append(f"git: settings in {file} are not saved any more in this session: {fault.strerror}.")
+                del self._base[file], self._stamps[file]
+        return Synced(tuple(told), tuple(asked), tuple(saved))
+
+    def save(self, file: Path, changes: Sequence[SettingChange], changing: Changing) -> str:
+        """Whole or not at all; returns what went wrong. A setting that the person has changed meanwhile stays."""
+        lock = f"{file.name}.lock"
+        try:
+            with Root.open(file.anchor) as top, top.folder(str(file.parent.relative_to(file.anchor))) as folder:
+                folder.create(lock, 0o600).close()  # as git does: nobody else writes it meanwhile
+                try:
+                    real = folder.read(file.name, gitconfig.MAX_BYTES)
+                    edited = self._edit(real, changes)
+                    if edited != real:
+                        with changing(file, edited):
+                            folder.replace(file.name, edited, mode=None)
+                finally:
+                    folder.remove(lock)
+        except FileExistsError:
+            return f"git: the settings were not saved: {file.parent}/{lock} exists."
+        except (OSError, ValueError, subprocess.SubprocessError) as fault:
+            return f"git: the settings were not saved in {file}: {fault}."
+        if file in self._base:
+            self._reset(file, edited)
+        return ""
+
+    def _edit(self, real: bytes, changes: Sequence[SettingChange]) -> bytes:
+        """Raises `ValueError` if anything else would change."""
+        expected = dict(list_settings(real) or {})
+        with Root.open(self._folder) as root:
+            root.replace("work/settings", real, mode=0o600)
+            file = str(self._folder / "work/settings")
+            for change in changes:
+                if expected.get(change.key, ()) != change.before:
+                    continue  # the person's own wins
+                if change.before:
+                    _run(("config", "--file", file, "--unset-all", change.key))
+                for value in change.after:
+                    _run(("config", "--file", file, "--add", change.key, value))
+                expected.pop(change.key, None)
+                if change.after:
+                    expected[change.key] = change.after
+            edited = root.read("work/settings", gitconfig.MAX_BYTES + 1)
+        if list_settings(edited) != expected:
+            raise ValueError("git would have changed something else, too")
+        return edited
+
+    def _read_copy(self, file: Path) -> bytes | None:
+        """None: it is gone, too large, or not a plain file."""
+        with suppress(OSError), Root.open(self._folder / "copies") as copies:
+            content = copies.read(f"{self._copies[file]}/config", gitconfig.MAX_BYTES + 1)
+            return content if len(content) <= gitconfig.MAX_BYTES else None
+        return None
+
+    def _reset(self, file: Path, content: bytes) -> None:
+        """The copy is as the real file. Whatever commands have put in its place is thrown away. Raises `OSError`."""
+        name = str(self._copies[file])
+        with Root.open(self._folder) as root:
+            root.set_mode("copies", 0o700)
+            with root.folder("copies") as copies:
+                if not _is_usual(copies, name):
+                    odd = f"work/{os.urandom(8).hex()}"
+                    with suppress(OSError):
+                        copies.set_mode(name, 0o700)  # else it cannot be moved
+                    copies.move(name, root, odd)
+                    with suppress(OSError):
+                        root.remove_tree(odd)
+                    with suppress(OSError):
+                        root.remove(odd)
+                with copies.make_folder(name, 0o700) as folder:
+                    new = f"new-{os.urandom(8).hex()}"
+                    with folder.create(new, 0o600) as made:
+                        made.write(content)
+                    folder.move(new, folder, "config")
+        self._base[file] = content
+        self._stamps[file] = self._stamp(file)
+
+    def _stamp(self, file: Path) -> "tuple[Stamp | None, Stamp | None]":
+        copy = self._folder / "copies" / str(self._copies[file]) / "config"
+        return _stamp(copy), _stamp(file)
+
+
+def _is_usual(copies: Root, name: str) -> bool:
+    """Nothing is there yet, or a folder with a plain file."""
+    try:
+        found = copies.find(name)
+        if found is None:
+            return True
+        if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o700 != 0o700:
+            return False
+        inner = copies.find(f"{name}/config")
+        return inner is None or stat.S_ISREG(inner.st_mode)
+    except OSError:
+        return False
+
+
+def _stamp(file: Path) -> Stamp | None:
+    try:
+        found = file.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _grouped(file: Path, asked: Sequence[SettingChange]) -> list[AddressChange]:
+    groups: dict[str, list[SettingChange]] = {}
+    for change in asked:
+        groups.setdefault(_owner(change), []).append(change)
+    return [AddressChange(file, tuple(changes)) for changes in groups.values()]
+
+
+def list_settings(content: bytes) -> Settings | None:
+    """As git reads them, without those that they include. None: it cannot."""
+    try:
+        listed = _run(("config", "--file", "-", "--no-includes", "--list", "-z"), content)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return _parse(listed)
+
+
+def read_person_settings(repository: Path) -> Settings:
+    """Of the machine and of the person, with what they include for this repository; none, if git cannot read them."""
+    known: dict[str, tuple[str, ...]] = dict(_list_as_person(()))
+    for key, paths in list(known.items()):
+        section, _, rest = key.partition(".")
+        condition, _, name = rest.rpartition(".")
+        if section == "includeif" and name == "path" and _is_met(condition, repository):
+            for path in paths:
+                with suppress(RuntimeError):  # the home of nobody
+                    file = Path.home() / Path(path).expanduser()  # one beside ~/.gitconfig, if it is relative
+                    known.update(_list_as_person(("--file", str(file))))
+    return known
+
+
+def _list_as_person(words: Sequence[str]) -> Settings:
+    program = _program()
+    environment = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
+    try:
+        listed = subprocess.run(  # noqa: S603
+            (program or "git", "config", *words, "--includes", "--list", "-z"),
+            cwd="/",
+            env={**environment, "PATH": SYSTEM_PATH},
+            capture_output=True,
+            timeout=GIT_S,
+            check=True,
+        ).stdout
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+    return _parse(listed)
+
+
+def _is_met(condition: str, repository: Path) -> bool:
+    """A condition about the folder of git, which git itself finds false in `/`. Of the others none is known here."""
+    kind, _, pattern = condition.partition(":")
+    if kind not in ("gitdir", "gitdir/i") or not pattern or pattern.startswith("./"):
+        return False
+    with suppress(RuntimeError):
+        pattern = f"{Path(pattern).expanduser()}{'/' if pattern.endswith('/') else ''}"
+    pattern = pattern if pattern.startswith("/") else f"**/{pattern}"
+    pattern = f"{pattern}**" if pattern.endswith("/") else pattern
+    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    expression = "".join(words.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
+    flags = re.DOTALL | (re.IGNORECASE if kind == "gitdir/i" else re.NOFLAG)
+    return re.fullmatch(expression, f"{repository}/.git", flags) is not None
+
+
+def _line(key: str, value: str) -> str:
+    """Of a settings file."""
+    section, _, name = key.partition(".")
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'[{section}]\n\t{name} = "{quoted}"\n'
+
+
+def _parse(listed: bytes) -> Settings:
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in listed.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+        key, is_set, value = entry.partition("\n")
+        found[key] = (*found.get(key, ()), value if is_set else "true")
+    return found
+
+
+def _program() -> str | None:
+    return shutil.which("git", path=SYSTEM_PATH)
+
+
+def _run(words: Sequence[str], content: bytes = b"") -> bytes:
+    """Git, outside of every repository and without anybody's settings. Raises `OSError`, `SubprocessError`."""
+    environment = {
+        "PATH": SYSTEM_PATH,
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+    }
+    argv = (_program() or "git", *words)
+    return subprocess.run(  # noqa: S603
+        argv, cwd="/", env=environment, input=content, capture_output=True, timeout=GIT_S, check=True
+    ).stdout
+
+
+def _read(file: Path) -> bytes | None:
+    """None: it is gone, too large, a link, or behind one."""
+    try:
+        with Root.open(file.anchor) as top:
+            content = top.read(str(file.relative_to(file.anchor)), gitconfig.MAX_BYTES + 1)
+    except OSError:
+        return None
+    return content if len(content) <= gitconfig.MAX_BYTES else None
+
+
+def _is_in_repository(file: Path) -> bool:
+    try:
+        with Root.open(file.anchor) as top, top.folder(str(file.parent.relative_to(file.anchor))) as folder:
+            return folder.find("HEAD") is not None
+    except OSError:
+        return False
+
+
+def _refusals(refused: Sequence[tuple[SettingChange, str]]) -> list[str]:
+    told: list[str] = []
+    for change, reason in refused[:MAX_TOLD]:
+        key = change.key if change.key.isprintable() else ascii(change.key)
+        how = f"git config {shlex.quote(key)} …" if change.after else f"git config --unset-all {shlex.quote(key)}"
+        what = "was not saved" if change.after else "was not removed"
+        told.append(f"git: {key} {what}: {reason}. Set it yourself with: {how}")
+    if len(refused) > MAX_TOLD:
+        told.append(f"git: {len(refused) - MAX_TOLD:,} more settings were not saved.")
+    return told

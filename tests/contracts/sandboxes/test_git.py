@@ -1,0 +1,138 @@
+"""Git works in the sandbox as it does outside, and nothing of a command reaches its settings unjudged."""
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.contracts.sandboxes.test_opening import Ada, Desktop
+
+from talaria.model.clock import SystemClock
+from talaria.model.ids import SessionId
+from talaria.store.base import NewSession, Store
+from talaria.store.memory import MemoryStore
+from talaria.tools.sandbox import bubblewrap
+
+PERSON = """\
+[user]
+name = Ada
+email = ada@example.org
+[credential]
+helper = store --secret-of-ada
+[commit]
+gpgsign = true
+[alias]
+secret = !true
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    words = ("git", "-C", str(folder), "-c", "commit.gpgsign=false", *words)
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "file").write_text("one\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    async with MemoryStore(SystemClock()) as opened:
+        await opened.sessions.create(NewSession(SessionId("s1"), "terminal"))
+        yield opened
+
+
+@pytest.fixture
+async def desktop(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desktop]:
+    if (reason := bubblewrap.fault()) is not None:
+        pytest.skip(f"commands in bubblewrap: {reason}")
+    (tmp_path / "person").mkdir()
+    (tmp_path / "person/.gitconfig").write_text(PERSON)
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    made = Desktop(store, await store.owners.join("test"), tmp_path)
+    yield made
+    await made.close()
+
+
+async def test_a_subfolder_a_worktree_and_a_submodule_can_be_committed_in(desktop: Desktop, tmp_path: Path) -> None:
+    main = make(tmp_path / "main")
+    (main / "sub").mkdir()
+    make(tmp_path / "library")
+    git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(tmp_path / "library"), "lib")
+    git(main, "commit", "-q", "-m", "lib")
+    git(main, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    commit = "git status -s && echo x > new && git add new && git -c commit.gpgsign=false commit -qm new && git log"
+    for project in ("main/sub", "side", "main/lib"):
+        await desktop.close()
+        result = await desktop.run(f"pwd; {commit}", None, project=project)
+        assert "new" in git(tmp_path / project, "log", "-1", "--format=%s"), result.text
+        assert "Ada <ada@example.org>" in result.text
+        assert str(tmp_path / project) in result.text
+
+
+async def test_settings_are_judged_by_their_names(desktop: Desktop, tmp_path: Path) -> None:
+    main = make(tmp_path / "work")
+    git(main, "remote", "add", "known", "https://known.example/")
+    git(main, "update-ref", "refs/remotes/known/topic", "HEAD")
+    result = await desktop.run(
+        "git config user.name Bob && git branch -m trunk && git switch -qc topic --track known/topic && "
+        "git config core.hooksPath x; git config core.fsmonitor ./x; git config alias.x '!sh'; "
+        "git config include.path /x; git config --get-all credential.helper; git config commit.gpgsign",
+        None,
+    )
+    assert "busy" not in result.text
+    assert "secret-of-ada" not in result.text
+    assert "true" in result.text
+    for key in ("core.hookspath", "core.fsmonitor", "alias.x", "include.path"):
+        assert f"git: {key} was not saved" in result.text
+    listed = git(main, "config", "--local", "--list")
+    assert "user.name=Bob" in listed
+    assert "branch.topic.remote=known" in listed
+    assert not any(word in listed for word in ("hookspath", "fsmonitor", "alias", "include"))
+
+
+async def test_a_new_address_asks(desktop: Desktop, tmp_path: Path) -> None:
+    main = make(tmp_path / "work")
+    ada = Ada("no", "once")
+    refused = await desktop.run("git remote add origin https://evil.example/", ada)
+    assert "git: not done: set remote origin" in refused.text
+    assert "remote." not in git(main, "config", "--local", "--list")
+    await desktop.run("git remote add origin https://good.example/", ada)
+    assert ada.asked[1].headline == f"Set remote origin of {main} to https://good.example/?"
+    assert git(main, "remote", "get-url", "origin") == "https://good.example/\n"
+    nobody = await desktop.run("git remote set-url origin https://evil.example/", None)
+    assert "git: not done" in nobody.text
+    assert git(main, "remote", "get-url", "origin") == "https://good.example/\n"
+    git(main, "config", "user.email", "outside@example.org")
+    await desktop.run("git config user.name Bob", None)
+    assert "user.email=outside@example.org" in git(main, "config", "--local", "--list")
+    assert git(main, "config", "--local", "user.name") == "Bob\n"
+
+
+@pytest.mark.parametrize(
+    "attack", ["rm $C; ln -s /etc/passwd $C", "rm $C; mkdir $C", "rm $C; mkfifo $C", "truncate -s 1G $C"]
+)
+async def test_whatever_is_put_in_place_of_the_copy_changes_nothing(
+    desktop: Desktop, tmp_path: Path, attack: str
+) -> None:
+    main = make(tmp_path / "work")
+    before = (main / ".git/config").read_bytes()
+    result = await desktop.run(attack.replace("$C", "/run/talaria/git-copies/0/config"), None)
+    assert "nothing of it was saved" in result.text
+    assert (main / ".git/config").read_bytes() == before
+    await desktop.run("git config user.name Bob", None)
+    assert git(main, "config", "--local", "user.name") == "Bob\n"
+
+
+async def test_hooks_run_inside(desktop: Desktop, tmp_path: Path) -> None:
+    main = make(tmp_path / "work")
+    hook = main / ".git/hooks/pre-commit"
+    hook.write_text(f"#!/bin/sh\nls {tmp_path}/person > hooked\necho ran >> hooked\n")
+    hook.chmod(0o755)
+    await desktop.run("git -c commit.gpgsign=false commit -q --allow-empty -m x", None)
+    assert (main / "hooked").read_text() == "ran\n"
