@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from talaria.agent.limits import Cap, Limits
 from talaria.config import routes
+from talaria.config.project import read_project_settings
 from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import known_secrets
 from talaria.config.selection import DEMO, Choice, choose, endpoint
@@ -19,7 +20,7 @@ from talaria.context.compactor import BuiltinCompactor
 from talaria.context.keeper import BuiltinKeeper
 from talaria.model.clock import Clock, SystemClock
 from talaria.model.entries import TurnOrigin
-from talaria.model.errors import BadInput, TalariaError
+from talaria.model.errors import BadConfig, BadInput, TalariaError
 from talaria.model.ids import OwnerId, SessionId, new_session_id
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.route import Route
@@ -124,14 +125,15 @@ class Application:
         if self.hands is None:
             return None
         workspaces = self.hands.workspaces
-        view = workspaces.look(project)
+        settings = workspaces.settings_in(session, project)
+        view = workspaces.look(project, settings)
         return SandboxState(
             level=workspaces.sandbox.level,
             about=workspaces.sandbox.about,
             project=view.project,
             reads=view.reads,
             writes=view.writes,
-            hosts=workspaces.settings.network,
+            hosts=settings.network,
             blocked=workspaces.blocked(session),
         )
 
@@ -383,6 +385,8 @@ def _listed(settings: Settings) -> Listed:
 def _protected(settings: Settings, servers: Listed) -> Protected:
     people = Path(settings.config.gateway.workspace).expanduser().resolve()
     terminal = settings.config.terminal
+    with suppress(BadConfig):  # told when a command runs
+        terminal = read_project_settings(settings.home, settings.environment, terminal, Path.cwd())
     shared = [Path(given).expanduser().resolve() for given in (*terminal.read, *terminal.write)]
     return Protected(Path.home().resolve(), settings.home.resolve(), people, servers.programs, shared)
 

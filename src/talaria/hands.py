@@ -4,11 +4,12 @@ Nothing is started before it is used. `close(session)` ends what one session has
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from talaria.config.project import read_project_settings
 from talaria.config.schema import Config
 from talaria.model.clock import Clock
 from talaria.model.ids import SessionId
@@ -78,7 +79,15 @@ class Hands:
         self._clock = clock
         self._protected = protected
         self._browser: Browser | None = None
-        self.workspaces = Workspaces(config.terminal, home, clock, config.web.allow_private, programs, protected.people)
+        self.workspaces = Workspaces(
+            config.terminal,
+            home,
+            clock,
+            config.web.allow_private,
+            programs,
+            people=protected.people,
+            of_project=partial(read_project_settings, home, environment),
+        )
         self._home = home
         self._recorder: Recorder | None = None
 

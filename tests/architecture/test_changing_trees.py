@@ -31,6 +31,7 @@ ELSEWHERE = {
         *("compat/hermes/aliases/hermes_constants", "compat/hermes/aliases/hermes_state", "compat/hermes/moving_in"),
         *("compat/hermes/platforms/adapted", "compat/hermes/platforms/media", "compat/hermes/plugin_home"),
         *("compat/hermes_home/receivers", "config/edit", "config/lenient", "config/load", "config/paths"),
+        "config/project",
         *("config/secrets", "config/writers", "gateway/claims", "gateway/status", "platforms/matrix/account"),
         *("platforms/matrix/memory", "platforms/matrix/platform", "plugins/api", "plugins/judging", "plugins/manifest"),
         *("plugins/skills", "servers", "store/sqlite/database", "store/sqlite/presence", "store/sqlite/search"),
@@ -60,7 +61,7 @@ ELSEWHERE = {
     "only names a place, for the gate or for a mount; whoever opens it follows no link": (
         *("tools/base", "tools/builtin/located", "tools/builtin/terminal", "tools/policy", "tools/protected"),
         *("tools/opening", "tools/permissions", "tools/sandbox/bubblewrap", "tools/sandbox/docker"),
-        *("tools/sandbox/outside", "tools/sandbox/view"),
+        *("tools/sandbox/outside", "tools/sandbox/toolchains", "tools/sandbox/view"),
     ),
     "shows names to the person who types": ("cli/screen/completing",),
     "the folder that the settings name for chats": ("gateway/conversations",),

@@ -10,6 +10,7 @@ import pytest
 
 import talaria as package
 from talaria.testing.servers.model_server import ModelServer
+from talaria.testing.servers.replies import Reply, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -80,3 +81,59 @@ def test_profile_has_a_home_of_its_own(talaria: Talaria, home: Path) -> None:
     assert not (home / "state.db").exists()
     assert talaria("--profile=work", "sessions", "list").stdout.count("\n") == 3
     assert talaria("sessions", "list").stdout == ""
+
+
+def test_what_is_set_for_a_project_reaches_its_next_session_and_no_other(
+    talaria: Talaria, server: ModelServer, home: Path, environment: dict[str, str]
+) -> None:
+    work, variables = Path(environment["PWD"]), {"SHOP_MODE": "here", "OTHER_MODE": "everywhere"}
+    talaria("config", "set", "terminal.env", "[OTHER_MODE]")
+    told = talaria("config", "set", "--project", "terminal.env", "[SHOP_MODE]")
+    file = Path(talaria("config", "path", "--project").stdout.strip())
+    assert told.stderr == f"Set terminal.env for {work} in {file}. It holds from the next session on.\n"
+    assert file.is_relative_to(home / "projects")
+    assert [*work.iterdir()] == []
+    assert json.loads(talaria("config", "get", "--project", "terminal.env").stdout) == ["SHOP_MODE"]
+    assert json.loads(talaria("config", "get", "terminal.env").stdout) == ["OTHER_MODE"]
+
+    for said in ("[here] []", "[] [everywhere]"):
+        server.say(Reply(calls=(call("terminal", command='echo "[$SHOP_MODE] [$OTHER_MODE]"'),)), "ok")
+        assert talaria("-q", "x", env=variables).stdout == "ok\n"
+        assert said in str(server.requests[-1].body)
+        talaria("config", "unset", "--project", "terminal.env")
+    assert json.loads(talaria("config", "get", "--project").stdout) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("model.default", "groq:llama", "model.default cannot be set for one project; these can: terminal.read"),
+        ("terminal.backend", "local", "terminal.backend cannot be set for one project"),
+        ("OPENAI_API_KEY", "sk-1", "OPENAI_API_KEY cannot be set for one project"),
+        ("terminal.env", "[GH_TOKEN]", "terminal.env lists 'GH_TOKEN', which is named like a secret"),
+        ("terminal.cache_gb", "lots", "terminal.cache_gb is wrong"),
+    ],
+)
+def test_what_cannot_hold_in_one_project_is_refused(
+    talaria: Talaria, home: Path, key: str, value: str, said: str
+) -> None:
+    ended = talaria("config", "set", "--project", key, value)
+    assert (ended.returncode, said in ended.stderr, ended.stderr.count("\n")) == (2, True, 1)
+    assert not [*home.glob("projects/*/config.yaml")]
+
+
+def test_settings_of_a_project_that_is_gone_are_told(talaria: Talaria, home: Path, environment: dict[str, str]) -> None:
+    talaria("config", "set", "--project", "terminal.cache_gb", "2")
+    (root,) = home.glob("projects/*/root")
+    assert talaria("config", "get", "--project").stderr == ""
+    root.write_text(f"{environment['PWD']}-before\n")
+    told = talaria("config", "get", "--project").stderr
+    assert told.startswith(f"{environment['PWD']}-before has settings and is not there any more. If it moved here: ")
+
+
+def test_a_setting_is_taken_out_with_its_empty_section(talaria: Talaria, home: Path) -> None:
+    talaria("config", "set", "agent.max_turns", "7")
+    assert talaria("config", "unset", "agent.max_turns").returncode == 0
+    assert talaria("config", "get", "agent.max_turns").stdout == "60\n"
+    assert (home / "config.yaml").read_text() == ""
+    assert "agent.max_turns is not set in" in talaria("config", "unset", "agent.max_turns").stderr

@@ -12,27 +12,40 @@ from talaria.cli import exits, surroundings
 from talaria.cli.json_output import print_json
 from talaria.cli.notices import say
 from talaria.config import paths, selection
-from talaria.config.edit import set_value
+from talaria.config.edit import set_project_value, set_value, unset_value
+from talaria.config.load import read_yaml
+from talaria.config.project import check_key, gone_projects, project_file, read_project_settings
 from talaria.config.schema import Config
 from talaria.gateway.claims import gateway_file, holder
 from talaria.model.errors import BadConfig, BadInput
 from talaria.model.secret import Secret
-from talaria.settings import read_settings_leniently
+from talaria.settings import Settings, read_settings_leniently
 
 command = click.Group("config", help="Read and change settings.")
 
 
+of_project = click.option(
+    "--project", is_flag=True, help="For the project in the working directory only; kept in the home, not in it."
+)
+
+
 @command.command("path", help="Where config.yaml is.")
+@of_project
 @click.pass_context
-def path(ctx: click.Context) -> None:
-    click.echo(paths.config_file(surroundings.home(ctx)))
+def path(ctx: click.Context, *, project: bool) -> None:
+    home = surroundings.home(ctx)
+    click.echo(project_file(home, Path.cwd()) if project else paths.config_file(home))
 
 
 @command.command("get", help="Print one setting, or all; secrets are masked.")
 @click.argument("key", required=False)
+@of_project
 @click.pass_context
-def get(ctx: click.Context, key: str | None) -> None:
+def get(ctx: click.Context, key: str | None, *, project: bool) -> None:
     settings = surroundings.lenient_settings(ctx)
+    if project:
+        _get_of_project(settings, key)
+        return
     names = key.split(".") if key else []
     if names and (wrong := next((one for one in settings.problems if one.key and one.is_about(names)), None)):
         raise BadConfig(f"{key} cannot be told: {wrong.sentence}")
@@ -47,11 +60,30 @@ def get(ctx: click.Context, key: str | None) -> None:
         print_json(value)
 
 
+def _get_of_project(settings: Settings, key: str | None) -> None:
+    """All that is set for it; of one setting, what holds in it."""
+    home, here = settings.home, Path.cwd()
+    terminal = read_project_settings(home, settings.environment, settings.config.terminal, here)
+    if key is not None:
+        check_key(key)
+        print_json(getattr(terminal, key.removeprefix("terminal.")))
+        return
+    print_json(read_yaml(project_file(home, here)))
+    for root in gone_projects(home):
+        old, new = project_file(home, root), project_file(home, here)
+        say(f"{root} has settings and is not there any more. If it moved here: mkdir -p {new.parent} && cp {old} {new}")
+
+
 @command.command("set", help="Change one setting in config.yaml; a NAME in capitals goes to .env.")
 @click.argument("key")
 @click.argument("value")
+@of_project
 @click.pass_context
-def set_(ctx: click.Context, key: str, value: str) -> None:
+def set_(ctx: click.Context, key: str, value: str, *, project: bool) -> None:
+    if project:
+        file = set_project_value(surroundings.home(ctx), Path.cwd(), key, value)
+        say(f"Set {key} for {Path.cwd()} in {file}. It holds from the next session on.")
+        return
     before = read_settings_leniently(surroundings.home(ctx)).problems
     file = set_value(surroundings.home(ctx), key, value)
     say(f"Set {key} in {file}.")
@@ -60,6 +92,18 @@ def set_(ctx: click.Context, key: str, value: str) -> None:
         if problem.sentence not in still_wrong:
             say(f"That put right: {problem.sentence}")
     _tell_gateway(surroundings.home(ctx))
+
+
+@command.command("unset", help="Take one setting out of config.yaml, so that its default holds.")
+@click.argument("key")
+@of_project
+@click.pass_context
+def unset(ctx: click.Context, key: str, *, project: bool) -> None:
+    home = surroundings.home(ctx)
+    file = unset_value(home, key, Path.cwd() if project else None)
+    say(f"Took {key} out of {file}.")
+    if not project:
+        _tell_gateway(home)
 
 
 def _tell_gateway(home: Path) -> None:
@@ -82,6 +126,7 @@ def check(ctx: click.Context) -> int:
     if settings.problems:
         return exits.BAD_INPUT
     selection.check(settings.config, settings.environment)
+    read_project_settings(settings.home, settings.environment, settings.config.terminal, Path.cwd())
     say("The settings are in order.")
     return exits.DONE
 

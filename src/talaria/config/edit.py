@@ -10,6 +10,7 @@ from typing import Any, cast
 from talaria.config import paths
 from talaria.config.lenient import decode_leniently, read_env_leniently
 from talaria.config.load import parse_yaml, read_yaml
+from talaria.config.project import check_key, note_project, project_file
 from talaria.config.secrets import unquoted
 from talaria.files import replace_file
 from talaria.model.errors import BadConfig, BadInput, OperatorError
@@ -23,9 +24,25 @@ def set_value(home: Path, key: str, value: str) -> Path:
     """
     if key.isupper():
         return _set_secret(paths.secrets_file(home), key, value)
+    return _change(home, paths.config_file(home), key, value)
+
+
+def set_project_value(home: Path, project: Path, key: str, value: str) -> Path:
+    """As `set_value`, for one project only."""
+    check_key(key)
+    file = _change(home, project_file(home, project), key, value)
+    note_project(home, project)
+    return file
+
+
+def unset_value(home: Path, key: str, project: Path | None = None) -> Path:
+    """Back to the default; of a project: to what config.yaml says. Raises `BadConfig`, `BadInput`, `OperatorError`."""
+    return _change(home, paths.config_file(home) if project is None else project_file(home, project), key, None)
+
+
+def _change(home: Path, file: Path, key: str, value: str | None) -> Path:
     import ruamel.yaml  # noqa: PLC0415  (only this command writes YAML)
 
-    file = paths.config_file(home)
     known_settings = read_yaml(file)  # refuse to touch a file that cannot be read
     before = file.read_text("utf-8") if file.exists() else ""
     yaml: Any = ruamel.yaml.YAML()
@@ -33,8 +50,12 @@ def set_value(home: Path, key: str, value: str) -> Path:
         document: Any = yaml.load(before) if known_settings else {}
     except ruamel.yaml.YAMLError as fault:
         raise BadConfig(f"{file} is not valid YAML; correct it before setting values.") from fault
-    _put(document, key, _quoted(_scalar(value)))
-    text = _dump(yaml, document) if known_settings else _comments(before) + _dump(yaml, document)
+    if value is None:
+        _drop(document, key, file)
+    else:
+        _put(document, key, _quoted(_scalar(value)))
+    written = _dump(yaml, document) if document else ""
+    text = written if known_settings else _comments(before) + written
     known = {**read_env_leniently(paths.secrets_file(home))[0], **os.environ}
     _, known_problems = decode_leniently(known_settings, known, file)
     _, problems = decode_leniently(parse_yaml(text, file), known, file)
@@ -78,6 +99,18 @@ def _put(document: Any, key: str, value: Any) -> None:
             raise BadInput(f"{name} in {key} holds a value, not settings.")
         document = cast("Any", inner)
     document[last] = value
+
+
+def _drop(document: Any, key: str, file: Path) -> None:
+    """With the section around it, if nothing else is in it."""
+    name, _, rest = key.partition(".")
+    if not isinstance(document, dict) or name not in document:
+        raise BadInput(f"{key} is not set in {file}.")
+    inner = cast("Any", document)
+    if rest:
+        _drop(inner[name], rest, file)
+    if not rest or not inner[name]:
+        del inner[name]
 
 
 def _scalar(value: str) -> Any:

@@ -48,7 +48,7 @@ def plugin_home(home: Path) -> Path:
 OWN_FOLDERS = frozenset(
     {
         *("cache", "checkpoints", "hermes", "logs", "memories", "platforms", "plugins", "profiles", "run", "skills"),
-        *("spill", "todos", "quarantine", "mcp"),
+        *("spill", "todos", "quarantine", "mcp", "projects"),
     }
 )
 OWN_FILES = frozenset(

@@ -13,15 +13,10 @@ import msgspec
 
 from talaria.model.errors import BadConfig
 from talaria.model.redaction import is_secret
-from talaria.model.secret import Secret
+from talaria.model.secret import Secret, says_secret, words_of
 
 _QUOTED = re.compile(r"""(['"])(.*?)\1\s*(?:#.*)?""")
 
-_WORDS = re.compile(
-    "APIKEYS|AUTH|AUTHORIZATION|COOKIES?|CREDENTIALS?|CREDS?|KEYS?|PASS|PASSWORDS|PAT|PWD|SECRETS|SSHPASS|TOKENS"
-    "|.*(?:ACCESSKEY|APIKEY|PASSPHRASE|PASSWD|PASSWORD|PRIVATEKEY|SECRET|SECRETKEY|TOKEN)"
-)
-"""That say it; some also behind others, as in PGPASSWORD."""
 _SCHEME = re.compile(r"(?:basic|bearer|bot|token)\s+", re.IGNORECASE)
 _ADDRESS = re.compile(r"://([^\s/?#:@]*)(?::([^\s/?#@]*))?@")
 _PATH = re.compile(r"(?:~\w*|\.\.?)/|/(?:[a-z\d._-]+|Applications|Library|System|Users|Volumes)(?:/|$)|[A-Za-z]:\\")
@@ -101,17 +96,13 @@ def _texts(value: object, name: str = "") -> Iterator[tuple[str, str | Secret]]:
 def _secrets_in(name: str, value: str | Secret) -> Iterator[str]:
     text = value.reveal() if isinstance(value, Secret) else value
     yield from _in_addresses(text)
-    words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
+    words = words_of(name)
     if "PUBLIC" in words:
         return
-    if _says_secret(words[-1:]):
+    if says_secret(words[-1:]):
         yield from _whole_and_parts(text)
-    elif isinstance(value, Secret) or _says_secret(words):  # of these, many are but settings
+    elif isinstance(value, Secret) or says_secret(words):  # of these, many are but settings
         yield from filter(_is_random, _whole_and_parts(text))
-
-
-def _says_secret(words: list[str]) -> bool:
-    return any(map(_WORDS.fullmatch, words))
 
 
 def _in_addresses(text: str) -> Iterator[str]:

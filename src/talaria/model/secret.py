@@ -1,7 +1,15 @@
 """A secret value that does not print itself."""
 
 import hashlib
+import re
+from collections.abc import Sequence
 from typing import Any
+
+_WORDS = re.compile(
+    "APIKEYS|AUTH|AUTHORIZATION|COOKIES?|CREDENTIALS?|CREDS?|KEYS?|PASS|PASSWORDS|PAT|PWD|SECRETS|SSHPASS|TOKENS"
+    "|.*(?:ACCESSKEY|APIKEY|PASSPHRASE|PASSWD|PASSWORD|PRIVATEKEY|SECRET|SECRETKEY|TOKEN)"
+)
+"""That say it; some also after others, as in PGPASSWORD."""
 
 
 class Secret:
@@ -41,3 +49,13 @@ def decode_secret(type: type, value: Any) -> Any:
     if not isinstance(value, str):
         raise TypeError("Expected `str`")
     return Secret(value)
+
+
+def words_of(name: str) -> list[str]:
+    """Of a variable or a setting, in capitals: API, KEY for `api_key2`."""
+    return [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
+
+
+def says_secret(words: Sequence[str]) -> bool:
+    """Whether one of them is a word for secrets."""
+    return any(map(_WORDS.fullmatch, words))

@@ -167,6 +167,11 @@ class Protected:
             if place != root and place.is_relative_to(root) and place.exists():
                 yield place
 
+    def is_around_secrets(self, folder: Path) -> bool:
+        """Whether programs keep secrets somewhere in a folder, there or not."""
+        begin = f"{folder}/".replace("//", "/")
+        return any(str(place).startswith(begin) for place in (self._home, *self._secrets))
+
     def policy_below(self, root: Path) -> Iterator[Path]:
         """Those that are there, inside of a folder that can be written."""
         for place in (*_policy(root), *self._startup, *self._programs):

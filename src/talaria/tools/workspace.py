@@ -24,9 +24,10 @@ import msgspec
 
 from talaria.files import harmless
 from talaria.model.clock import Clock
-from talaria.model.errors import ToolFailed
+from talaria.model.errors import BadConfig, ToolFailed
 from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
+from talaria.tools.blocking import in_threads
 from talaria.tools.git_settings import AddressChange, GitSettings
 from talaria.tools.opening import RunningConsent
 from talaria.tools.policy_files import Held, PolicyFiles
@@ -36,6 +37,7 @@ from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Host, Level, Sandbox, View
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.commands import Command, End, Sink, Started
+from talaria.tools.sandbox.project_state import project_folder
 from talaria.tools.sandbox.reading import LEVELS, MAX_OPEN, Reader
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import NEVER, view_of
@@ -46,6 +48,8 @@ from talaria.waiting import completed, in_thread
 if TYPE_CHECKING:
     from talaria.tools.folder_events import FolderEvents
 
+_WITH_CACHES = ("strict", "landlock", "seatbelt")
+"""Where commands see a home that is not the person's: their tools would find no cache in it."""
 MAX_NEWS = 20
 MAX_HELD = 50
 """Changes to policy files, until everything that runs is stopped: something makes them again and again."""
@@ -70,11 +74,15 @@ class Workspace:
         events: Callable[[], "FolderEvents | None"] = lambda: None,
         others: Callable[[], Sequence["Workspace"]] = tuple,
         git: GitSettings | None = None,
+        caches: Callable[[], AbstractContextManager[None]] = nullcontext,
+        settings: TerminalSettings | None = None,
     ) -> None:
         """`look`: what commands see, as it is then, if they may also write to some places. `events`: who tells what is
-        made in folders. Both not on the loop. `others`: those of other sessions in the same project or repository.
-        `git`: None, where commands have git's settings as they are."""
+        made in folders. `caches`: entered while commands may use the project's package caches. All not on the loop.
+        `others`: those of other sessions in the same project or repository. `git`: None, where commands have git's
+        settings as they are."""
         self._sandbox = sandbox
+        self._caches = caches
         self._quarantine = quarantine
         self._look = look
         self._events = events
@@ -110,6 +118,7 @@ class Workspace:
         self.top = project
         """The repository around the project, as far as it is known, or the project itself."""
         self._git_folders: list[Root] = []
+        self.settings = settings or TerminalSettings()
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
         self.processes = Processes(self._news.append)
@@ -400,6 +409,10 @@ class Workspace:
         return host
 
     async def _enter(self) -> Host:
+        try:
+            await self._open.enter_async_context(in_threads(self._caches()))
+        except OSError as fault:
+            self._warn(f"Package caches cannot be kept: {fault.strerror or fault} ({fault.filename}).")
         view = await in_thread(lambda: self._look(self._shared))
         self.top = view.top
         if self._project is None or self._project.path != str(view.top):
@@ -515,10 +528,13 @@ class Workspaces:
         private: tuple[str, ...] = (),
         programs: Sequence[Path] = (),
         people: Path | None = None,
+        of_project: Callable[[TerminalSettings, Path], TerminalSettings] = lambda settings, _: settings,
     ) -> None:
         """`private`: what a way out may reach although it is not on the public internet. `programs`: files that no
-        command changes. `people`: where those in chats have their folders."""
+        command changes. `people`: where those in chats have their folders. `of_project`: the settings with what is set
+        for one project; not on the loop."""
         self.settings = settings
+        self._of_project = of_project
         self._private = private
         self._programs = programs
         self._people = people
@@ -543,13 +559,24 @@ class Workspaces:
         """On another machine commands have all rights of the account there."""
         return self.sandbox.level not in ("none", "remote")
 
-    @property
-    def brings_strange_words(self) -> bool:
-        """Whether commands reach what strangers write, unasked. Where each is asked about, people know what it does."""
-        return self.is_confined and (bool(self.settings.network) or self.sandbox.level == "container")
+    def settings_in(self, session: SessionId, cwd: Path) -> TerminalSettings:
+        """What holds for a session: it keeps what was set when it opened its workspace. Raises `ToolFailed`."""
+        workspace = self._all.get(session)
+        return workspace.settings if workspace else self._settings_of(cwd.resolve())
 
-    @property
-    def can_send(self) -> bool:
+    def _settings_of(self, project: Path) -> TerminalSettings:
+        try:
+            return self._of_project(self.settings, project)
+        except BadConfig as fault:
+            raise ToolFailed(str(fault)) from fault
+
+    def brings_strange_words(self, scope: Scope) -> bool:
+        """Whether commands reach what strangers write, unasked. Where each is asked about, people know what it does."""
+        return self.is_confined and (
+            bool(self.settings_in(scope.session, scope.cwd).network) or self.sandbox.level == "container"
+        )
+
+    def can_send(self, scope: Scope) -> bool:
         """Whether commands reach somebody outside: what is not confined always does."""
         match self.sandbox.level:
             case "none" | "remote":
@@ -559,7 +586,7 @@ class Workspaces:
             case "landlock":
                 return False
             case "strict" | "seatbelt":
-                return bool(self.settings.network)
+                return bool(self.settings_in(scope.session, scope.cwd).network)
 
     def may_be_shared(self, folder: Path) -> bool:
         """Whether a person can open it: not if it holds too much, or what nobody may see."""
@@ -583,14 +610,29 @@ class Workspaces:
 
     def _made(self, scope: Scope) -> Workspace:
         project = scope.cwd.resolve()
-        way_out = WayOut(self.settings.network, self._private, self._clock)
+        settings = self._settings_of(project)
+        way_out = WayOut(settings.network, self._private, self._clock)
         quarantine = Quarantine(self._home.resolve(), scope.session)
-        look = partial(self.look, project)
+        look = partial(self.look, project, settings)
         others = partial(self._beside, scope.session)
+        caches = partial(self._use_caches, project, settings)
         level, git = self.sandbox.level, None
         if level in ("strict", "landlock", "seatbelt"):
             git = GitSettings(self._home.resolve() / "git" / harmless(scope.session), has_mounts=level == "strict")
-        return Workspace(self.sandbox, project, look, way_out, quarantine, lambda: self._events, others, git)
+        return Workspace(
+            self.sandbox, project, look, way_out, quarantine, lambda: self._events, others, git, caches, settings
+        )
+
+    @contextmanager
+    def _use_caches(self, project: Path, settings: TerminalSettings) -> Generator[None]:
+        limit_bytes = int(settings.cache_gb * (1 << 30))
+        if not limit_bytes or self.sandbox.level not in _WITH_CACHES:
+            yield
+            return
+        from talaria.tools.sandbox.caches import use_caches  # noqa: PLC0415  (only for whoever runs commands)
+
+        with use_caches(project_folder(self._home.resolve(), project), limit_bytes):
+            yield
 
     def _beside(self, session: SessionId) -> Sequence[Workspace]:
         """Of other sessions, in the same project or repository."""
@@ -604,14 +646,19 @@ class Workspaces:
         workspace = self._all.get(session)
         return tuple(workspace.way_out.blocked) if workspace else ()
 
-    def look(self, project: Path, shared: Sequence[Path] = ()) -> View:
-        """What commands in a project see. `shared`: what the person has opened besides. Not on the loop. Raises
-        `ToolFailed`."""
-        writes = (*self.settings.write, *map(str, shared))
-        settings = msgspec.structs.replace(self.settings, write=writes)
+    def look(self, project: Path, settings: TerminalSettings | None = None, shared: Sequence[Path] = ()) -> View:
+        """What commands in a project see, by the settings of a session or those of now. `shared`: what the person has
+        opened besides. Not on the loop. Raises `ToolFailed`."""
+        settings = settings or self._settings_of(project)
+        settings = msgspec.structs.replace(settings, write=(*settings.write, *map(str, shared)))
         view = view_of(
             project, self._home.resolve(), settings, os.environ, programs=self._programs, people=self._people
         )
+        if settings.cache_gb and self.sandbox.level in _WITH_CACHES:
+            from talaria.tools.sandbox.caches import with_caches  # noqa: PLC0415
+
+            folder = project_folder(self._home.resolve(), project)
+            view = with_caches(view, folder, can_mount=self.sandbox.level == "strict")
         can_be_opened = self.sandbox.level in ("strict", "seatbelt")  # so that a host can be allowed while they run
         return msgspec.structs.replace(view, has_egress=True) if can_be_opened else view
 
@@ -645,7 +692,9 @@ class Workspaces:
         if sandbox.level not in LEVELS:
             yield None
             return
-        reader = self._readers.pop(scope.session, None) or Reader(sandbox, lambda: self.look(project))
+        reader = self._readers.pop(scope.session, None) or Reader(
+            sandbox, lambda: self.look(project, self.settings_in(scope.session, scope.cwd))
+        )
         self._readers[scope.session] = reader  # the one that was used last is last
         reader.users += 1
         try:

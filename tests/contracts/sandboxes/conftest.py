@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +22,7 @@ from talaria.model.messages import ToolCall, ToolResult
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
-from talaria.tools.base import Invocation, Scope
+from talaria.tools.base import Invocation, Scope, Tool
 from talaria.tools.builtin.process import process_tools
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
@@ -205,7 +205,11 @@ class Alone(OpenGate):
 @pytest.fixture
 def use(scope: Scope, workspaces: Workspaces) -> Use:
     """`await use("terminal", command="true")`"""
-    executor = Executor(Toolbox((*terminal_tools(workspaces), *process_tools(workspaces))), Alone(), scope)
+    return calling(scope, (*terminal_tools(workspaces), *process_tools(workspaces)), Alone())
+
+
+def calling(scope: Scope, tools: Sequence[Tool], gate: Alone) -> Use:
+    executor = Executor(Toolbox(tools), gate, scope)
 
     async def call(name: str, /, *, call_id: str = "call_1", **arguments: object) -> ToolResult:
         return await executor.call(ToolCall(CallId(call_id), name, json.dumps(arguments)))

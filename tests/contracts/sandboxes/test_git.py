@@ -134,5 +134,8 @@ async def test_hooks_run_inside(desktop: Desktop, tmp_path: Path) -> None:
     hook = main / ".git/hooks/pre-commit"
     hook.write_text(f"#!/bin/sh\nls {tmp_path}/person > hooked\necho ran >> hooked\n")
     hook.chmod(0o755)
+    (tmp_path / "person/note").touch()
     await desktop.run("git -c commit.gpgsign=false commit -q --allow-empty -m x", None)
-    assert (main / "hooked").read_text() == "ran\n"
+    seen = (main / "hooked").read_text().split()
+    assert seen[-1] == "ran"
+    assert "note" not in seen

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from talaria.cli.keeping.manifest import is_secret, secrets_in
+from talaria.cli.keeping.manifest import is_cache, is_secret, secrets_in
 
 
 def test_secrets_are_known_by_their_names() -> None:
@@ -15,3 +15,9 @@ def test_links_of_plugins_are_not_taken_for_their_secrets(tmp_path: Path) -> Non
     (tmp_path / "hermes" / ".env").symlink_to("/etc/passwd")
     (tmp_path / ".env").touch()
     assert secrets_in(tmp_path) == [".env"]
+
+
+def test_package_caches_of_projects_are_left_out_and_their_settings_are_not() -> None:
+    assert is_cache(Path("projects/shop-1/cache"))
+    assert is_cache(Path("projects/shop-1/cache/npm/x"))
+    assert not any(map(is_cache, map(Path, ("projects/shop-1/config.yaml", "projects/cache", "skills/a/cache"))))

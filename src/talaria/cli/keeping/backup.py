@@ -10,7 +10,7 @@ import click
 
 from talaria.cli import surroundings
 from talaria.cli.json_output import json_option, print_json
-from talaria.cli.keeping.manifest import DATABASE, Manifest, is_elsewhere, is_kept, secrets_in
+from talaria.cli.keeping.manifest import DATABASE, Manifest, is_cache, is_elsewhere, is_kept, secrets_in
 from talaria.cli.keeping.writing import Writing
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
@@ -88,6 +88,7 @@ def _size(home: Path, *, with_secrets: bool) -> int:
     """About: for a person who waits."""
     kept = [path for path in home.iterdir() if is_kept(path.name, with_secrets=with_secrets)]
     below = (Path(root, name) for path in kept for root, _, names in os.walk(path) for name in names)
+    below = (path for path in below if not is_cache(path.relative_to(home)))
     return sum(path.lstat().st_size for path in (*kept, *below) if path.is_file())
 
 

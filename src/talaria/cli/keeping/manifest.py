@@ -46,5 +46,10 @@ def is_elsewhere(name: str) -> bool:
     return _ELSEWHERE.fullmatch(name) is not None
 
 
+def is_cache(path: Path) -> bool:
+    """Of a path inside a home: the package caches of projects are downloaded again."""
+    return path.parts[:1] == ("projects",) and path.parts[2:3] == ("cache",)
+
+
 def is_kept(name: str, *, with_secrets: bool) -> bool:
     return not is_elsewhere(name) and (with_secrets or not is_secret(name))

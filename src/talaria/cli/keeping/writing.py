@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from talaria import __version__
-from talaria.cli.keeping.manifest import FOLDER, FORMAT, MANIFEST, PLUGIN_HOME, Manifest, is_kept, is_secret
+from talaria.cli.keeping.manifest import FOLDER, FORMAT, MANIFEST, PLUGIN_HOME, Manifest, is_cache, is_kept, is_secret
 from talaria.cli.progress import Progress
 from talaria.model.errors import OperatorError
 from talaria.store.sqlite.migrate import LATEST
@@ -63,6 +63,7 @@ class Writing:
     def _add_folder(self, folder: Path, name: str, *, with_secrets: bool) -> None:
         for root, folders, files, descriptor in os.fwalk(folder):
             inside = Path(name) / Path(root).relative_to(folder)
+            folders[:] = [one for one in folders if not is_cache(inside / one)]
             for one in sorted([*folders, *files]):
                 path = inside / one
                 if path != LINK and (with_secrets or not is_secret(str(path))):

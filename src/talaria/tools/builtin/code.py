@@ -55,8 +55,8 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             language="python",
             place=workspaces.place(scope),
             is_confined=workspaces.is_confined,
-            reveals=workspaces.can_send,
-            is_untrusted=workspaces.brings_strange_words,
+            reveals=workspaces.can_send(scope),
+            is_untrusted=workspaces.brings_strange_words(scope),
         )
 
     @tool(effect=EXCLUSIVE, question=_question, timeout_s=None, claim=claim)

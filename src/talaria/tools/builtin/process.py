@@ -22,12 +22,12 @@ Action = Literal["list", "poll", "log", "wait", "write", "close", "kill"]
 
 
 def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
-    def claim(arguments: Any, _: Scope) -> Claim:
+    def claim(arguments: Any, scope: Scope) -> Claim:
         """What is written to a shell is a command, too."""
-        is_untrusted = arguments.action in ("poll", "log", "wait") and workspaces.brings_strange_words
+        is_untrusted = arguments.action in ("poll", "log", "wait") and workspaces.brings_strange_words(scope)
         if arguments.action != "write":
             return Claim(is_untrusted=is_untrusted)
-        return Claim(command=arguments.text, is_confined=workspaces.is_confined, reveals=workspaces.can_send)
+        return Claim(command=arguments.text, is_confined=workspaces.is_confined, reveals=workspaces.can_send(scope))
 
     @tool(effect=_effect, question=_question, timeout_s=None, claim=claim)
     async def process(

@@ -39,8 +39,8 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             command=arguments.command,
             place=_place(arguments.workdir, scope, workspaces),
             is_confined=workspaces.is_confined and leaving is None,
-            reveals=workspaces.can_send or leaving is not None,
-            is_untrusted=workspaces.brings_strange_words or leaving is not None,
+            reveals=workspaces.can_send(scope) or leaving is not None,
+            is_untrusted=workspaces.brings_strange_words(scope) or leaving is not None,
             permission=leaving,
         )
 

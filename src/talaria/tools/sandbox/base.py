@@ -63,7 +63,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     has_scratch_home: bool = False
     """What is written there is thrown away in the end; else it cannot be written at all."""
     binds: tuple[Bind, ...] = ()
-    """Only where the sandbox can mount (`strict`); elsewhere they are not there."""
+    """In their places only where the sandbox can mount (`strict`); elsewhere what can be written is where it really is,
+    and the rest is not there."""
     environment: Mapping[str, str] = {}
     is_read_only: bool = False
     """The project, too, and `writes`."""

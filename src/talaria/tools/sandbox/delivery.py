@@ -5,12 +5,13 @@ from typing import Any
 
 from talaria.tools.sandbox.base import View
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, settings_for
+from talaria.tools.sandbox.toolchains import VARIABLES
 
 ARRIVAL = "import sys; sent = sys.stdin.buffer; exec(sent.read(int(sent.readline())))"
 """For `python3 -c`. Nothing else is sent until the tool host speaks, so it reads no more than this."""
 FOLDER = "/tmp/.talaria-"  # noqa: S108  (over there)
 
-_OF_THIS_MACHINE = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "VIRTUAL_ENV"})
+_OF_THIS_MACHINE = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL"}) | VARIABLES
 _NOT_SENT = frozenset({"__init__", "arrival", "intruder", "program"})
 
 

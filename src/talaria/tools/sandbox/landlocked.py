@@ -49,7 +49,8 @@ class Landlocked:
             )
         async with in_threads(scratch()) as folder:
             readable = await in_thread(lambda: tuple(_readable(view)))
-            writable = (folder,) if view.is_read_only else (view.project, *view.writes, folder)
+            caches = tuple(bind.source for bind in view.binds if bind.is_writable)
+            writable = (folder,) if view.is_read_only else (view.project, *view.writes, *caches, folder)
             path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
             environment = {**view.environment, **surroundings(folder), "PATH": path}
             places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}

@@ -62,5 +62,12 @@ class Reader:
 def read_only(view: View) -> View:
     """The same, with nothing to write and no way out, and with the programs that read there."""
     return structs.replace(
-        view, is_read_only=True, reads=(*view.reads, PACKAGE), guarded=(), own=(), unwanted=(), has_egress=False
+        view,
+        is_read_only=True,
+        reads=(*view.reads, PACKAGE),
+        guarded=(),
+        own=(),
+        unwanted=(),
+        has_egress=False,
+        binds=tuple(bind for bind in view.binds if not bind.is_writable),
     )

@@ -105,7 +105,7 @@ def _launch(view: View, folder: Path, listener: socket.socket | None) -> Launch:
 
 def profile(view: View, scratch: Path, port: int | None) -> str:
     """What commands may do. `port` is where the way out begins, on this machine."""
-    shared = (view.project, *view.writes)
+    shared = (view.project, *view.writes, *(bind.source for bind in view.binds if bind.is_writable))
     writable = (scratch,) if view.is_read_only else (*shared, scratch)
     readable = (*map(Path, _SYSTEM), *interpreter(), *view.reads, *shared, scratch)
     kept = (*view.guarded, *view.own, *view.hidden)

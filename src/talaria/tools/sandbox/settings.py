@@ -73,12 +73,22 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Further files and folders that commands may read; tools read them without asking."""
     write: tuple[str, ...] = ()
     """Further folders that commands may write to; tools read them without asking."""
+    env: tuple[str, ...] = ()
+    """Names of your environment variables that commands get; names of secrets are refused."""
+    cache_gb: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    """Of what package managers download, for each project; 0: nothing is kept."""
     max_processes: Count = 512
     scratch_mb: Count = 1024
     """Of /tmp and of the home that commands see, each."""
     limits: LimitSettings = LimitSettings()
     docker: DockerSettings = DockerSettings()
     ssh: SshSettings = SshSettings()
+
+    def __post_init__(self) -> None:
+        if self.env:
+            from talaria.tools.sandbox.variables import check_names  # noqa: PLC0415  (few list any)
+
+            check_names(self.env)
 
     @property
     def sandbox_limits(self) -> Limits:

@@ -15,6 +15,8 @@ from talaria.tools.sandbox.base import Limits, View
 from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.system import interpreter, own_code, system
+from talaria.tools.sandbox.toolchains import find_toolchains
+from talaria.tools.sandbox.variables import listed_variables
 from talaria.trees import Root
 
 GIT_S = 2.0
@@ -23,7 +25,7 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 NEVER = tuple(map(Path, ("/proc", "/sys", "/dev/pts", "/run", "/boot", "/etc")))
 _SYSTEM_FOLDERS = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/dev", "/bin", "/sbin", "/lib", "/lib64", "/nix")))
 _SHARED_BY_ALL = frozenset(map(Path, ("/home", "/tmp", "/var/tmp", "/srv", "/mnt", "/media", "/Users")))  # noqa: S108
-PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV"})
+PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ"})
 """Of the environment, with LC_*: none of it is a secret."""
 
 
@@ -51,12 +53,15 @@ def view_of(
     protected = Protected(person, home, programs=programs)
     if protected.is_secret(project):
         raise ToolFailed(f"Commands do not run in {project}: it is private.")
-    around = _enclosing(project, home, protected, people)
-    root = around.root if around is not None and around.root != project else None
-    git_folders = around.folders if around is not None else ()
+    repository = _enclosing(project, home, protected, people)
+    root = repository.root if repository is not None and repository.root != project else None
+    git_folders = repository.folders if repository is not None else ()
     given = tuple(_existing(settings.write, protected))
     writable = tuple(dict.fromkeys((*((root,) if root else ()), *git_folders, *given)))
-    readable = (*_toolchains(person), *_existing(settings.read, protected))
+    listed = (*_toolchains(person), *_existing(settings.read, protected))
+    around = (project, *writable, *listed, *map(Path, system()), *interpreter())
+    toolchains = find_toolchains(environment, person, around, protected)
+    readable = (*listed, *toolchains.reads)
     inside = look(project, writable, root)
     top = root or project
     roots = tuple(dict.fromkeys((top, *writable)))
@@ -67,7 +72,7 @@ def view_of(
 
     leading = (place for place in inside.missing if place.name == "commondir" and compared(place))
     missing = (*leading, *protected.missing_below(top))
-    shown = (project, *writable, *readable, *map(Path, system()), *interpreter())
+    shown = (*around, *toolchains.reads)
     return View(
         project=project,
         root=root,
@@ -78,7 +83,13 @@ def view_of(
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in roots)),
         hidden=outermost((*_secrets_in(shown, protected), *inside.sockets)),
         home=person,
-        environment=passed_on(environment),
+        binds=toolchains.binds,
+        environment={
+            **passed_on(environment),
+            **toolchains.variables,
+            **listed_variables(settings.env, environment),
+            "PATH": toolchains.path,
+        },
         has_egress=bool(settings.network),
         limits=limits or settings.sandbox_limits,
         unwanted=tuple(real for place in missing if (real := leads_to(place, (top, *git_folders)))),

@@ -3,6 +3,8 @@ from pathlib import Path
 import pytest
 
 from talaria.model.clock import SystemClock
+from talaria.model.ids import SessionId
+from talaria.tools.base import Scope
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
@@ -41,4 +43,5 @@ def test_sandbox_is_the_one_that_was_set(backend: Backend, level: Level, about: 
 def test_commands_can_tell_others_something_where_they_have_a_network(
     tmp_path: Path, settings: TerminalSettings, *, can_send: bool
 ) -> None:
-    assert Workspaces(settings, tmp_path, SystemClock()).can_send == can_send
+    scope = Scope(SessionId("session-1"), tmp_path, tmp_path / "spill")
+    assert Workspaces(settings, tmp_path, SystemClock()).can_send(scope) == can_send
