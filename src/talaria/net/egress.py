@@ -43,7 +43,7 @@ about one host several times at once."""
 log = logging.getLogger(__name__)
 
 
-def _nobody(host: str, port: int) -> None:  # noqa: ARG001
+def _nobody(host: str, port: int, reason: str) -> None:  # noqa: ARG001
     return None
 
 
@@ -58,12 +58,12 @@ class Egress:
         allowance: Allowance,
         clock: Clock,
         lookup: Lookup = system_lookup,
-        refused: Callable[[str, int], None] = _nobody,
+        refused: Callable[[str, int, str], None] = _nobody,
         max_bytes: int | None = None,
         credential: str | None = None,
     ) -> None:
         """`max_bytes` is for all connections together; with a `credential` (`user:password`) only who knows it is
-        served. `refused` hears of each host that was asked for in vain.
+        served. `refused` hears of each host that was asked for in vain, and why.
         """
         self._listening = listening
         self._admit = admit
@@ -125,7 +125,7 @@ class Egress:
             upstream = await self._reached(request, watch)
         except TurnedDown as answer:
             if answer.status == REFUSED:
-                self._refused(request.url.host, request.url.port)
+                self._refused(request.url.host, request.url.port, str(answer))
             raise
         with upstream:
             await self._pass_on(request, client, upstream, early)

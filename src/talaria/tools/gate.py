@@ -134,13 +134,13 @@ class PolicyGate:
             answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
             if isinstance(answer, Instead):
                 words = answer.words.strip()[:MAX_INSTEAD_CHARS]
-                sentence = f"The person said no to this {call.name} call. Do this instead: {words}"
+                sentence = f"{_said_no(call, invocation.claim)} Do this instead: {words}"
                 raise Denied(sentence, by="person", why="the person wants something else")
             if answer not in ("no", "once") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
                 await self._grants.add(self._granted(covered, scope, lasts))
         if answer == "no":
-            sentence = f"The person said no to this {call.name} call. Ask what they want instead."
+            sentence = f"{_said_no(call, invocation.claim)} Ask what they want instead."
             raise Denied(sentence, by="person", why="the person said no")
 
     async def _answer(
@@ -243,6 +243,12 @@ class PolicyGate:
             created_at=now,
             expires_at=now + LASTS_S if is_for_good and not opens_sandbox else None,
         )
+
+
+def _said_no(call: ToolCall, claim: Claim) -> str:
+    if claim.permission is None:
+        return f"The person said no to this {call.name} call."
+    return f"The person does not want commands to {claim.permission.effect}."
 
 
 def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict, covered: str) -> Question:

@@ -39,6 +39,21 @@ _REFUSED = re.compile(
 )
 
 
+_NO_SEMAPHORES = (
+    "semaphores and shared memory (multiprocessing uses them) are not there at the landlock level, because they cannot "
+    "be kept apart from those of other programs; they are with bubblewrap. Threads work"
+)
+_NO_NETWORK = "there is no network at the landlock level, and none can be allowed; there is with bubblewrap"
+_AT_LANDLOCK = (
+    (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
+    (
+        re.compile(r"Errno 1\] Operation not permitted|Could not resolve|name resolution|socket: Operation not"),
+        _NO_NETWORK,
+    ),
+)
+"""What programs say there, and what it means."""
+
+
 class _Opening(msgspec.Struct, frozen=True):
     """As if the model had asked to open the sandbox."""
 
@@ -140,7 +155,8 @@ class Asking:
             for kind in ("write", "port")
         ]
         await workspace.share(_there(writes))
-        await workspace.open_ports([*dict.fromkeys(int(port) for (port,) in ports)])
+        numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
+        await workspace.open_ports([*dict.fromkeys(numbers)])
         if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
             raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
 
@@ -173,7 +189,7 @@ def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:
 
 def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
-    lines = [f"{host} was blocked" for host in workspace.way_out.take_refused()]
+    lines = [f"{host} was blocked: {reason}" for host, reason in workspace.way_out.take_refused()]
     if code != 0 and workspace.is_confined:
         lines += _probably_blocked(output[-LOOKED_THROUGH_CHARS:], workspace)
     return "".join(f"\n[sandbox: {line}]" for line in lines)
@@ -182,6 +198,7 @@ def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
 def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     """The kernel does not tell which file it was, so this is what the program has said."""
     at_landlock = workspace.level in ("landlock", "seatbelt")
+    told = [sentence for sign, sentence in _AT_LANDLOCK if workspace.level == "landlock" and sign.search(output)]
     found = [*_READ_ONLY.findall(output), *(_DENIED.findall(output) if at_landlock else ())]
     paths: dict[str, None] = {}
     for line in found:
@@ -189,7 +206,7 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         path = Path(workspace.cwd, Path(named[-1]).expanduser()) if named else None
         if path is not None and not any(path.resolve().is_relative_to(root) for root in workspace.roots):
             paths[str(path.resolve())] = None
-    told = [
+    told += [
         f"writing {path} was probably blocked; it can be asked for with needs: "
         f'["write {Path(path).parent}"], or written in the project or /tmp'
         for path in paths

@@ -16,6 +16,7 @@ import msgspec
 from talaria.model.errors import BadArguments
 from talaria.store.permissions import Grant
 from talaria.tools import shell_words
+from talaria.tools.sandbox.settings import is_this_machine
 
 SANDBOX = "sandbox"
 """In place of a tool's name, in grants and approvals."""
@@ -154,11 +155,6 @@ def needed(need: str, command: str, project: Path, may_be_shared: Callable[[Path
             return unsandboxed(command)
         case _:
             raise BadArguments(f"{need!r} is nothing that can be asked for; it is {FORMS}.")
-
-
-def is_this_machine(host: str) -> bool:
-    name = host.strip().lower().rstrip(".")
-    return name in ("localhost", "::1", "[::1]") or name.endswith(".localhost") or name.startswith("127.")
 
 
 def prefix(words: Sequence[str]) -> tuple[str, ...]:

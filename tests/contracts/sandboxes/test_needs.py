@@ -14,6 +14,7 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Claim
 from talaria.tools.person import Instead
+from talaria.tools.sandbox import landlocked
 
 
 @pytest.fixture
@@ -238,3 +239,28 @@ async def test_a_grant_for_what_has_gone_is_not_in_the_way(desktop: Desktop, bes
     beside.symlink_to(tmp_path / "person/moved")
     await desktop.run(f"touch {beside}/x", None)
     assert not (tmp_path / "person/moved/x").exists()
+
+
+async def test_landlock_says_what_it_cannot_do(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if (reason := landlocked.fault()) is not None:
+        pytest.skip(f"commands in Landlock: {reason}")
+    (tmp_path / "person/beside").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    beside = tmp_path / "person/beside"
+    desktop = Desktop(store, await store.owners.join("test"), tmp_path, "landlock")
+    try:
+        pool = "python3 -c 'import multiprocessing as m; m.Pool(2)'"
+        assert "semaphores and shared memory" in (await desktop.run(pool, None)).text
+        fetch = "python3 -c 'import urllib.request as u; u.urlopen(\"http://pypi.org\")'"
+        assert "there is no network at the landlock level" in (await desktop.run(fetch, None)).text
+        assert "bubblewrap" in (await desktop.run("true", Ada(), needs=["network pypi.org"])).text
+        assert f"writing {beside}/x was probably blocked" in (await desktop.run(f"touch {beside}/x", None)).text
+        allowed = await desktop.run(f"touch {beside}/x", Ada("session"), needs=[f"write {beside}"])
+        assert (beside / "x").exists()
+        assert not allowed.is_error
+        await desktop.run(f"touch {beside}/y", None)
+        assert (beside / "y").exists()
+        venv = "python3 -m venv v && v/bin/pip --version"
+        assert "pip " in (await desktop.run(venv, None)).text
+    finally:
+        await desktop.close()

@@ -56,7 +56,7 @@ async def test_a_no_is_not_asked_again_by_the_same_command_and_names_the_host(de
     fetch = FETCH.format(port=port)
     result = await desktop.run(f"{fetch}; {fetch}", ada)
     assert "reached" not in result.text
-    assert f"[sandbox: 127.0.0.1:{port} was blocked]" in result.text
+    assert f"[sandbox: 127.0.0.1:{port} was blocked: The person does not want commands to reach" in result.text
     assert len(ada.asked) == 1
 
 

@@ -110,7 +110,7 @@ def opened(clock: ManualClock, names: Names) -> Open:
             listening,
             admit or proxy.admit,
             clock=clock,
-            refused=lambda host, port: proxy.refused.append((host, port)),
+            refused=lambda host, port, _: proxy.refused.append((host, port)),
             **settings,
         ):
             yield proxy

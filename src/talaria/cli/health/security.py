@@ -23,7 +23,10 @@ from talaria.tools.sizes import show_size
 _VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail", "skip": "skip"}
 _PROMISES: dict[Level, str] = {
     "strict": "commands see only the project and the system's programs, and reach no network but what is allowed",
-    "landlock": "commands can write only in the project and reach no network; hooks and settings in it are put back",
+    "landlock": (
+        "commands can write only in the project and reach no network, which cannot be allowed either; hooks and "
+        "settings are put back; multiprocessing and services of this machine need bubblewrap"
+    ),
     "seatbelt": "commands can write only in the project and reach no network",
     "container": "commands run in a container",
     "remote": "commands run on another machine",

@@ -14,7 +14,7 @@ class Notes:
     def add(self, text: str) -> None:
         self._notes.append(f"[{' '.join(text.split())[:MAX_CHARS]}]")
 
-    def refuse(self, host: str, port: int) -> None:
+    def refuse(self, host: str, port: int, _: str) -> None:
         self.refused.append(host)
         self.add(f"network: {host}:{port} was refused")
 

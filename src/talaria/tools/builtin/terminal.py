@@ -132,6 +132,12 @@ def _needs(needs: list[str] | None, command: str, scope: Scope, workspaces: Work
         return ()  # there each command is asked about as a whole
     if workspaces.sandbox.level == "container":
         raise ToolFailed("What a container reaches is set in config.yaml (terminal.docker): leave `needs` out.")
+    if workspaces.sandbox.level == "landlock" and any(
+        need.startswith(("network", "port", "publish")) for need in needs
+    ):
+        raise ToolFailed(
+            "At the landlock level there is no network, and none can be allowed; the person can install bubblewrap."
+        )
     return tuple(needed(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
 
 

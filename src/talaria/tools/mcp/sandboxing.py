@@ -178,7 +178,7 @@ class ConfinedServer:
         return tuple(host for host in self._all_refused() if not self._way_out.is_listed(host))
 
     def _all_refused(self) -> tuple[str, ...]:
-        for place in self._way_out.take_refused():
+        for place, _ in self._way_out.take_refused():
             if len(self._refused) < MAX_REFUSED:
                 self._refused.setdefault(place.rpartition(":")[0])
         return tuple(self._refused)

@@ -47,6 +47,11 @@ class Landlocked:
                 f"Commands do not run in {view.project}: the sandbox that works here cannot keep them from changing "
                 f"Talaria's own code in {view.own[0]}. Install Talaria elsewhere, or install bubblewrap."
             )
+        if view.has_egress and not view.is_read_only:
+            raise ToolFailed(
+                "Commands do not run: terminal.network lists hosts, and the sandbox that works here has no network "
+                f"({self.about}). Install bubblewrap, or take terminal.network out of config.yaml."
+            )
         async with in_threads(scratch()) as folder:
             readable = await in_thread(lambda: tuple(_readable(view)))
             caches = tuple(bind.source for bind in view.binds if bind.is_writable)

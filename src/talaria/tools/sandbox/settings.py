@@ -14,6 +14,11 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 LEAST_SHARE_BYTES = 1 << 30
 
 
+def is_this_machine(host: str) -> bool:
+    name = host.strip().lower().rstrip(".")
+    return name in ("localhost", "::1", "[::1]") or name.endswith(".localhost")
+
+
 class DockerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     image: str = "python:3.13"
     """With bash and python3 in it."""
@@ -69,6 +74,8 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """After which a command is stopped, unless it asks for another time."""
     network: tuple[str, ...] = ()
     """Hosts that commands may reach, such as pypi.org or *.github.com."""
+    ports: tuple[Annotated[int, msgspec.Meta(ge=1, le=65535)], ...] = ()
+    """Of this machine, whose services commands may use, such as 5432 of a database."""
     read: tuple[str, ...] = ()
     """Further files and folders that commands may read; tools read them without asking."""
     write: tuple[str, ...] = ()
@@ -85,6 +92,9 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     ssh: SshSettings = SshSettings()
 
     def __post_init__(self) -> None:
+        for host in self.network:
+            if is_this_machine(host):
+                raise ValueError(f"network: {host!r} is this machine itself: list the port of the service in `ports`")
         if self.env:
             from talaria.tools.sandbox.variables import check_names  # noqa: PLC0415  (few list any)
 

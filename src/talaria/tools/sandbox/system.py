@@ -19,6 +19,7 @@ _ETC = (
     *("group", "hosts", "inputrc", "java-17-openjdk", "localtime", "mime.types", "nsswitch.conf", "passwd"),
     *("pki/ca-trust", "pki/java", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),
     *("protocols", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone"),
+    *("alpine-release", "debian_version", "lsb-release", "os-release", "redhat-release"),  # pip reads them
 )
 """How programs find names, certificates, libraries and the time. No folder that also holds private keys."""
 

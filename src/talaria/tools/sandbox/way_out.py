@@ -33,7 +33,7 @@ class WayOut:
         self._max_bytes = max_bytes
         self._private = private
         self._clock = clock
-        self._refused: deque[str] = deque(maxlen=MAX_TOLD)
+        self._refused: deque[tuple[str, str]] = deque(maxlen=MAX_TOLD)
         self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
         """What was lately asked for in vain, for people."""
         self.consent: Callable[[str], Awaitable[None]] | None = None
@@ -75,12 +75,12 @@ class WayOut:
             raise Denied(f"{self._whose} not reach {host} from here.")
         await self.consent(host)
 
-    def _note(self, host: str, port: int) -> None:
-        self._refused.append(f"{host}:{port}")
+    def _note(self, host: str, port: int, reason: str) -> None:
+        self._refused.append((f"{host}:{port}", reason.rstrip(".")))
         self.blocked.append(f"{host}:{port}")
 
-    def take_refused(self) -> tuple[str, ...]:
-        """What was asked for in vain since this was last asked."""
+    def take_refused(self) -> tuple[tuple[str, str], ...]:
+        """What was asked for in vain since this was last asked, and why."""
         refused = tuple(dict.fromkeys(self._refused))
         self._refused.clear()
         return refused
