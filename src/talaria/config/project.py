@@ -14,7 +14,7 @@ from talaria.model.errors import BadConfig, BadInput
 from talaria.tools.sandbox.project_state import project_folder
 from talaria.tools.sandbox.settings import TerminalSettings
 
-NAMES = ("read", "write", "network", "env", "cache_gb", "scratch_mb", "max_processes")
+NAMES = ("read", "write", "network", "ports", "env", "cache_gb", "scratch_mb", "max_processes")
 """Under `terminal`: what commands of a project reach and get."""
 KEYS = tuple(f"terminal.{name}" for name in NAMES)
 _ROOT = "root"

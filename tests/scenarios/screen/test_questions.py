@@ -67,7 +67,7 @@ def test_only_a_clear_yes_lets_a_command_run(open_screen: OpenScreen, server: Mo
         "sentence": (f"yes please{ENTER}", False),
         "not-offered": (f"ay{ENTER}", False),
         "the-last-counts": (f"sny{ENTER}", True),
-        "moved-back": (f"y{DOWN}{DOWN}{ENTER}", False),
+        "moved-back": (f"y{DOWN}{DOWN}{DOWN}{ENTER}", False),
         "once": (f"y{ENTER}", True),
         "once-in-capitals": (f"Y{ENTER}", True),
         "moved": (f"{DOWN}{ENTER}", True),
@@ -431,3 +431,17 @@ def test_files_that_other_programs_obey_are_kept_only_if_the_person_says_so(
         see_quiet(screen)
         assert (work / ".envrc").exists() is is_kept
         screen.kill()
+
+
+@pytest.mark.usefixtures("unconfined")
+def test_a_no_can_say_what_to_do_instead(open_screen: OpenScreen, server: ModelServer, work: Path) -> None:
+    screen = open_screen()
+    wants(server, "touch unwanted", then="As you like.")
+    screen.say("try it")
+    screen.see("No, and say what to do instead")
+    screen.type(f"i{ENTER}")
+    screen.see("What to do instead?")
+    screen.type(f"write a test first{ENTER}")
+    screen.see("As you like.")
+    assert not (work / "unwanted").exists()
+    assert "Do this instead: write a test first" in str(server.requests[-1])

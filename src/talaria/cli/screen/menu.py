@@ -204,8 +204,8 @@ class Menu:
         return drawn
 
     def _hint(self, columns: int) -> str:
-        letters = "".join(f" · {one.key}" for one in self._choices if one.key)
-        how = {"keys": f"↑↓{letters} choose · Enter answers · Esc no", "search": "↑↓ · Enter takes it · Esc leaves"}
+        letters = " ".join(one.key for one in self._choices if one.key)
+        how = {"keys": f"↑↓ · {letters} choose · Enter answers · Esc no", "search": "↑↓ · Enter takes it · Esc leaves"}
         return cut(how.get(self._typing, "↑↓ · Enter answers · Esc no answer"), columns)
 
 

@@ -69,6 +69,8 @@ _PNPM_SETTINGS = "pnpm-rc"
 def use_caches(folder: Path, limit_bytes: int) -> Generator[None]:
     """While a session of a project runs commands; `folder` is what we keep for the project. What is too much goes
     before, the least recently used first, unless another session of the project is running: it could be in use."""
+    for place in (folder.parent, folder):  # each for nobody else to see
+        Root.make(place).close()
     with Root.make(folder / "cache") as root, root.append(_LOCK, 0o600) as lock:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
