@@ -108,8 +108,7 @@ class ScreenFront:
             self._screen.print(told)
 
     def wants_details(self) -> None:
-        shown = self._view or self._last
-        told = shown.details() if shown else ""
+        told = self._last.details() if self._last else ""  # also of a turn that runs, once something has happened in it
         self._screen.print(told or styled("  No tool was used, and nothing is known of what was thought.", DIM))
 
     async def tick(self) -> None:
