@@ -39,11 +39,21 @@ _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 Admit = Callable[[str, int], Awaitable[None]]
 """Whether this host and port may be reached; raises `Denied` with a sentence. May wait for a person, and may be asked
 about one host several times at once."""
+Dial = Callable[[], Awaitable[socket.socket]]
+"""Connects to what a request asked for, if its addresses are in bounds. Raises `TurnedDown`."""
+Serve = Callable[[socket.socket, bytes, Dial], Awaitable[None]]
+"""Answers one client, with what it has said already."""
+Intercept = Callable[[ProxyRequest], Serve | None]
+"""Who answers a request in place of the host that it names; None: it is passed on."""
 
 log = logging.getLogger(__name__)
 
 
 def _nobody(host: str, port: int, reason: str) -> None:  # noqa: ARG001
+    return None
+
+
+def _pass_all(request: ProxyRequest) -> None:  # noqa: ARG001
     return None
 
 
@@ -61,9 +71,10 @@ class Egress:
         refused: Callable[[str, int, str], None] = _nobody,
         max_bytes: int | None = None,
         credential: str | None = None,
+        intercept: Intercept = _pass_all,
     ) -> None:
         """`max_bytes` is for all connections together; with a `credential` (`user:password`) only who knows it is
-        served. `refused` hears of each host that was asked for in vain, and why.
+        served. `refused` hears of each host that was asked for in vain, and why. What is intercepted counts neither.
         """
         self._listening = listening
         self._admit = admit
@@ -73,6 +84,7 @@ class Egress:
         self._refused = refused
         self._meter = Meter(max_bytes)
         self._credential = credential
+        self._intercept = intercept
         self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -120,6 +132,14 @@ class Egress:
             head, early = await _head(client)
         request = read(head)
         self._recognise(request)
+        serve = self._intercept(request)
+        if serve is not None:
+
+            async def dial() -> socket.socket:
+                return await self._connect(request, watch)
+
+            await serve(client, early, dial)
+            return
         try:
             self._spend(len(head))
             upstream = await self._reached(request, watch)
@@ -152,6 +172,10 @@ class Egress:
             await self._admit(url.host, url.port)
         except Denied as fault:
             raise TurnedDown(REFUSED, str(fault)) from fault
+        return await self._connect(request, watch)
+
+    async def _connect(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:
+        url = request.url
         addresses = await self._vetted(url, watch)
         try:
             return await reach(request, addresses, self._lookup, watch)

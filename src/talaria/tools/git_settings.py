@@ -20,6 +20,7 @@ from msgspec import structs
 
 from talaria.tools import gitconfig
 from talaria.tools.sandbox.base import Bind, View
+from talaria.tools.sandbox.system import PYTHON
 from talaria.trees import Root, read_file
 
 GIT_S = 5.0
@@ -28,11 +29,28 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 MAX_CHANGES = 200
 """Settings of one repository that are looked at after one command."""
 MAX_TOLD = 20
+_MAX_CERTIFICATES_BYTES = 8 << 20
 MAX_COPIES = 50
 """Repositories whose settings commands can change."""
 _IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
 _SHOWN, _COPIES = Path("/run/talaria/git"), Path("/run/talaria/git-copies")
 """In the sandbox: what commands only read, and what they write."""
+GIT_LOGIN = "git:talaria"
+"""By which the proxy knows git, whose TLS may end there. No secret: whoever uses it gets less than others."""
+PROGRAM_HOST = "broker.talaria.internal"
+"""What programs in the sandbox ask the proxy for, to reach the credential broker."""
+_INSIDE = Path(__file__).parent / "broker/inside_program.py"
+_CERTIFICATES = "shown/certificates.pem"
+_IN_PLACE_OF_PERSON = {
+    "http.proxy": f"http://{GIT_LOGIN}@{{proxy}}",
+    "http.proxyAuthMethod": "basic",
+    "http.sslCAInfo": f"{_SHOWN}/certificates.pem",
+    "gpg.format": "openpgp",
+    "gpg.program": f"{_SHOWN}/programs/sign",
+    "core.sshCommand": f"{_SHOWN}/programs/ssh",
+    "ssh.variant": "ssh",
+}
+"""How git in the sandbox reaches the credential broker, whatever the repository's settings say."""
 _OF_PERSON = frozenset(
     (
         *("user.name", "user.email", "init.defaultbranch", "pull.rebase", "pull.ff", "push.default"),
@@ -149,6 +167,7 @@ class GitSettings:
         self._folder = folder
         self._has_mounts = has_mounts
         self._shown = _SHOWN if has_mounts else folder / "shown"
+        self._has_gh = False
         self._copies: dict[Path, int] = {}
         """Of which files there are copies, by number."""
         self._base: dict[Path, bytes] = {}
@@ -163,8 +182,35 @@ class GitSettings:
             more = {"GIT_CONFIG_GLOBAL": f"{self._shown}/settings"}
             return structs.replace(view, reads=(*view.reads, self._shown), environment={**kept, **more})
         more = {"GIT_CONFIG_SYSTEM": f"{_SHOWN}/settings", "GIT_CONFIG_GLOBAL": f"{_COPIES}/global"}
+        if self._has_gh:
+            more["PATH"] = f"{_SHOWN}/bin:{kept.get('PATH', SYSTEM_PATH)}"
+        proxied = {"TALARIA_PROXY": "http://{proxy}", "GIT_CONFIG_COUNT": str(len(_IN_PLACE_OF_PERSON))}
+        for number, (key, value) in enumerate(_IN_PLACE_OF_PERSON.items()):
+            proxied |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         binds = (Bind(self._folder / "shown", _SHOWN), Bind(self._folder / "copies", _COPIES, is_writable=True))
-        return structs.replace(view, binds=(*view.binds, *binds), environment={**kept, **more})
+        return structs.replace(view, binds=(*view.binds, *binds), environment={**kept, **more}, proxied=proxied)
+
+    @property
+    def known(self) -> Mapping[Path, bytes]:
+        """The settings of the repositories, by file, as they really were when they were last read."""
+        return self._base
+
+    def trust(self, certificate: bytes) -> None:
+        """From now on git in the sandbox trusts it, besides those that it trusts anyway."""
+        with Root.open(self._folder) as root:
+            known = root.read(_CERTIFICATES, _MAX_CERTIFICATES_BYTES)
+            root.replace(_CERTIFICATES, known + b"\n" + certificate, mode=0o600)
+
+    def _put_programs(self, root: Root, known: Settings) -> None:
+        """What git starts in the sandbox in place of ssh and gpg, and what stands in place of `gh`."""
+        self._has_gh = shutil.which("gh") is not None
+        root.replace("shown/inside.py", _INSIDE.read_bytes(), mode=0o644)
+        for folder, name in (("programs", "ssh"), ("programs", "sign"), *([("bin", "gh")] if self._has_gh else [])):
+            root.make_folder(f"shown/{folder}", 0o700).close()
+            script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_SHOWN}/inside.py {name} "$@"\n'
+            root.replace(f"shown/{folder}/{name}", script.encode(), mode=0o700)
+        trusted = [file.read_bytes() for file in (*_trusted_by_all()[:1], *own_certificates(known))]
+        root.replace(_CERTIFICATES, b"\n".join(trusted), mode=0o600)
 
     def prepare(self, repository: Path) -> bool:
         """Makes the folders anew. `repository`: whose person it is, since their settings may differ by folder. False:
@@ -187,6 +233,8 @@ class GitSettings:
                 root.replace("shown/ignore", ignored, mode=0o600)
                 lines.append(_line("core.excludesfile", f"{self._shown}/ignore"))
             root.replace("shown/settings", "".join(lines).encode("utf-8", "surrogateescape"), mode=0o600)
+            if self._has_mounts:
+                self._put_programs(root, known)
         return True
 
     def remove(self) -> None:
@@ -383,6 +431,20 @@ def read_person_settings(repository: Path) -> Settings:
                     file = Path.home() / Path(path).expanduser()  # one beside ~/.gitconfig, if it is relative
                     known.update(_list_as_person(("--file", str(file))))
     return known
+
+
+def own_certificates(settings: Settings) -> list[Path]:
+    """Files with certificates that the person's git trusts, and others may not."""
+    named = (*settings.get("http.sslcainfo", ())[-1:], os.environ.get("GIT_SSL_CAINFO", ""))
+    return [file for name in named if name and (file := Path(name).expanduser()).is_file()]
+
+
+def _trusted_by_all() -> list[Path]:
+    import ssl  # noqa: PLC0415  (only for whoever runs commands)
+
+    usual = ssl.get_default_verify_paths()
+    named = (usual.cafile, usual.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cert.pem")
+    return [Path(file) for file in named if file and Path(file).is_file()]
 
 
 def _list_as_person(words: Sequence[str]) -> Settings:

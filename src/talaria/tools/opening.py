@@ -115,6 +115,7 @@ class RunningConsent:
             yield asking
         finally:
             self._running.pop(run.call, None)
+            asking.close()
 
     async def allow_host(self, host: str) -> None:
         """Raises `Denied`."""
@@ -122,11 +123,15 @@ class RunningConsent:
             permission = network(host)
         except BadArguments as fault:
             raise Denied(str(fault)) from fault
+        await self.allow(permission)
+
+    async def allow(self, permission: Permission, content: str | None = None, noun: str = "command") -> None:
+        """`content`: what is shown in place of the command. Raises `Denied`."""
         running = [*self._running.values()]
         newest = next((one for one in reversed(running) if one.may_ask), running[-1] if running else None)
         if newest is None:
-            raise Denied(f"Commands do not reach {host} from here: no command runs that somebody could be asked about.")
-        await newest.allow(permission)
+            raise Denied(f"Commands cannot {permission.effect}: none runs that somebody could be asked about.")
+        await newest.allow(permission, content=content, noun=noun)
 
 
 class Asking:
@@ -140,6 +145,12 @@ class Asking:
         self._place = place
         self._locks: dict[str, asyncio.Lock] = {}
         self._answers: dict[str, Denied | None] = {}
+        self._questions: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """It has ended, so nobody waits for an answer any more."""
+        for question in self._questions:
+            question.cancel()
 
     async def open(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
         """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
@@ -164,21 +175,36 @@ class Asking:
         """What was answered before the command began."""
         self._answers.update(asked._answers)  # noqa: SLF001  (of the same class)
 
-    async def allow(self, permission: Permission, reason: str = "") -> None:
-        key = permission.key
+    async def allow(
+        self, permission: Permission, reason: str = "", *, content: str | None = None, noun: str = "command"
+    ) -> None:
+        """Raises `Denied`."""
+        key = f"{permission.key}\n{content or ''}"
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._answers:
                 try:
                     with self.started.pause_limit() if self.started is not None else nullcontext():
-                        await ask_to_open(
-                            self._run, permission, self._command, self._place, reason, may_ask=self.may_ask
-                        )
+                        await self._ask(permission, reason, content, noun)
                     self._answers[key] = None
                 except Denied as refusal:
                     self._answers[key] = refusal
         refusal = self._answers[key]
         if refusal is not None:
             raise Denied(str(refusal), by=refusal.by, why=refusal.why)
+
+    async def _ask(self, permission: Permission, reason: str, content: str | None, noun: str) -> None:
+        shown = self._command if content is None else content
+        asking = ask_to_open(self._run, permission, shown, self._place, reason, noun=noun, may_ask=self.may_ask)
+        question = asyncio.ensure_future(asking)
+        self._questions.add(question)
+        try:
+            await asyncio.wait([question])
+            if question.cancelled():
+                raise Denied("The command that wanted this has ended.")
+            question.result()
+        finally:
+            question.cancel()
+            self._questions.discard(question)
 
 
 def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:

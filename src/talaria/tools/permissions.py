@@ -35,7 +35,7 @@ REGISTRIES: dict[str, tuple[str, ...]] = {
 }
 """Package registries take more than one host: one yes covers them together."""
 
-Kind = Literal["network", "write", "port", "publish", "unsandboxed", "git-url"]
+Kind = Literal["network", "write", "port", "publish", "unsandboxed", "git-url", "fetch", "push", "sign", "gh"]
 FORMS = "`network HOST`, `write PATH`, `port NUMBER`, `publish NUMBER` or `unsandboxed`"
 
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
@@ -48,10 +48,11 @@ class Permission(msgspec.Struct, frozen=True):
     kind: Kind
     what: tuple[str, ...]
     """Hosts; a path; a port; the words of a command, none if it is more than one program with plain words; of
-    `git-url`: what it does, as an infinitive."""
+    `git-url`: what it does, as an infinitive; the address of a remote, and of `push` the refs (`+` before one that
+    would lose commits, `:` before one that would be deleted); the name of a key; a repository and what `gh` does."""
 
     @property
-    def effect(self) -> str:
+    def effect(self) -> str:  # noqa: C901  (a sentence for each kind)
         """What becomes possible, as an infinitive: read by whoever decides."""
         match self.kind:
             case "network":
@@ -68,6 +69,18 @@ class Permission(msgspec.Struct, frozen=True):
                 return "run outside the sandbox, with your rights, files and network"
             case "git-url":
                 return " and ".join(self.what)
+            case "fetch":
+                return f"fetch from {self.what[0]} with your login"
+            case "push":
+                address, *refs = self.what
+                return f"{' and '.join(map(_pushed, refs))} at {address} with your login"
+            case "sign":
+                return f"sign commits and tags with your key {self.what[0]}"
+            case "gh":
+                repository, *command = self.what
+                doing = "read" if command == ["read"] else f"run `gh {' '.join(command)}`"
+                on = "issues, pull requests and runs of" if command == ["read"] else "on"
+                return f"{doing} {on} {repository} with your login"
 
     @property
     def question(self) -> str:
@@ -93,7 +106,15 @@ class Permission(msgspec.Struct, frozen=True):
     @property
     def may_last(self) -> bool:
         """Whether a yes can hold for more than this once."""
-        return bool(self.covered) if self.kind == "unsandboxed" else self.kind != "git-url"
+        match self.kind:
+            case "unsandboxed":
+                return bool(self.covered)
+            case "git-url":
+                return False
+            case "push":
+                return not any(ref.startswith(("+", ":")) for ref in self.what[1:])
+            case _:
+                return True
 
 
 def network(host: str) -> Permission:
@@ -167,7 +188,7 @@ def prefix(words: Sequence[str]) -> tuple[str, ...]:
 
 def is_granted(permission: Permission, grants: Sequence[Grant], project: str) -> bool:
     """By all that one person has granted: here, in this conversation or everywhere."""
-    if permission.kind == "git-url":  # each is asked about
+    if not permission.may_last:  # each is asked about
         return False
     open_here = [words for words in granted(permission.kind, grants, project) if words]
     if permission.kind == "unsandboxed":
@@ -175,6 +196,11 @@ def is_granted(permission: Permission, grants: Sequence[Grant], project: str) ->
         return begins and not any(_RUNS_ANYTHING.match(word) for word in permission.what)
     if permission.kind == "write":
         return any(Path(permission.what[0]).is_relative_to(words[0]) for words in open_here)
+    if permission.kind == "push":
+        address, *refs = permission.what
+        return {ref for words in open_here if words[0] == address for ref in words[1:]}.issuperset(refs)
+    if permission.kind in ("sign", "fetch", "gh"):
+        return permission.what in open_here
     return {word for words in open_here for word in words}.issuperset(permission.what)
 
 
@@ -185,6 +211,12 @@ def granted(kind: Kind, grants: Sequence[Grant], project: str) -> Iterator[tuple
             given, _, what = grant.what.partition(" ")
             if given == kind:
                 yield tuple(shlex.split(what))
+
+
+def _pushed(ref: str) -> str:
+    name = ref.lstrip("+:").removeprefix("refs/heads/")
+    name = f"tag {name.removeprefix('refs/tags/')}" if name.startswith("refs/tags/") else name
+    return {"+": f"replace {name} (forced)", ":": f"delete {name}"}.get(ref[:1], f"push {name}")
 
 
 def _existing(path: Path) -> Path:

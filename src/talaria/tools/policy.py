@@ -15,7 +15,7 @@ import msgspec
 from talaria.tools import shell_words
 from talaria.tools.base import Claim
 from talaria.tools.hosts import is_covered
-from talaria.tools.permissions import Permission
+from talaria.tools.permissions import Kind, Permission
 from talaria.tools.protected import Protected
 from talaria.tools.repositories import find_enclosing
 
@@ -84,6 +84,13 @@ class _Doubt(msgspec.Struct, frozen=True):
     kind: Literal["reading", "revealing", "deleting", "other"] = "other"
 
 
+_OPENING_REASONS: dict[Kind, str] = {
+    "git-url": "git would send and fetch there from now on, also outside of the sandbox",
+    "fetch": "the server would know you by your login; commands never see it",
+    "push": "others will see it as yours",
+    "sign": "others will take it as yours",
+    "gh": "GitHub would know you by your login; commands never see it",
+}
 ALLOWED = Verdict("allow")
 BELOW = "/**"
 """Behind a folder: all that is in it."""
@@ -166,11 +173,8 @@ class Policy:
         """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either,
         where that could leave."""
         leaves = permission.kind not in ("write", "publish")
-        is_address = permission.kind == "git-url"
         reasons = [
-            "git would send and fetch there from now on, also outside of the sandbox"
-            if is_address
-            else "commands reach nothing outside the sandbox unless you allow it"
+            _OPENING_REASONS.get(permission.kind, "commands reach nothing outside the sandbox unless you allow it")
         ]
         if request.is_privy and leaves:
             reasons.append("files from outside the project were read in this conversation, and could be sent there")

@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import (
+    AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     ExitStack,
@@ -28,7 +29,7 @@ from talaria.model.errors import BadConfig, ToolFailed
 from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.blocking import in_threads
-from talaria.tools.git_settings import AddressChange, GitSettings
+from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
 from talaria.tools.opening import RunningConsent
 from talaria.tools.policy_files import Held, PolicyFiles
 from talaria.tools.processes import Processes
@@ -46,6 +47,9 @@ from talaria.trees import Root
 from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
+    from talaria.net.egress import Serve
+    from talaria.net.proxy_requests import ProxyRequest
+    from talaria.tools.broker.service import CredentialBroker
     from talaria.tools.folder_events import FolderEvents
 
 _WITH_CACHES = ("strict", "landlock", "seatbelt")
@@ -91,6 +95,7 @@ class Workspace:
         self._addresses: list[AddressChange] = []
         self.way_out = way_out
         self.consent = RunningConsent()
+        self._broker: CredentialBroker | None = None
         way_out.consent = self.consent.allow_host
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._opening = asyncio.Lock()
@@ -318,6 +323,18 @@ class Workspace:
         self._warnings += synced.told
         self._addresses += synced.asked
         return bool(synced.saved)
+
+    def intercept(
+        self, git: GitSettings, reading: Callable[[], AbstractAsyncContextManager[Host | None]], request: "ProxyRequest"
+    ) -> "Serve | None":
+        """What the credential broker answers in place of the host that commands name."""
+        if request.url.host != PROGRAM_HOST and request.credential != GIT_LOGIN:
+            return None
+        if self._broker is None:
+            from talaria.tools.broker.session import make_broker  # noqa: PLC0415  (few sessions reach a remote)
+
+            self._broker = make_broker(self.consent, git, self.way_out, lambda: self.top, lambda: self.roots, reading)
+        return self._broker.intercept(request)
 
     def take_addresses(self) -> tuple[AddressChange, ...]:
         """New addresses in settings of git that nobody has been asked about yet."""
@@ -619,9 +636,12 @@ class Workspaces:
         level, git = self.sandbox.level, None
         if level in ("strict", "landlock", "seatbelt"):
             git = GitSettings(self._home.resolve() / "git" / harmless(scope.session), has_mounts=level == "strict")
-        return Workspace(
+        workspace = Workspace(
             self.sandbox, project, look, way_out, quarantine, lambda: self._events, others, git, caches, settings
         )
+        if git is not None and level == "strict":
+            way_out.intercept = partial(workspace.intercept, git, partial(self.reading, scope))
+        return workspace
 
     @contextmanager
     def _use_caches(self, project: Path, settings: TerminalSettings) -> Generator[None]:

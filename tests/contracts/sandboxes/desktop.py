@@ -48,7 +48,7 @@ class Desktop:
         self._owner = owner
         self.folder = folder
         settings = TerminalSettings(backend=backend)
-        self.workspaces = Workspaces(settings, folder / "home", SystemClock(), private=("127.0.0.1",))
+        self.workspaces = Workspaces(settings, folder / "home", SystemClock(), private=("127.0.0.1", "127.0.0.2"))
 
     async def run(
         self,

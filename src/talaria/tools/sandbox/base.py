@@ -70,6 +70,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """The project, too, and `writes`."""
     has_egress: bool = False
     """Whether there is a way out, through a proxy of ours."""
+    proxied: Mapping[str, str] = {}
+    """Variables that name this proxy, if there is one; `{proxy}` in them is its host and port."""
     limits: Limits = Limits()
 
     @property

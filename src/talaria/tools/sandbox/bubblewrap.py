@@ -59,7 +59,8 @@ class Bubblewrap:
     @asynccontextmanager
     async def opened(self, view: View) -> AsyncGenerator[Host]:
         async with _wrapper(view) as (wrapper, descriptors):
-            settings = settings_for(view, FOLDER, has_egress=view.has_egress, **measures(view.limits))
+            egress = {"has_egress": view.has_egress, "proxied": dict(view.proxied)}
+            settings = settings_for(view, FOLDER, **egress, **measures(view.limits))
             launch = Launch(
                 argv=(*wrapper, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,

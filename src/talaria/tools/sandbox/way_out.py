@@ -5,12 +5,16 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from socket import socket
+from typing import TYPE_CHECKING
 
 from talaria.model.clock import Clock
 from talaria.model.errors import Denied
 from talaria.net.addresses import allowance
 from talaria.tools.hosts import is_covered
 from talaria.waiting import completed
+
+if TYPE_CHECKING:
+    from talaria.net.egress import Intercept
 
 MAX_BYTES = 1 << 30
 """Of a session, in both directions."""
@@ -38,6 +42,8 @@ class WayOut:
         """What was lately asked for in vain, for people."""
         self.consent: Callable[[str], Awaitable[None]] | None = None
         """Decides about a host that is not listed; raises `Denied`. None: there is nobody to ask."""
+        self.intercept: Intercept | None = None
+        """Who answers some requests itself; None: nobody."""
 
     @asynccontextmanager
     async def served(self, listener: socket) -> AsyncGenerator[None]:
@@ -60,8 +66,9 @@ class WayOut:
             self._admit,
             allowance=allowance(self._private),
             clock=self._clock,
-            refused=self._note,
+            refused=self.note_refused,
             max_bytes=self._max_bytes,
+            intercept=self.intercept or (lambda _: None),
         ):
             await asyncio.get_running_loop().create_future()
 
@@ -75,9 +82,12 @@ class WayOut:
             raise Denied(f"{self._whose} not reach {host} from here.")
         await self.consent(host)
 
-    def _note(self, host: str, port: int, reason: str) -> None:
-        self._refused.append((f"{host}:{port}", reason.rstrip(".")))
-        self.blocked.append(f"{host}:{port}")
+    def note_refused(self, host: str, port: int, reason: str) -> None:
+        self.note(f"{host}:{port}", reason)
+
+    def note(self, what: str, reason: str) -> None:
+        self._refused.append((what, reason.rstrip(".")))
+        self.blocked.append(what)
 
     def take_refused(self) -> tuple[tuple[str, str], ...]:
         """What was asked for in vain since this was last asked, and why."""

@@ -89,7 +89,7 @@ class Host:
     def _listener(self) -> socket.socket:
         """Whoever connects to it speaks with the egress proxy, which sits outside."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._environment.update(proxied(listener.getsockname()[1]))
+        self._environment.update(proxied(listener.getsockname()[1], self._settings.get("proxied")))
         return listener
 
     def _awaited(self) -> dict[int, int]:

@@ -84,9 +84,10 @@ class State:
             os.rmdir(self._folder)
 
 
-def proxied(port: int) -> dict[str, str]:
+def proxied(port: int, more: "dict[str, str] | None" = None) -> dict[str, str]:
     """What leads programs to a proxy on this machine."""
     proxy, none = f"http://127.0.0.1:{port}", "localhost,127.0.0.1,::1"
     lower = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": none}
     node = {"NODE_USE_ENV_PROXY": "1"}  # without it Node (22.21, 24 and later) heeds none of the others
-    return {**lower, **{name.upper(): value for name, value in lower.items()}, **node}
+    own = {name: text.replace("{proxy}", f"127.0.0.1:{port}") for name, text in (more or {}).items()}
+    return {**lower, **{name.upper(): value for name, value in lower.items()}, **node, **own}

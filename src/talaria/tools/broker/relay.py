@@ -1,0 +1,96 @@
+"""Programs that run out here, joined to one in the sandbox: its input goes in, their output comes back in frames."""
+
+import asyncio
+import os
+import signal
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from talaria.waiting import completed
+
+CHUNK_BYTES = 64 << 10
+END_S = 5.0
+
+
+class Answer:
+    """To a program in the sandbox: pieces of output, then how it ended."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def send(self, kind: bytes, content: bytes) -> None:
+        self._writer.write(kind + struct.pack(">I", len(content)) + content)
+        await self._writer.drain()
+
+    async def fail(self, sentence: str) -> None:
+        with suppress(OSError):
+            await self.send(b"e", f"talaria: {sentence}\n".encode("utf-8", "replace"))
+            await self.end(1)
+
+    async def end(self, code: int) -> None:
+        await self.send(b"x", str(code).encode())
+
+
+PassIn = Callable[[asyncio.subprocess.Process], Awaitable[None]]
+
+
+async def run_joined(words: Sequence[str], environment: Mapping[str, str], answer: Answer, pass_in: PassIn) -> int:
+    """A program out here, joined to one in the sandbox. Returns its exit status; nothing of it is left afterwards.
+    Raises `OSError`, and what `pass_in` raises."""
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd="/",
+        env=environment,
+        start_new_session=True,
+    )
+
+    async def pass_out(kind: bytes, stream: asyncio.StreamReader | None) -> None:
+        while stream is not None and (chunk := await stream.read(CHUNK_BYTES)):
+            await answer.send(kind, chunk)
+
+    passing = asyncio.ensure_future(pass_in(process))
+    output = asyncio.gather(pass_out(b"o", process.stdout), pass_out(b"e", process.stderr))
+    try:
+        await asyncio.wait([passing, output], return_when=asyncio.FIRST_COMPLETED)
+        if passing.done():
+            passing.result()
+        await output
+        return await process.wait()
+    finally:
+        passing.cancel()
+        output.cancel()
+        await completed(asyncio.wait([passing]))
+        await completed(end_program(process))
+
+
+async def end_program(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def copy_input(reader: asyncio.StreamReader, process: asyncio.subprocess.Process) -> None:
+    while chunk := await reader.read(CHUNK_BYTES):
+        await write_input(process, chunk)
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+async def write_input(process: asyncio.subprocess.Process, content: bytes) -> None:
+    if process.stdin is not None:
+        with suppress(ConnectionError):  # it has ended, and says itself why
+            process.stdin.write(content)
+            await process.stdin.drain()
