@@ -75,6 +75,7 @@ clean:
 	$(call wanted,chromium,chromium,the tests of the browser will say so.)
 	$(call wanted,sshd,openssh-server,the tests of commands over ssh will say so.)
 	$(call wanted,podman,podman runc,the tests of commands in containers will say so.)
+	$(call wanted,gh,gh,the test of gh in the sandbox will say so.)
 	$(call wanted,tmux,tmux,the tests of the screen in tmux will say so.)
 	$(call wanted,zsh,zsh,the tests of completion in zsh will say so.)
 	$(call wanted,fish,fish,the tests of completion in fish will say so.)

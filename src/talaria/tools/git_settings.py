@@ -204,13 +204,14 @@ class GitSettings:
     def _put_programs(self, root: Root, known: Settings) -> None:
         """What git starts in the sandbox in place of ssh and gpg, and what stands in place of `gh`."""
         self._has_gh = shutil.which("gh") is not None
-        root.replace("shown/inside.py", _INSIDE.read_bytes(), mode=0o644)
+        root.replace("shown/inside.py", read_file(_INSIDE, _MAX_CERTIFICATES_BYTES), mode=0o644)
         for folder, name in (("programs", "ssh"), ("programs", "sign"), *([("bin", "gh")] if self._has_gh else [])):
             root.make_folder(f"shown/{folder}", 0o700).close()
             script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_SHOWN}/inside.py {name} "$@"\n'
             root.replace(f"shown/{folder}/{name}", script.encode(), mode=0o700)
-        trusted = [file.read_bytes() for file in (*_trusted_by_all()[:1], *own_certificates(known))]
-        root.replace(_CERTIFICATES, b"\n".join(trusted), mode=0o600)
+        trusted = (*filter(None, map(_read_certificates, _trusted_by_all())),)[:1]
+        own = filter(None, map(_read_certificates, own_certificates(known)))
+        root.replace(_CERTIFICATES, b"\n".join((*trusted, *own)), mode=0o600)
 
     def prepare(self, repository: Path) -> bool:
         """Makes the folders anew. `repository`: whose person it is, since their settings may differ by folder. False:
@@ -434,9 +435,9 @@ def read_person_settings(repository: Path) -> Settings:
 
 
 def own_certificates(settings: Settings) -> list[Path]:
-    """Files with certificates that the person's git trusts, and others may not."""
+    """Files with certificates that the person's git trusts, and others may not; whether they exist or not."""
     named = (*settings.get("http.sslcainfo", ())[-1:], os.environ.get("GIT_SSL_CAINFO", ""))
-    return [file for name in named if name and (file := Path(name).expanduser()).is_file()]
+    return [Path(name).expanduser() for name in named if name]
 
 
 def _trusted_by_all() -> list[Path]:
@@ -444,7 +445,13 @@ def _trusted_by_all() -> list[Path]:
 
     usual = ssl.get_default_verify_paths()
     named = (usual.cafile, usual.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cert.pem")
-    return [Path(file) for file in named if file and Path(file).is_file()]
+    return [Path(file) for file in named if file]
+
+
+def _read_certificates(file: Path) -> bytes:
+    with suppress(OSError):
+        return read_file(file, _MAX_CERTIFICATES_BYTES)
+    return b""
 
 
 def _list_as_person(words: Sequence[str]) -> Settings:

@@ -44,8 +44,13 @@ _NO_SEMAPHORES = (
     "be kept apart from those of other programs; they are with bubblewrap. Threads work"
 )
 _NO_NETWORK = "there is no network at the landlock level, and none can be allowed; there is with bubblewrap"
+_NO_SIGNING = (
+    "commits cannot be signed at the landlock level; they can with bubblewrap, or outside the sandbox with needs: "
+    '["unsandboxed"]'
+)
 _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
+    (re.compile(r"failed to sign|gpg: signing failed|Load key \""), _NO_SIGNING),
     (
         re.compile(r"Errno 1\] Operation not permitted|Could not resolve|name resolution|socket: Operation not"),
         _NO_NETWORK,

@@ -52,7 +52,7 @@ class Permission(msgspec.Struct, frozen=True):
     would lose commits, `:` before one that would be deleted); the name of a key; a repository and what `gh` does."""
 
     @property
-    def effect(self) -> str:  # noqa: C901  (a sentence for each kind)
+    def effect(self) -> str:  # noqa: C901, PLR0911  (a sentence for each kind)
         """What becomes possible, as an infinitive: read by whoever decides."""
         match self.kind:
             case "network":
@@ -78,9 +78,9 @@ class Permission(msgspec.Struct, frozen=True):
                 return f"sign commits and tags with your key {self.what[0]}"
             case "gh":
                 repository, *command = self.what
-                doing = "read" if command == ["read"] else f"run `gh {' '.join(command)}`"
-                on = "issues, pull requests and runs of" if command == ["read"] else "on"
-                return f"{doing} {on} {repository} with your login"
+                if command == ["read"]:
+                    return f"read issues, pull requests and runs of {repository} with gh and your login"
+                return f"run `gh {' '.join(command)}` on {repository} with your login"
 
     @property
     def question(self) -> str:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -42,13 +42,13 @@ class GitServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: GitServer
+    server: GitServer  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self._serve()
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815  (as the library calls it)
 
     def _serve(self) -> None:
         given = self.headers.get("Authorization")
@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve_git_repositories(folder: Path) -> Iterator[GitServer]:
+def serve_git_repositories(folder: Path) -> Generator[GitServer]:
     with GitServer(folder) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()

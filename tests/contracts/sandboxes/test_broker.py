@@ -1,20 +1,25 @@
 """Commands use the person's logins and keys, and never hold them."""
 
+import getpass
+import os
+import re
 import shutil
 import subprocess
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop
 from tests.contracts.sandboxes.git_server import LOGIN, GitServer, serve_git_repositories
+from tests.contracts.sandboxes.github_server import TOKEN, serve_github
 from tests.contracts.sandboxes.test_git import git, make
 
 from talaria.store.base import Store
 from talaria.tools.base import Claim
-from talaria.tools.person import Answer
 from talaria.tools.sandbox import bubblewrap
+from talaria.tools.sandbox.settings import SshSettings
 
 SECRET = LOGIN.partition(":")[2]
 
@@ -184,3 +189,161 @@ async def test_a_large_push_goes_through_in_pieces(desktop: Desktop, server: Git
     grow = "head -c 3000000 /dev/urandom > blob; git add .; git commit -qm large; git push -q origin main"
     result = await desktop.run(grow, Ada("once"))
     assert heads(server) == "main large\n", result.text
+
+
+@pytest.fixture
+def by_ssh(sshd: SshSettings, server: GitServer, desktop: Desktop, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of `shop.git` at a real ssh server; the person's ssh has the key for it."""
+    options = dict(zip(sshd.options[::2], sshd.options[1::2], strict=True))
+    program = f"ssh -F none -i {options['-i']} -o {options['-o']}"
+    git(desktop.folder, "config", "--global", "core.sshCommand", program)
+    address = f"ssh://{getpass.getuser()}@127.0.0.1:{options['-p']}{server.folder}/shop.git"
+    git(desktop.folder / "work", "remote", "set-url", "origin", address)
+    return address
+
+
+async def test_push_and_fetch_by_ssh_run_outside_and_the_key_stays_there(
+    desktop: Desktop, server: GitServer, by_ssh: str
+) -> None:
+    ada = Ada("once", "no", "once")
+    two = "echo two > file; git commit -qam two; git push -q origin main"
+    result = await desktop.run(f"{two}; env; ls -la ~/.ssh /tmp; echo [$SSH_AUTH_SOCK]", ada)
+    assert heads(server) == "main two\n", result.text
+    assert "[]" in result.text
+    assert ada.asked[0].headline == f"Let commands push main at {by_ssh} with your login?"
+    await desktop.run("echo three > file; git commit -qam three; git push -q origin main", ada)
+    assert heads(server) == "main two\n"
+    git(desktop.folder / "work", "update-ref", "-d", "refs/remotes/origin/main")
+    fetched = await desktop.run("git fetch -q && git log -1 --format=fetched-%s origin/main", ada)
+    assert "fetched-two" in fetched.text
+    assert ada.asked[2].headline == f"Let commands fetch from {by_ssh} with your login?"
+
+
+async def test_ssh_runs_for_remotes_of_the_repository_alone(
+    desktop: Desktop, server: GitServer, by_ssh: str, tmp_path: Path
+) -> None:
+    to, _, path = by_ssh.removeprefix("ssh://").partition("/")
+    user, _, port = to.partition(":")
+    mark = tmp_path / "ran"
+    program = "/run/talaria/git/programs/ssh"
+    attempts = [
+        f"{program} -p {port} {user} 'touch {mark}'",
+        f"{program} -p {port} {user} \"git-receive-pack '/{path}'; touch {mark}\"",
+        f"{program} -o ProxyCommand='touch {mark}' -p {port} {user} \"git-receive-pack '/{path}'\"",
+        f"{program} -p {port} -oProxyCommand=x {user} \"git-upload-pack '/{path}'\"",
+        f"git ls-remote ssh://{user}:{port}/{path.replace('shop', 'other')}",
+        f"git ls-remote ssh://elsewhere.example/{path}",
+    ]
+    ada = Ada()
+    for attempt in attempts:
+        result = await desktop.run(attempt, ada)
+        assert "talaria: " in result.text, attempt
+    assert not mark.exists()
+    assert not ada.asked
+
+
+@pytest.fixture(scope="module")
+def gpg_home() -> Iterator[Path]:
+    if shutil.which("gpg") is None:
+        pytest.skip("signing with gpg: gpg is not installed")
+    with TemporaryDirectory(prefix="gpg-") as name:  # its sockets need a short path
+        home = Path(name)
+        make = ("--batch", "--passphrase", "", "--quick-gen-key", "Ada <ada@example.org>", "ed25519", "sign")
+        environment = {**os.environ, "GNUPGHOME": name}
+        subprocess.run(("gpg", "--homedir", name, *make), env=environment, capture_output=True, check=True)
+        yield home
+        subprocess.run(("gpgconf", "--homedir", name, "--kill", "all"), check=False, capture_output=True)
+
+
+def set_up_gpg(person: Path, gpg_home: Path) -> None:
+    (person / "gpg").write_text(f'#!/bin/sh\nexec gpg --homedir {gpg_home} "$@"\n')
+    (person / "gpg").chmod(0o755)
+    (person / ".gitconfig").write_text(
+        f"[user]\nname = Ada\nemail = ada@example.org\n[commit]\ngpgsign = true\n[gpg]\nprogram = {person}/gpg\n"
+    )
+
+
+def set_up_ssh(person: Path, _: Path) -> None:
+    key = person / "key"
+    subprocess.run(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key), check=True)
+    (person / "signers").write_text(f"ada@example.org {key.with_suffix('.pub').read_text()}")
+    (person / ".gitconfig").write_text(
+        f"[user]\nname = Ada\nemail = ada@example.org\nsigningkey = {key}.pub\n[commit]\ngpgsign = true\n"
+        f'[gpg]\nformat = ssh\n[gpg "ssh"]\nallowedSignersFile = {person}/signers\n'
+    )
+
+
+@pytest.mark.parametrize("set_up", [set_up_gpg, set_up_ssh])
+async def test_commits_are_signed_outside_as_they_were_shown(
+    desktop: Desktop, tmp_path: Path, gpg_home: Path, set_up: Callable[[Path, Path], None]
+) -> None:
+    set_up(tmp_path / "person", gpg_home)
+    work = make(tmp_path / "work")
+    ada = Ada("once", "no")
+    result = await desktop.run("echo two > file; git commit -qam 'Sell more'; ls -A ~ /tmp", ada)
+    assert not result.is_error, result.text
+    verify = ("git", "-C", work, "verify-commit", "HEAD")
+    assert "Good" in subprocess.run(verify, capture_output=True, text=True, check=True).stderr
+    (question,) = ada.asked
+    assert "sign commits and tags with your key" in question.headline
+    assert question.content is not None
+    unsigned = git(work, "cat-file", "commit", "HEAD")
+    signature = re.compile(r"^gpgsig .*?^ -----END [A-Z ]+-----\n(?: \n)?", re.DOTALL | re.MULTILINE)
+    assert question.content == signature.sub("", unsigned)
+    refused = await desktop.run("echo three > file; git commit -qam three", ada)
+    assert "The person does not want commands to sign" in refused.text
+    assert git(work, "log", "-1", "--format=%s").strip() == "Sell more"
+
+
+async def test_nothing_but_commits_is_signed(desktop: Desktop, tmp_path: Path, gpg_home: Path) -> None:
+    set_up_gpg(tmp_path / "person", gpg_home)
+    work = make(tmp_path / "work")
+    tree = git(work, "rev-parse", "HEAD^{tree}").strip()
+    hidden = f"tree {tree}\\nauthor a <a> 1 +0000\\ncommitter a <a> 1 +0000\\n\\nshown\\0hidden"
+    for text in ("I owe Mallory everything", f"tree {tree}\\n\\nno author", hidden, ""):
+        result = await desktop.run(f"printf '{text}' | /run/talaria/git/programs/sign -bsau x", Ada())
+        assert "Only commits and tags are signed" in result.text
+
+
+async def test_gh_speaks_of_the_repository_with_a_login_that_stays_outside(
+    desktop: Desktop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("gh") is None:
+        pytest.skip("gh is not installed")
+    try:
+        serving = serve_github(tmp_path)
+        server = serving.__enter__()
+    except PermissionError:
+        pytest.skip("gh: only root may serve on port 443 here")
+    try:
+        for name, value in (("GH_HOST", server.host), ("GH_ENTERPRISE_TOKEN", TOKEN)):
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        (tmp_path / "person/.gitconfig").write_text("[user]\nname = Ada\nemail = ada@example.org\n")
+        work = make(tmp_path / "work")
+        git(work, "remote", "add", "origin", f"https://{server.host}/o/shop.git")
+        git(work, "switch", "-qc", "topic")
+        ada = Ada("session", "once")
+        listed = await desktop.run("gh pr list; env; gh pr list --limit 1", ada)
+        assert listed.text.count("Sell more") == 2
+        assert TOKEN not in listed.text
+        assert ada.asked[0].headline == (
+            f"Let commands read issues, pull requests and runs of {server.host}/o/shop with gh and your login?"
+        )
+        await desktop.run("echo 'It sells *more*.' > body; gh pr create --title 'New' --body-file body", ada)
+        (created,) = server.created
+        assert (created["title"], created["body"], created["headRefName"]) == ("New", "It sells *more*.\n", "topic")
+        assert f"run `gh pr create` on {server.host}/o/shop" in ada.asked[1].headline
+        assert "It sells *more*." in (ada.asked[1].content or "")
+        assert server.credentials == {f"token {TOKEN}"}
+        for words in (
+            "pr list --repo o/other",
+            "api user",
+            "auth token",
+            "repo clone x",
+            "pr view https://x/o/r/pull/1",
+        ):
+            refused = await desktop.run(f"gh {words}", ada)
+            assert "talaria: " in refused.text, words
+    finally:
+        serving.__exit__(None, None, None)

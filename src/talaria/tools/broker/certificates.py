@@ -5,8 +5,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from ipaddress import ip_address
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -53,11 +52,10 @@ class SessionAuthority:
         context.set_alpn_protocols(["http/1.1"])
         encoding = serialization.Encoding.PEM
         private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        with TemporaryDirectory(prefix="talaria-") as folder:  # OpenSSL reads it from a file only
-            file = Path(folder, "server.pem")
-            file.touch(0o600)
-            file.write_bytes(private + certificate.public_bytes(encoding) + self.pem)
-            context.load_cert_chain(file)
+        with NamedTemporaryFile(prefix="talaria-") as file:  # OpenSSL reads it from a file only; nobody else can
+            file.write(private + certificate.public_bytes(encoding) + self.pem)
+            file.flush()
+            context.load_cert_chain(file.name)
         return context
 
     def _begin(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:

@@ -11,7 +11,12 @@ from talaria.tools.sandbox.local import Local
 from talaria.tools.sandbox.view import passed_on
 
 _AT_HOME = frozenset(
-    {"SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"}
+    {
+        *("SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
+        *("XDG_CONFIG_HOME", "GNUPGHOME", "GH_CONFIG_DIR", "GH_HOST", "GIT_CONFIG_GLOBAL", "GIT_SSL_CAINFO"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    }
 )
 """What programs of the person are used to, and commands in the sandbox never have."""
 
