@@ -15,7 +15,7 @@ _SCP = re.compile(r"(?:(?P<user>[A-Za-z0-9._-]+)@)?(?P<host>[A-Za-z0-9][A-Za-z0-
 _SSH = re.compile(
     r"ssh://(?:(?P<user>[A-Za-z0-9._-]+)@)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?::(?P<port>[0-9]{1,5}))?(?P<path>/[^\s]+)"
 )
-_HTTPS = re.compile(r"https://(?:[^@/\s]*@)?(?P<place>[^/@\s]+)(?P<path>/[A-Za-z0-9._~/+-]+)")
+_HTTPS = re.compile(r"https://(?:[^@/\\\s]*@)?(?P<place>[^/@\s]+)(?P<path>/[A-Za-z0-9._~/+-]*[A-Za-z0-9._~+-])/*")
 _KEYS = re.compile(r"(?:remote\..+\.(?:url|pushurl)|submodule\..+\.url)", re.DOTALL)
 _REPOSITORY = re.compile(r"/?(?P<name>[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+?)(?:\.git)?/?")
 
@@ -60,7 +60,7 @@ def parse_remote(address: str, folder: Path = Path()) -> Remote | None:
             url = parse(f"https://{found['place']}/")
         except ToolFailed:
             return None
-        return Remote("https", url.host, found["path"].rstrip("/"), url.port, folder=folder)
+        return Remote("https", url.host, found["path"], url.port, folder=folder)
     if found := _SSH.fullmatch(address):
         return Remote("ssh", found["host"].lower(), found["path"], int(found["port"] or 0), found["user"] or "", folder)
     if "://" not in address and (found := _SCP.fullmatch(address)):
