@@ -1,5 +1,6 @@
 """Commands use the person's logins and keys, and never hold them."""
 
+import asyncio
 import getpass
 import os
 import re
@@ -17,7 +18,9 @@ from tests.contracts.sandboxes.github_server import TOKEN, serve_github
 from tests.contracts.sandboxes.test_git import git, make
 
 from talaria.store.base import Store
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import Claim
+from talaria.tools.person import Answer, Instead, Question
 from talaria.tools.sandbox import bubblewrap
 from talaria.tools.sandbox.settings import SshSettings
 
@@ -347,3 +350,23 @@ async def test_gh_speaks_of_the_repository_with_a_login_that_stays_outside(
             assert "talaria: " in refused.text, words
     finally:
         serving.__exit__(None, None, None)
+
+
+async def test_a_question_ends_with_the_command_that_wanted_it(desktop: Desktop, server: GitServer) -> None:
+    class Slow(Ada):
+        async def allow(self, question: Question) -> Answer | Instead:
+            self.asked.append(question)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.has_ended.set()
+            raise AssertionError
+
+        has_ended = asyncio.Event()
+
+    slow = Slow()
+    push = "git commit -q --allow-empty -m two; timeout 2 git push -q origin main; true"
+    result = await desktop.run(push, slow)
+    await asyncio.wait_for(slow.has_ended.wait(), PATIENCE_S)
+    assert len(slow.asked) == 1, result.text
+    assert heads(server) == "main one\n"
