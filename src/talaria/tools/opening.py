@@ -89,14 +89,14 @@ async def ask_to_open(
         is_untrusted=permission.kind == "network",
         permission=permission,
     )
-    question = Proposal(permission.question, content, noun, told_reason(reason))
+    question = Proposal(permission.question, content, noun, model_reason=told_reason(reason))
     await run.tools.consent(call, _Opening(claim, question), may_ask=may_ask)
 
 
 def told_reason(reason: str) -> str:
-    """Second to what would happen: whoever decides knows that these are the model's words."""
+    """In one line, and not for long: it is shown after what would happen."""
     words = " ".join(reason.split())
-    return f"the model says: {words[:MAX_REASON_CHARS]}" if words else ""
+    return words if len(words) <= MAX_REASON_CHARS else f"{words[:MAX_REASON_CHARS]}…"
 
 
 class RunningConsent:

@@ -85,6 +85,19 @@ class _Doubt(msgspec.Struct, frozen=True):
 
 
 ALLOWED = Verdict("allow")
+_WHY_CLOSED: dict[str, str] = {
+    "network": "commands reach only hosts that you allow",
+    "write": "commands change only the project and folders that you allow",
+    "port": "commands reach only services of this machine that you allow",
+    "publish": "a server in the sandbox is reached from outside only if you allow it",
+    "unsandboxed": "nothing would confine it",
+    "git-url": "git would send and fetch there from now on, also outside the sandbox",
+}
+_REMEDIES: dict[str, str] = {
+    kind: f"To allow it beforehand, the person can add it to `terminal.{name}` in config.yaml, or for one project with "
+    f"`talaria config set --project terminal.{name} …`."
+    for kind, name in (("network", "network"), ("write", "write"), ("port", "ports"))
+}
 BELOW = "/**"
 """Behind a folder: all that is in it."""
 
@@ -166,24 +179,24 @@ class Policy:
         """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either,
         where that could leave."""
         leaves = permission.kind not in ("write", "publish")
-        is_address = permission.kind == "git-url"
-        reasons = [
-            "git would send and fetch there from now on, also outside of the sandbox"
-            if is_address
-            else "commands reach nothing outside the sandbox unless you allow it"
-        ]
+        reasons = [_WHY_CLOSED.get(permission.kind, "commands reach nothing outside the sandbox unless you allow it")]
         if request.is_privy and leaves:
             reasons.append("files from outside the project were read in this conversation, and could be sent there")
         if request.is_tainted:
-            reasons.append("content from strangers was read in this turn, and may have asked for it")
+            reasons.append("this turn has read content from strangers, who may have asked for it")
         deletion = self._deletion(request) if permission.kind == "unsandboxed" else None
         if deletion is not None:
             reasons.append(deletion.reason)
         is_for_once = request.is_tainted or request.is_privy or deletion is not None or not permission.may_last
+        if request.is_tainted or request.is_privy:
+            reasons.append("so a yes holds for this once only")
+        elif not permission.may_last and permission.kind == "unsandboxed":
+            reasons.append("it is not one plain program with a subcommand, so a yes is for this very command only")
         is_risky = permission.kind == "unsandboxed" and (request.is_tainted or deletion is not None)
         may_be_granted = not is_risky and not (request.is_privy and leaves)
         longest: Lasting = "once" if is_for_once else "always"
-        return Verdict("ask", "; ".join(reasons), longest, "opening", may_be_granted=may_be_granted)
+        remedy = _REMEDIES.get(permission.kind, "")
+        return Verdict("ask", "; ".join(reasons), longest, "opening", remedy=remedy, may_be_granted=may_be_granted)
 
     def is_private(self, path: Path, project: Path) -> bool:
         """Whoever is told what it holds may be told too much."""

@@ -158,8 +158,8 @@ def _effect(arguments: Any, _: Scope) -> Effect:
 def _question(arguments: Any) -> Proposal:
     how = " in the background" if arguments.background else ""
     if any(need.strip() == "unsandboxed" for need in arguments.needs or ()):
-        headline = "Run this command outside the sandbox, with your rights, files and network?"
-        return Proposal(headline, arguments.command, "command", told_reason(arguments.reason or ""))
+        headline = "Run this command outside the sandbox, with your rights: your files, keys and network?"
+        return Proposal(headline, arguments.command, "command", model_reason=told_reason(arguments.reason or ""))
     return Proposal(f"Run this command{how}?", arguments.command, "command")
 
 
