@@ -3,6 +3,7 @@ what a running command wants, while it waits for the answer."""
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MAX_REASON_CHARS = 300
 LOOKED_THROUGH_CHARS = 20_000
 MAX_TOLD = 3
+MAX_BLOCKED = 20
 _READ_ONLY = re.compile(r"^.*(?:read-only file system|EROFS).*$", re.IGNORECASE | re.MULTILINE)
 _DENIED = re.compile(r"^.*permission denied.*$", re.IGNORECASE | re.MULTILINE)
 _QUOTED = re.compile(
@@ -105,6 +107,8 @@ class RunningConsent:
 
     def __init__(self) -> None:
         self._running: dict[CallId, Asking] = {}
+        self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
+        """Paths and ports that were lately asked for in vain, as far as can be told; for people."""
 
     @contextmanager
     def attend(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["Asking"]:
@@ -115,6 +119,11 @@ class RunningConsent:
             yield asking
         finally:
             self._running.pop(run.call, None)
+
+    def forget(self, permission: Permission) -> None:
+        """Of commands that run: whoever wants this again is asked again, or refused."""
+        for one in self._running.values():
+            one.forget(permission)
 
     async def allow_host(self, host: str) -> None:
         """Raises `Denied`."""
@@ -144,6 +153,8 @@ class Asking:
     async def open(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
         """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
         `ToolFailed`."""
+        if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
+            raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
         for permission in needs:
             await self.allow(permission, reason)
         tools = self._run.tools
@@ -157,8 +168,9 @@ class Asking:
         await workspace.share(_there(writes))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
         await workspace.open_ports([*dict.fromkeys(numbers)])
-        if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
-            raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
+
+    def forget(self, permission: Permission) -> None:
+        self._answers.pop(permission.key, None)
 
     def take_over(self, asked: "Asking") -> None:
         """What was answered before the command began."""
@@ -195,6 +207,12 @@ def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     return "".join(f"\n[sandbox: {line}]" for line in lines)
 
 
+def _asking(folder: Path) -> str:
+    """Not for what holds a whole home: that is never opened."""
+    is_too_much = Path.home().is_relative_to(folder)
+    return "" if is_too_much else f', or ask for the folder with needs: ["write {folder}"]'
+
+
 def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     """The kernel does not tell which file it was, so this is what the program has said."""
     at_landlock = workspace.level in ("landlock", "seatbelt")
@@ -206,15 +224,18 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         path = Path(workspace.cwd, Path(named[-1]).expanduser()) if named else None
         if path is not None and not any(path.resolve().is_relative_to(root) for root in workspace.roots):
             paths[str(path.resolve())] = None
-    told += [
-        f"writing {path} was probably blocked; it can be asked for with needs: "
-        f'["write {Path(path).parent}"], or written in the project or /tmp'
-        for path in paths
-    ]
     ports = {port for found in _REFUSED.finditer(output) for port in found.groups() if port is not None}
+    workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
+    by_folder: dict[Path, list[str]] = {}
+    for path in paths:
+        by_folder.setdefault(Path(path).parent, []).append(path)
     told += [
-        f"port {port} of this machine was probably blocked; if a service of the person is meant, it can be asked for "
-        f'with needs: ["port {port}"]'
+        f"writing {' and '.join(inside)} was probably blocked; write in the project or /tmp instead{_asking(folder)}"
+        for folder, inside in by_folder.items()
+    ]
+    told += [
+        f"port {port} of this machine was probably blocked; if a service of the person listens there, ask for it with "
+        f'needs: ["port {port}"]'
         for port in sorted(ports)
     ]
     return told[:MAX_TOLD]

@@ -191,11 +191,11 @@ def needed(need: str, command: str, project: Path, may_be_shared: Callable[[Path
             raise BadArguments(f"{need!r} is nothing that can be asked for; it is {FORMS}.")
 
 
-def describe(granted: str) -> str:
-    """What a grant of `SANDBOX` allows, as an infinitive: as it is asked about."""
+def read_grant(granted: str) -> Permission | None:
+    """What a grant of `SANDBOX` allows; None: nothing that is known here."""
     kind, _, what = granted.partition(" ")
     words = tuple(shlex.split(what))
-    return Permission(cast("Kind", kind), words).in_words if kind in get_args(Kind) and words else granted
+    return Permission(cast("Kind", kind), words) if kind in get_args(Kind) and words else None
 
 
 def prefix(words: Sequence[str]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ async def test_a_button_allows_exactly_what_was_shown(asking: House) -> None:
         (question,) = await asking.said(1)
         assert COMMAND in question.text
         labels = [label for label, _ in question.buttons]
-        assert labels == ["Allow once", "This session", "Deny"]
+        assert labels == ["Allow once", "This conversation", "Deny"]
         assert not has_run(asking)
         await asking.telegram.press(question.id, question.buttons[0][1])
         await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])

@@ -438,7 +438,7 @@ def test_a_no_can_say_what_to_do_instead(open_screen: OpenScreen, server: ModelS
     screen = open_screen()
     wants(server, "touch unwanted", then="As you like.")
     screen.say("try it")
-    screen.see("No, and say what to do instead")
+    screen.see("No, and tell it what to do instead")
     screen.type(f"i{ENTER}")
     screen.see("What to do instead?")
     screen.type(f"write a test first{ENTER}")

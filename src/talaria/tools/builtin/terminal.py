@@ -148,7 +148,7 @@ def _leaves_sandbox(needs: Sequence[Permission]) -> Permission | None:
 async def _published(workspace: Workspace, needs: Sequence[Permission]) -> str:
     ports = [int(one.what[0]) for one in needs if one.kind == "publish"]
     links = [(port, await workspace.publish(port)) for port in ports]
-    return "".join(f"\n[sandbox: the person sees port {port} at {link}]" for port, link in links)
+    return "".join(f"\n[sandbox: port {port} is served at {link} (on this machine only)]" for port, link in links)
 
 
 def _effect(arguments: Any, _: Scope) -> Effect:
