@@ -193,8 +193,9 @@ class ChatPerson:
         offered = question.offered
         reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
         reason += f"\n({unmarked(question.model_words)})" if question.model_words else ""
-        ways = "".join(f"\n/approve {answer}: yes, {unmarked(question.scope_of(answer))}" for answer in offered[1:])
-        end = f"{reason}\n{ways}\n/deny: no; /deny WORDS tells it what to do instead"
+        yes = (f"/approve {answer}: yes, {unmarked(question.scope_of(answer))}" for answer in offered[1:])
+        ways = "\n".join(("\n", *yes, "/deny: no; /deny WORDS tells it what to do instead"))
+        end = f"{reason}{ways}"
         text = _whole(question, end) if len(question.text) <= MAX_INLINE_CHARS else ""
         if not text or (question.content and len(replies.parts("", text)) > 1):
             text = await self._attach(question, replies, end, text)
@@ -204,7 +205,7 @@ class ChatPerson:
             for answer in (*offered[1:], "no")
         )
         asked = _Open(question.id, self._person, self._where, self._judge, {one: one for one in offered})
-        answer = await self._ask(asked, text, buttons, partial(_outcome, question, asked))
+        answer = await self._ask(asked, text, buttons, partial(_outcome, question, asked), ways)
         if answer == "no" and asked.instead:
             return Instead(asked.instead)
         for one in offered:
@@ -273,8 +274,10 @@ class ChatPerson:
         answer = await self._ask(asked, text, buttons, lambda answer: f"→ {answer}" if answer else CLOSED)
         return answer or None
 
-    async def _ask(self, asked: _Open, text: str, buttons: tuple[Button, ...], told: Callable[[str], str]) -> str:
-        """In the end the message says what became of it, and its buttons are gone."""
+    async def _ask(
+        self, asked: _Open, text: str, buttons: tuple[Button, ...], told: Callable[[str], str], ways: str = ""
+    ) -> str:
+        """In the end the message says what became of it; its buttons are gone, and so are the `ways` to answer."""
         replies = await self._replies()
         if not asked.may_be_answered("once"):  # it may have taken long until something could be said there
             return ""
@@ -293,7 +296,8 @@ class ChatPerson:
                 await self._say([*rows[: len(before)], asking])
                 given = await answer
         finally:
-            await completed(self._say([replies.row(key, Parcel(f"{last}\n\n{told(given)}", reply_to))]))
+            asked_text = last.removesuffix(ways)
+            await completed(self._say([replies.row(key, Parcel(f"{asked_text}\n\n{told(given)}", reply_to))]))
         return given
 
     async def _say(self, rows: Sequence[Outgoing]) -> None:
