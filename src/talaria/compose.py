@@ -120,7 +120,8 @@ class Application:
         return self.route.primary.label
 
     def sandbox_level(self) -> str:
-        return self.hands.workspaces.sandbox.level if self.hands else ""
+        level = self.hands.workspaces.sandbox.level if self.hands else ""
+        return f"{level} (no network)" if level == "landlock" else level
 
     def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:
         if self.hands is None:

@@ -49,7 +49,7 @@ ELSEWHERE = {
     ),
     "uses paths that the person types, once": (
         *("cli/conversation", "cli/gateway/send", "cli/importing", "cli/main", "cli/sessions/export", "compose"),
-        *("cli/mcp", "extensions"),
+        *("cli/config", "cli/mcp", "extensions"),
     ),
     "what counts is the copy that `plugins/copying.py` makes; this looks what is there": (
         *("plugins/consent", "plugins/discovery", "plugins/installing"),

@@ -38,7 +38,7 @@ class Host(Protocol):
         ...
 
     def sandbox_level(self) -> str:
-        """In which commands run; empty: no tool has any. Blocks."""
+        """In which commands run, for people; empty: no tool has any. Blocks."""
         ...
 
     def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:

@@ -108,7 +108,7 @@ def _lines(
     if blocked:
         yield f"Blocked lately: {_named(blocked[::-1], most)}"
     if probably:
-        yield f"Probably blocked, too: {_named(probably[::-1], most)}"
+        yield f"Probably blocked: {_named(probably[::-1], most)}"
 
 
 def _reach(state: SandboxState, most: int | None) -> Iterator[str]:

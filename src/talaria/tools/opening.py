@@ -46,6 +46,7 @@ _NO_SEMAPHORES = (
     "be kept apart from those of other programs; they are with bubblewrap. Threads work"
 )
 _NO_NETWORK = "there is no network at the landlock level, and none can be allowed; there is with bubblewrap"
+_NO_SERVICES = "no service of it is reached at the landlock level; with bubblewrap the person can allow it"
 _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
     (
@@ -234,8 +235,10 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         for folder, inside in by_folder.items()
     ]
     told += [
-        f"port {port} of this machine was probably blocked; if a service of the person listens there, ask for it with "
-        f'needs: ["port {port}"]'
+        f"port {port} of this machine was probably blocked; {_NO_SERVICES}"
+        if workspace.level == "landlock"
+        else f"port {port} of this machine was probably blocked; if a service of the person listens there, ask for it "
+        f'with needs: ["port {port}"]'
         for port in sorted(ports)
     ]
     return told[:MAX_TOLD]

@@ -34,7 +34,8 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     timeout_s: Annotated[int, msgspec.Meta(ge=1)] = 600
     """How long a question waits for its answer, which is then no."""
     allow: tuple[str, ...] = ()
-    """Calls that are not asked about, such as `terminal(git push *)`, `write_file(~/notes/**)`, `mcp_tracker_*`."""
+    """Calls that are not asked about, such as `write_file(~/notes/**)`, `mcp_tracker_*`. They do not open the sandbox;
+    where commands run without one, also `terminal(git push *)`."""
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
