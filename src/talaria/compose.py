@@ -29,7 +29,6 @@ from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.commands import Commands
 from talaria.runtime.host import Purpose
-from talaria.runtime.sandbox_report import SandboxState
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup, Terms
 from talaria.servers import Listed, listed
@@ -39,10 +38,12 @@ from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.approval import Gate
 from talaria.tools.base import Tool
 from talaria.tools.gate import PolicyGate
+from talaria.tools.permissions import Permission
 from talaria.tools.person import Person
 from talaria.tools.policy import Policy
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox_state import SandboxState, find_state
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
@@ -119,23 +120,16 @@ class Application:
         return self.route.primary.label
 
     def sandbox_level(self) -> str:
-        return self.hands.workspaces.sandbox.level if self.hands else ""
+        level = self.hands.workspaces.sandbox.level if self.hands else ""
+        return f"{level} (no network)" if level == "landlock" else level
 
     def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:
         if self.hands is None:
             return None
-        workspaces = self.hands.workspaces
-        settings = workspaces.settings_in(session, project)
-        view = workspaces.look(project, settings)
-        return SandboxState(
-            level=workspaces.sandbox.level,
-            about=workspaces.sandbox.about,
-            project=view.project,
-            reads=view.reads,
-            writes=view.writes,
-            hosts=settings.network,
-            blocked=workspaces.blocked(session),
-        )
+        return find_state(self.hands.workspaces, self.home, session, project)
+
+    async def close_again(self, permission: Permission) -> tuple[str, ...]:
+        return await self.hands.workspaces.close_again(permission) if self.hands else ()
 
     async def check_handoff(self, platform: str) -> None:
         """Raises `BadInput` if no gateway with these settings could take a conversation there."""

@@ -49,7 +49,7 @@ ELSEWHERE = {
     ),
     "uses paths that the person types, once": (
         *("cli/conversation", "cli/gateway/send", "cli/importing", "cli/main", "cli/sessions/export", "compose"),
-        *("cli/mcp", "extensions"),
+        *("cli/config", "cli/mcp", "extensions"),
     ),
     "what counts is the copy that `plugins/copying.py` makes; this looks what is there": (
         *("plugins/consent", "plugins/discovery", "plugins/installing"),
@@ -61,7 +61,7 @@ ELSEWHERE = {
     "only names a place, for the gate or for a mount; whoever opens it follows no link": (
         *("tools/base", "tools/builtin/located", "tools/builtin/terminal", "tools/policy", "tools/protected"),
         *("tools/opening", "tools/permissions", "tools/sandbox/bubblewrap", "tools/sandbox/docker"),
-        *("tools/sandbox/outside", "tools/sandbox/toolchains", "tools/sandbox/view"),
+        *("tools/sandbox_state", "tools/sandbox/outside", "tools/sandbox/toolchains", "tools/sandbox/view"),
     ),
     "shows names to the person who types": ("cli/screen/completing",),
     "the folder that the settings name for chats": ("gateway/conversations",),

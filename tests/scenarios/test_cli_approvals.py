@@ -11,6 +11,7 @@ from talaria.compose import open_store
 from talaria.model.ids import GrantId, SessionId
 from talaria.store.base import NewSession
 from talaria.store.permissions import Grant
+from talaria.tools.permissions import SANDBOX
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -25,6 +26,9 @@ async def granted(home: Path) -> None:
         await store.grants.add(
             Grant(GrantId("aaaa2222"), "", "write_file", "/data/\x1b[2J", "/work", session, 2.0, None)
         )
+        index = "network pypi.org files.pythonhosted.org"
+        await store.grants.add(Grant(GrantId("bbbb1111"), "", SANDBOX, index, "/work", None, 3.0, None))
+        await store.grants.add(Grant(GrantId("bbbb2222"), "", SANDBOX, "unsandboxed git push", "", None, 4.0, None))
 
 
 @pytest.mark.usefixtures("granted")
@@ -32,18 +36,24 @@ def test_grants_are_listed_and_revoked(talaria: Talaria) -> None:
     listed = talaria("approvals", "list").stdout.splitlines()
     assert listed[0].startswith("aaaa1111  terminal(git push)  in /work until 20")
     assert listed[1] == r"aaaa2222  write_file(/data/\x1b[2J)  in session s1"
-    assert talaria("approvals", "revoke", "aaaa1").returncode == 0
+    assert (
+        listed[2] == "bbbb1111  sandbox: reach the Python package index (pypi.org and files.pythonhosted.org)  in /work"
+    )
+    assert (
+        listed[3] == "bbbb2222  sandbox: run commands that start with `git push` outside the sandbox  in every project"
+    )
+    assert talaria("approvals", "revoke", "aaaa1", "bbbb1", "bbbb2").returncode == 0
     left = json.loads(talaria("approvals", "list", "--json").stdout)
     assert [one["id"] for one in left] == ["aaaa2222"]
 
 
 @pytest.mark.usefixtures("granted")
-@pytest.mark.parametrize(("name", "said"), [("aaaa", "several"), ("bbbb", "none")])
+@pytest.mark.parametrize(("name", "said"), [("aaaa", "several"), ("cccc", "none")])
 def test_a_name_that_is_not_clear_revokes_nothing(talaria: Talaria, name: str, said: str) -> None:
     refused = talaria("approvals", "revoke", name)
     assert refused.returncode == 2
     assert f"names {said} of them" in refused.stderr
-    assert len(talaria("approvals", "list").stdout.splitlines()) == 2
+    assert len(talaria("approvals", "list").stdout.splitlines()) == 4
 
 
 def test_doctor_tries_to_break_out_and_tells_the_level(talaria: Talaria) -> None:

@@ -90,7 +90,8 @@ def test_what_is_set_for_a_project_reaches_its_next_session_and_no_other(
     talaria("config", "set", "terminal.env", "[OTHER_MODE]")
     told = talaria("config", "set", "--project", "terminal.env", "[SHOP_MODE]")
     file = Path(talaria("config", "path", "--project").stdout.strip())
-    assert told.stderr == f"Set terminal.env for {work} in {file}. It holds from the next session on.\n"
+    holds = "It holds for conversations that you begin there from now on."
+    assert told.stderr == f"Set terminal.env for {work} in {file}. {holds}\n"
     assert file.is_relative_to(home / "projects")
     assert [*work.iterdir()] == []
     assert json.loads(talaria("config", "get", "--project", "terminal.env").stdout) == ["SHOP_MODE"]
@@ -112,6 +113,8 @@ def test_what_is_set_for_a_project_reaches_its_next_session_and_no_other(
         ("OPENAI_API_KEY", "sk-1", "OPENAI_API_KEY cannot be set for one project"),
         ("terminal.env", "[GH_TOKEN]", "terminal.env lists 'GH_TOKEN', which is named like a secret"),
         ("terminal.cache_gb", "lots", "terminal.cache_gb is wrong"),
+        ("terminal.network", "http://pypi.org/", "'http://pypi.org/' is not a host: list names alone"),
+        ("terminal.network", "{a: b}", "Write a list in brackets"),
     ],
 )
 def test_what_cannot_hold_in_one_project_is_refused(
@@ -122,6 +125,16 @@ def test_what_cannot_hold_in_one_project_is_refused(
     assert not [*home.glob("projects/*/config.yaml")]
 
 
+def test_one_word_is_a_list_of_one_and_what_is_not_there_yet_is_told(talaria: Talaria) -> None:
+    for key, value in (("terminal.network", "pypi.org"), ("terminal.ports", "5432"), ("terminal.read", "/nowhere")):
+        told = talaria("config", "set", "--project", key, value)
+        assert told.returncode == 0, told.stderr
+        assert ("/nowhere does not exist" in told.stderr) is (key == "terminal.read")
+    found = json.loads(talaria("config", "get", "--project").stdout)
+    assert found == {"terminal": {"network": ["pypi.org"], "ports": [5432], "read": ["/nowhere"]}}
+    assert "terminal.env is not set in" in talaria("config", "unset", "--project", "terminal.env").stderr
+
+
 def test_settings_of_a_project_that_is_gone_are_told(talaria: Talaria, home: Path, environment: dict[str, str]) -> None:
     talaria("config", "set", "--project", "terminal.cache_gb", "2")
     (root,) = home.glob("projects/*/root")
@@ -129,6 +142,9 @@ def test_settings_of_a_project_that_is_gone_are_told(talaria: Talaria, home: Pat
     root.write_text(f"{environment['PWD']}-before\n")
     told = talaria("config", "get", "--project").stderr
     assert told.startswith(f"{environment['PWD']}-before has settings and is not there any more. If it moved here: ")
+    examined = talaria("doctor").stdout
+    assert f"warn  projects: {environment['PWD']}-before has settings of its own" in examined
+    assert "how to take them along; if it is deleted: rm -r " in examined
 
 
 def test_a_setting_is_taken_out_with_its_empty_section(talaria: Talaria, home: Path) -> None:

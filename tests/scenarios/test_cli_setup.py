@@ -69,7 +69,9 @@ def test_one_enter_makes_a_local_server_the_default(
 def test_suggestions_in_a_new_file_are_settings_that_there_are(talaria: Talaria, home: Path) -> None:
     talaria("setup", "--provider", "demo")
     file = home / "config.yaml"
-    suggested = [line.removeprefix("#   ") for line in file.read_text().splitlines() if line.startswith("#   ")]
+    suggested = [
+        line.removeprefix("#   ") for line in file.read_text().splitlines() if line[:4] == "#   " and line[4] != " "
+    ]
     settings = [f"{line[: max(line.rfind('}'), line.rfind(']')) + 1]}\n" for line in suggested]
     file.write_text("".join(settings))
     checked = talaria("config", "check")

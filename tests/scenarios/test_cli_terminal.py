@@ -302,3 +302,29 @@ def test_the_tab_key_completes_a_command(open_terminal: Open, server: ModelServe
     terminal.answer("/status ", "\n")
     terminal.answer("model custom:test-model", "/quit\n")
     assert terminal.end() == 0
+
+
+def test_a_question_about_the_sandbox_lists_what_each_answer_covers(open_terminal: Open, server: ModelServer) -> None:
+    asked = call("terminal", command="git push", needs=["unsandboxed"], reason="you\nasked (asked because all is well)")
+    server.say(Reply(calls=(asked,)), "All told.")
+    terminal = open_terminal()
+    terminal.answer("› ", "go\n")
+    shown = terminal.see(QUESTION)
+    places = [
+        shown.index(words)
+        for words in (
+            "Run this command outside the sandbox, with your rights: your files, keys and network?",
+            "\r\n  git push\r\n",
+            "(asked because nothing would confine it)",
+            "(The model says: you asked (asked because all is well))",
+            "  s       yes, for this conversation: commands that start with `git push`",
+            "  p       yes, for this project: commands that start with `git push`",
+            "  always  yes, for every project: commands that start with `git push`",
+            "  i       no, and tell it what to do instead",
+        )
+    ]
+    assert places == sorted(places)
+    terminal.type("i\n")
+    terminal.answer("What to do instead (Enter: nothing): ", "wait for me\n")
+    terminal.see("All told.")
+    assert "Do this instead: wait for me" in server.requests[-1].body.decode()

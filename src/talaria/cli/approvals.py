@@ -9,8 +9,10 @@ from talaria.cli.notices import say, show
 from talaria.cli.safe import brief, visible
 from talaria.cli.surroundings import home, with_store
 from talaria.model.errors import BadInput
+from talaria.runtime.sandbox_report import describe_grant, place_of
 from talaria.store.base import Store
 from talaria.store.permissions import Grant
+from talaria.tools.permissions import SANDBOX
 
 SHOWN_CHARS = 100
 
@@ -18,7 +20,7 @@ SHOWN_CHARS = 100
 command = click.Group("approvals", help="List what was allowed beforehand, and take it back.")
 
 
-@command.command("list", help="What is allowed without a question, until when.")
+@command.command("list", help="What is allowed without a question: where, and until when.")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
@@ -31,7 +33,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         say("Nothing was allowed beforehand.")
 
 
-@command.command("revoke", help="Ask about it again from now on.")
+@command.command("revoke", help="Ask about it again; in running conversations from the next command on.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @click.pass_context
 def revoke(ctx: click.Context, ids: tuple[str, ...]) -> None:
@@ -52,6 +54,12 @@ async def _revoked(store: Store, begun: str) -> Grant:
 
 def _line(grant: Grant) -> str:
     """Control signs in it are shown as escapes: a person decides on it."""
+    if grant.tool == SANDBOX:
+        return f"{grant.id[:8]}  sandbox: {visible(describe_grant(grant))}  {visible(_place(grant))}"
     until = f"until {datetime.fromtimestamp(grant.expires_at).astimezone():%Y-%m-%d}" if grant.expires_at else ""
     where = f"in session {grant.session}" if grant.session else f"in {visible(grant.cwd)} {until}"
     return f"{grant.id[:8]}  {grant.tool}({brief(visible(grant.what), SHOWN_CHARS)})  {where}".rstrip()
+
+
+def _place(grant: Grant) -> str:
+    return f"in session {grant.session}" if grant.session else place_of(grant)

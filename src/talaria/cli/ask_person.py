@@ -34,14 +34,26 @@ def _meant(answer: str, question: Question) -> Answer | None:
 
 
 def _offers(question: Question) -> str:
+    """What an answer about the sandbox covers stands above, in a line for each."""
+    is_brief = question.opens_sandbox
     words: dict[Answer, str] = {
         "once": "[y]es",
-        "session": f"[s]ession: {question.in_session}",
-        "project": "this [p]roject",
-        "always": "always" if question.opens_sandbox else "always (30 days)",
+        "session": "[s]ession" if is_brief else f"[s]ession: {question.in_session}",
+        "project": "[p]roject",
+        "always": "always" if is_brief else "always (30 days)",
         "no": "[N]o",
     }
-    return ", ".join((*(words[one] for one in question.offered[1:]), "[i]nstead: say what to do", words["no"]))
+    instead = "[i]nstead" if is_brief else "[i]nstead: say what to do"
+    return ", ".join((*(words[one] for one in question.offered[1:]), instead, words["no"]))
+
+
+def _explained(question: Question) -> str:
+    if not question.opens_sandbox:
+        return ""
+    listed = [(one if one == "always" else one[0], question.scope_of(one)) for one in question.offered[2:]]
+    lines = [("y", "yes, this once"), *((key, f"yes, {scope}") for key, scope in listed)]
+    lines += [("i", "no, and tell it what to do instead"), ("n", "no")]
+    return "".join(f"\n  {key:<7} {decidable(words)}" for key, words in lines)
 
 
 class TerminalPerson:
@@ -56,6 +68,8 @@ class TerminalPerson:
     async def allow(self, question: Question) -> Answer | Instead:
         offer = _offers(question)
         reason = f"\n  (asked because {decidable(question.reason)})" if question.reason else ""
+        reason += f"\n  ({decidable(question.model_words)})" if question.model_words else ""
+        reason += _explained(question)
         facts = f"\n  (the {question.noun}: {measure(question.content).text})" if question.content is not None else ""
         text, rows, room = _rows(question)
         seen = min(room, len(rows))

@@ -25,7 +25,9 @@ command = click.Group("config", help="Read and change settings.")
 
 
 of_project = click.option(
-    "--project", is_flag=True, help="For the project in the working directory only; kept in the home, not in it."
+    "--project",
+    is_flag=True,
+    help="Only for the project in the working directory. Kept in Talaria's home, where no command can change it.",
 )
 
 
@@ -82,7 +84,8 @@ def _get_of_project(settings: Settings, key: str | None) -> None:
 def set_(ctx: click.Context, key: str, value: str, *, project: bool) -> None:
     if project:
         file = set_project_value(surroundings.home(ctx), Path.cwd(), key, value)
-        say(f"Set {key} for {Path.cwd()} in {file}. It holds from the next session on.")
+        say(f"Set {key} for {Path.cwd()} in {file}. It holds for conversations that you begin there from now on.")
+        _warn_of_missing(surroundings.lenient_settings(ctx), key)
         return
     before = read_settings_leniently(surroundings.home(ctx)).problems
     file = set_value(surroundings.home(ctx), key, value)
@@ -104,6 +107,15 @@ def unset(ctx: click.Context, key: str, *, project: bool) -> None:
     say(f"Took {key} out of {file}.")
     if not project:
         _tell_gateway(home)
+
+
+def _warn_of_missing(settings: Settings, key: str) -> None:
+    if key not in ("terminal.read", "terminal.write"):
+        return
+    terminal = read_project_settings(settings.home, settings.environment, settings.config.terminal, Path.cwd())
+    for name in terminal.read if key == "terminal.read" else terminal.write:
+        if not Path(name).expanduser().exists():
+            say(f"{name} does not exist; commands see it once it does.")
 
 
 def _tell_gateway(home: Path) -> None:

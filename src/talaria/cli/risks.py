@@ -11,6 +11,10 @@ ROOT = (
     "anything on this machine. Run it as a normal user."
 )
 
+WITHOUT_BUBBLEWRAP = "have no network, reach no service of this machine, and cannot use multiprocessing"
+"""At level landlock."""
+BUBBLEWRAP = "install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
+
 
 def of_user() -> str:
     """Empty: nothing to say."""
@@ -25,6 +29,7 @@ def of_sandbox(settings: TerminalSettings, sandbox: Sandbox) -> str:
     if sandbox.level == "none":
         return f"Warning: commands run without a sandbox ({sandbox.about}). You are asked about each one."
     return (
-        f"Warning: commands run in a weaker sandbox, level {sandbox.level} ({sandbox.about}). It does not guard git "
-        "hooks, .vscode and the like in the project, and /tmp is not limited."
+        f"Warning: commands run in a weaker sandbox, level {sandbox.level} ({sandbox.about}). They "
+        f"{WITHOUT_BUBBLEWRAP}; it does not guard git hooks, .vscode and the like in the project, and /tmp is not "
+        "limited."
     )

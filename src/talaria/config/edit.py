@@ -60,6 +60,10 @@ def _change(home: Path, file: Path, key: str, value: str | None) -> Path:
     _, known_problems = decode_leniently(known_settings, known, file)
     _, problems = decode_leniently(parse_yaml(text, file), known, file)
     for problem in problems:  # refuse what would not load
+        if value is not None and problem.is_about(key.split(".")) and "Expected `array`" in problem.sentence:
+            if not isinstance(_scalar(value), list | dict):
+                return _change(home, file, key, f"[{value}]")  # one word for a list of one
+            raise BadConfig(f"{problem.sentence} Write a list in brackets, such as '[one, two]'.")
         if problem.is_about(key.split(".")) or problem.sentence not in {one.sentence for one in known_problems}:
             raise BadConfig(problem.sentence)
     _replace(file, text)
@@ -101,14 +105,14 @@ def _put(document: Any, key: str, value: Any) -> None:
     document[last] = value
 
 
-def _drop(document: Any, key: str, file: Path) -> None:
+def _drop(document: Any, key: str, file: Path, above: str = "") -> None:
     """With the section around it, if nothing else is in it."""
     name, _, rest = key.partition(".")
     if not isinstance(document, dict) or name not in document:
-        raise BadInput(f"{key} is not set in {file}.")
+        raise BadInput(f"{above}{key} is not set in {file}.")
     inner = cast("Any", document)
     if rest:
-        _drop(inner[name], rest, file)
+        _drop(inner[name], rest, file, f"{above}{name}.")
     if not rest or not inner[name]:
         del inner[name]
 

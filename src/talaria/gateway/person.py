@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -25,18 +26,12 @@ from talaria.waiting import completed, in_thread
 
 _LABELS: dict[Answer, str] = {
     "once": "Allow once",
-    "session": "This session",
+    "session": "This conversation",
     "project": "This project",
     "always": "Always",
     "no": "Deny",
 }
-_TOLD: dict[str, str] = {
-    "once": "Allowed, once.",
-    "session": "Allowed for this session.",
-    "project": "Allowed in this project.",
-    "always": "Allowed for 30 days.",
-    "no": "Denied.",
-}
+_LABELS_OF_SANDBOX = {**_LABELS, "always": "Every project"}
 CLOSED = "This question is no longer open."
 MOST_PARTS = 8
 """Of a question where no files can be sent. What takes more messages nobody reads, so nobody is asked."""
@@ -196,19 +191,21 @@ class ChatPerson:
             return "no"
         replies = await self._replies()
         offered = question.offered
-        ways = " or ".join(f"/approve {answer}" for answer in offered if answer != "no")
         reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
-        end = f"{reason}\nAnswer with {ways}, or /deny. /deny WORDS says what to do instead."
+        reason += f"\n({unmarked(question.model_words)})" if question.model_words else ""
+        yes = (f"/approve {answer}: yes, {unmarked(question.scope_of(answer))}" for answer in offered[1:])
+        ways = "\n".join(("\n", *yes, "/deny: no; /deny WORDS tells it what to do instead"))
+        end = f"{reason}{ways}"
         text = _whole(question, end) if len(question.text) <= MAX_INLINE_CHARS else ""
         if not text or (question.content and len(replies.parts("", text)) > 1):
             text = await self._attach(question, replies, end, text)
+        labels = _LABELS_OF_SANDBOX if question.opens_sandbox else _LABELS
         buttons = tuple(
-            Button(_LABELS[answer], f"q:{question.id}:{answer}", "bad" if answer == "no" else "good")
+            Button(labels[answer], f"q:{question.id}:{answer}", "bad" if answer == "no" else "good")
             for answer in (*offered[1:], "no")
         )
         asked = _Open(question.id, self._person, self._where, self._judge, {one: one for one in offered})
-        outcomes = {**_TOLD, "always": "Allowed in every project."} if question.opens_sandbox else _TOLD
-        answer = await self._ask(asked, text, buttons, lambda answer: outcomes.get(answer, CLOSED))
+        answer = await self._ask(asked, text, buttons, partial(_outcome, question, asked), ways)
         if answer == "no" and asked.instead:
             return Instead(asked.instead)
         for one in offered:
@@ -277,8 +274,10 @@ class ChatPerson:
         answer = await self._ask(asked, text, buttons, lambda answer: f"→ {answer}" if answer else CLOSED)
         return answer or None
 
-    async def _ask(self, asked: _Open, text: str, buttons: tuple[Button, ...], told: Callable[[str], str]) -> str:
-        """In the end the message says what became of it, and its buttons are gone."""
+    async def _ask(
+        self, asked: _Open, text: str, buttons: tuple[Button, ...], told: Callable[[str], str], ways: str = ""
+    ) -> str:
+        """In the end the message says what became of it; its buttons are gone, and so are the `ways` to answer."""
         replies = await self._replies()
         if not asked.may_be_answered("once"):  # it may have taken long until something could be said there
             return ""
@@ -297,7 +296,8 @@ class ChatPerson:
                 await self._say([*rows[: len(before)], asking])
                 given = await answer
         finally:
-            await completed(self._say([replies.row(key, Parcel(f"{last}\n\n{told(given)}", reply_to))]))
+            asked_text = last.removesuffix(ways)
+            await completed(self._say([replies.row(key, Parcel(f"{asked_text}\n\n{told(given)}", reply_to))]))
         return given
 
     async def _say(self, rows: Sequence[Outgoing]) -> None:
@@ -332,14 +332,26 @@ class Attached(msgspec.Struct, frozen=True):
         first = "\n".join(self.content[:most_chars].split("\n")[:FIRST_LINES])
         begun = msgspec.structs.replace(question, content=first or None).text
         more = "\nThis is only the beginning." if first else ""
-        return f"May this run?\n{fenced(begun)}{more}\n{unmarked(self.facts)}{end}"
+        return f"{_headed(question)}\n{fenced(begun)}{more}\n{unmarked(self.facts)}{end}"
+
+
+def _outcome(question: Question, asked: _Open, answer: str) -> str:
+    """What the message says in the end."""
+    if answer == "no":
+        return f"Denied. Instead: {unmarked(asked.instead)}" if asked.instead else "Denied."
+    scopes = (question.scope_of(one) for one in question.offered[1:] if one == answer)
+    return next((f"Allowed, {unmarked(scope)}." for scope in scopes), CLOSED)
+
+
+def _headed(question: Question) -> str:
+    return question.title or "May this run?"
 
 
 def _whole(question: Question, end: str) -> str:
     facts = ""
     if question.content is not None and len(question.content) > LONG_CHARS:
         facts = f"\nThe {question.noun}: {measure(question.content).text}."
-    return f"May this run?\n{fenced(question.text)}{facts}{end}"
+    return f"{_headed(question)}\n{fenced(question.text)}{facts}{end}"
 
 
 async def close_dead_questions(store: Store, clock: Clock) -> None:

@@ -55,10 +55,15 @@ async def _rollback(chat: Chat, argument: str) -> Outcome:
 
 
 async def _sandbox(chat: Chat, argument: str) -> Outcome:
-    word, _, id = argument.partition(" ")
-    if word not in ("", "revoke") or bool(word) != bool(id.strip()):
-        raise BadInput(f"{_short(argument)!r} is not known here: /sandbox, or /sandbox revoke ID.")
-    return Say(await chat.sandbox(id.strip()))
+    match argument.split():
+        case []:
+            return Say(await chat.sandbox())
+        case ["all"]:
+            return Say(await chat.sandbox(is_whole=True))
+        case ["revoke", id]:
+            return Say(await chat.revoke(id))
+        case _:
+            raise BadInput(f"{_short(argument)!r} is not known here: /sandbox, /sandbox all, or /sandbox revoke ID.")
 
 
 async def _diff(chat: Chat, argument: str) -> Outcome:
@@ -210,12 +215,11 @@ BUILTIN = (
     ),
     Command(
         "sandbox",
-        "how commands are confined, what you allowed and what was blocked; or take a yes back",
+        "what commands can reach, what you allowed and what was blocked; or take a yes back",
         "info",
         _sandbox,
         (),
-        "[revoke ID]",
-        is_for_admins=True,
+        "[all | revoke ID]",
     ),
     Command("diff", "what files changed since the latest checkpoint, or since N", "conversation", _diff, (), "[N]"),
     Command(

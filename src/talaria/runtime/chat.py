@@ -98,8 +98,12 @@ class Chat(Protocol):
         """What has changed in files since this checkpoint, or since the latest."""
         ...
 
-    async def sandbox(self, revoked: str) -> str:
-        """How commands are confined, what was allowed and what was blocked; or takes back the grant of that id."""
+    async def sandbox(self, *, is_whole: bool = False) -> str:
+        """How commands are confined, what was allowed and what was blocked."""
+        ...
+
+    async def revoke(self, id: str) -> str:
+        """Take back what was allowed, by the beginning of its id; what was opened is closed at once."""
         ...
 
     async def compress(self, focus: str, keep_last: int | None) -> str:

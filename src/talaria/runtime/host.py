@@ -8,11 +8,12 @@ from talaria.model.entries import TurnOrigin
 from talaria.model.ids import OwnerId, SessionId
 from talaria.runtime.auxiliary import Auxiliary
 from talaria.runtime.commands import Commands
-from talaria.runtime.sandbox_report import SandboxState
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup, Terms
 from talaria.store.base import Session, Store
+from talaria.tools.permissions import Permission
 from talaria.tools.person import Person
+from talaria.tools.sandbox_state import SandboxState
 
 if TYPE_CHECKING:
     from talaria.platforms.base import Arrival
@@ -37,11 +38,16 @@ class Host(Protocol):
         ...
 
     def sandbox_level(self) -> str:
-        """In which commands run; empty: no tool has any. Blocks."""
+        """In which commands run, for people; empty: no tool has any. Blocks."""
         ...
 
     def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:
         """Of a conversation in a folder; None: no tool has any sandbox. Blocks."""
+        ...
+
+    async def close_again(self, permission: Permission) -> tuple[str, ...]:
+        """What was opened by a permission that is taken back, in every conversation here. What keeps it for now, as
+        sentences."""
         ...
 
     def setup(

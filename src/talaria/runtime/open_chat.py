@@ -14,11 +14,12 @@ from talaria.runtime.commands import Surface, help_text
 from talaria.runtime.host import Host
 from talaria.runtime.recorder import Observer
 from talaria.runtime.rollback import after_undo, differences, rolled_back
-from talaria.runtime.sandbox_report import describe_sandbox, revoke_grant
+from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, place_of, take_grant_back
 from talaria.runtime.session import LiveSession
 from talaria.runtime.titles import title_for
 from talaria.runtime.view import read_latest_turns, standing
 from talaria.store.base import Session
+from talaria.tools.permissions import SANDBOX, read_grant
 from talaria.tools.toolsets import toolset_of
 from talaria.waiting import completed, in_thread
 
@@ -140,15 +141,20 @@ class OpenChat(ABC):
             raise BadInput("Nothing is recorded here: the tools of this conversation are not Talaria's own.")
         return recorder.checkpoints(self.session)
 
-    async def sandbox(self, revoked: str) -> str:
-        grants = self._host.store.grants
-        if revoked:
-            return await revoke_grant(grants, revoked)
+    async def sandbox(self, *, is_whole: bool = False) -> str:
         project = self.live.companions.cwd
         state = await in_thread(lambda: self._host.sandbox_state(self.session, project))
         if state is None:
             raise BadInput("No tool of this conversation runs commands.")
-        return await describe_sandbox(state, grants, self.session)
+        now, grants = self._host.clock.now(), self._host.store.grants
+        return await describe_sandbox(state, grants, self.session, now, self._whose, is_whole=is_whole)
+
+    async def revoke(self, id: str) -> str:
+        grant = await take_grant_back(self._host.store.grants, id, self._whose)
+        permission = read_grant(grant.what) if grant.tool == SANDBOX else None
+        kept = await completed(self._host.close_again(permission)) if permission is not None else ()
+        told = f"Revoked: {describe_grant(grant)} ({place_of(grant)}). You will be asked again."
+        return " ".join((told, *kept))
 
     async def compress(self, focus: str, keep_last: int | None) -> str:
         return await self.live.compact(self.observer(), focus=focus, keep_last=keep_last)

@@ -3,72 +3,162 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from talaria.model.errors import BadInput
 from talaria.model.ids import SessionId
 from talaria.store.permissions import Grant, Grants
-from talaria.tools.permissions import EVERYWHERE, SANDBOX
+from talaria.tools.gate import ANYTHING, READING
+from talaria.tools.permissions import EVERYWHERE, SANDBOX, read_grant
+from talaria.tools.policy import BELOW
+from talaria.tools.sandbox.base import Level
+from talaria.tools.sandbox_state import SandboxState
+from talaria.tools.sizes import show_size
 
 ID_CHARS = 8
+MOST_NAMED = 3
+"""Of each kind; `/sandbox all` names every one."""
+MAX_WHAT_CHARS = 100
+LEAST_CACHE_BYTES = 1 << 20
+"""What has less is not named: folders of caches that nobody has used yet."""
+NO_BUBBLEWRAP = (
+    "At this level there is no network, no service of this machine and no multiprocessing, and none can be allowed. "
+    "With bubblewrap there is: install it (apt install bubblewrap, dnf install bubblewrap) and start again."
+)
+_OPEN: dict[Level, str] = {
+    "none": "Commands are not confined: they can do whatever you can, so you are asked about each one.",
+    "remote": "Commands run on that machine with all rights of the account there, so you are asked about each one.",
+    "container": "Commands reach what the container does: the project, and what terminal.docker gives it. Nothing more "
+    "can be allowed while it runs.",
+}
+"""Where nothing is opened by a yes."""
 
 
-class SandboxState(msgspec.Struct, frozen=True):
-    """Of the commands of one conversation."""
-
-    level: str
-    about: str
-    project: Path
-    reads: tuple[Path, ...] = ()
-    writes: tuple[Path, ...] = ()
-    hosts: tuple[str, ...] = ()
-    """Listed in the settings."""
-    blocked: tuple[str, ...] = ()
-    """Hosts that were lately asked for in vain; the latest last."""
+async def describe_sandbox(
+    state: SandboxState, grants: Grants, session: SessionId, now: float, person: str | None, *, is_whole: bool
+) -> str:
+    """For a person, line by line. `person`: whose grants are shown; None: everybody's. `is_whole`: nothing is left out
+    because it is long."""
+    valid = [grant for grant in await _grants_of(grants, person) if _is_for(grant, state.project, session)]
+    shown, whole = ("\n".join(_lines(state, valid, now, most, whose=person)) for most in (MOST_NAMED, None))
+    hints = ["/sandbox revoke ID takes a yes back."] if valid else []
+    hints += ["/sandbox all leaves nothing out."] if shown != whole and not is_whole else []
+    return "\n".join(filter(None, (whole if is_whole else shown, " ".join(hints))))
 
 
-async def describe_sandbox(state: SandboxState, grants: Grants, session: SessionId) -> str:
-    """For a person, line by line."""
-    valid = [grant for grant in await grants.list() if _is_for(grant, state.project, session)]
-    return "\n".join(_lines(state, valid))
-
-
-async def revoke_grant(grants: Grants, begun: str) -> str:
-    """By the beginning of its id. Raises `BadInput`."""
-    fitting = [grant for grant in await grants.list() if begun and grant.id.startswith(begun)]
+async def take_grant_back(grants: Grants, begun: str, person: str | None) -> Grant:
+    """By the beginning of its id, if it is this person's; None: whoever's. Raises `BadInput`."""
+    fitting = [grant for grant in await _grants_of(grants, person) if begun and grant.id.startswith(begun)]
     if len(fitting) != 1:
-        raise BadInput(f"{begun!r} is the id of {'several grants' if fitting else 'no grant'}; /sandbox lists them.")
+        found = "More than one permission has an id that begins" if fitting else "No permission of yours has an id"
+        how = f" with {begun!r}" if fitting else f" {begun!r}"
+        raise BadInput(f"{found}{how}; /sandbox lists them.")
     await grants.revoke(fitting[0].id)
-    return f"Revoked: {describe_grant(fitting[0])}. It will be asked about again."
+    return fitting[0]
 
 
 def describe_grant(grant: Grant) -> str:
-    what = grant.what if grant.tool == SANDBOX else f"{grant.tool}: {' '.join(grant.what.split())[:100]}"
+    """What it allows, as an infinitive in one line."""
+    if grant.tool == SANDBOX:
+        permission = read_grant(grant.what)
+        return (permission.in_words if permission is not None else grant.what).replace("\n", "\\n")
+    if grant.tool == READING:
+        inside = grant.what.removesuffix(BELOW).replace("\n", "\\n")
+        return f"read everything in {inside}" if grant.what.endswith(BELOW) else f"read {inside}"
+    if grant.what.startswith(ANYTHING):
+        return f"call {grant.tool} for anything{grant.what.removeprefix(ANYTHING)}"
+    what = " ".join(grant.what.split())
+    return f"call {grant.tool}: {what[:MAX_WHAT_CHARS]}{'…' * (len(what) > MAX_WHAT_CHARS)}"
+
+
+def place_of(grant: Grant) -> str:
+    """Where it holds."""
     if grant.session is not None:
-        where = "in this conversation"
-    else:
-        where = "in every project" if grant.cwd == EVERYWHERE else f"in {grant.cwd}"
-    person = "" if grant.person == "local" else f", allowed by {grant.person}"
-    return f"{what} ({where}{person})"
+        return "in this conversation"
+    return "in every project" if grant.cwd == EVERYWHERE and grant.tool == SANDBOX else f"in {grant.cwd}"
+
+
+async def _grants_of(grants: Grants, person: str | None) -> list[Grant]:
+    return [grant for grant in await grants.list() if person in (None, grant.person)]
 
 
 def _is_for(grant: Grant, project: Path, session: SessionId) -> bool:
     return grant.session == session if grant.session is not None else grant.cwd in (str(project), EVERYWHERE)
 
 
-def _lines(state: SandboxState, grants: Sequence[Grant]) -> Iterator[str]:
+def _lines(
+    state: SandboxState, grants: Sequence[Grant], now: float, most: int | None, *, whose: str | None
+) -> Iterator[str]:
     yield f"Sandbox: {state.level} ({state.about})"
-    if state.level in ("none", "remote"):
-        yield "Commands are not confined, so each one is asked about."
+    if state.level in _OPEN:
+        yield _OPEN[state.level]
     else:
-        yield f"Commands can write: {', '.join(map(str, (state.project, *state.writes)))}, /tmp"
-        yield f"Commands can read: {', '.join((*map(str, state.reads), 'the programs of the system'))}"
-        yield f"Hosts listed in terminal.network: {', '.join(state.hosts) or 'none'}"
+        yield from _reach(state, most)
+        if state.level == "landlock":
+            yield NO_BUBBLEWRAP
     if grants:
         yield "Allowed:"
-        yield from (f"  {grant.id[:ID_CHARS]}  {describe_grant(grant)}" for grant in grants)
-        yield "Revoke one with /sandbox revoke ID."
-    else:
-        yield "Nothing more was allowed."
-    if state.blocked:
-        yield f"Blocked lately: {', '.join(dict.fromkeys(state.blocked))}"
+        for grant in grants:
+            by = f", by {grant.person}" if whose is None and grant.person != "local" else ""
+            here = "in this project" if grant.session is None and grant.cwd == str(state.project) else place_of(grant)
+            what = _with_home(describe_grant(grant), state.home)
+            yield f"- {grant.id[:ID_CHARS]}: {what} ({here}, {_age(now - grant.created_at)}{by})"
+    elif state.level not in _OPEN:
+        yield "Nothing else was allowed."
+    blocked = [*dict.fromkeys(state.blocked)]
+    probably = [_with_home(one, state.home) for one in dict.fromkeys(state.probably_blocked)]
+    if blocked:
+        yield f"Blocked lately: {_named(blocked[::-1], most)}"
+    if probably:
+        yield f"Probably blocked: {_named(probably[::-1], most)}"
+
+
+def _reach(state: SandboxState, most: int | None) -> Iterator[str]:
+    def paths(some: Sequence[Path]) -> list[str]:
+        return [_with_home(str(path), state.home) for path in some]
+
+    def named(some: Sequence[str]) -> str:
+        return _named(some, most)
+
+    places = (state.project, *state.writes, *state.opened)
+    yield f"Commands can write: {named(paths(places))}, and a /tmp of their own"
+    readable = ["the programs of the system", *paths(state.reads)]
+    yield f"They can also read: {named(readable)}"
+    if state.toolchains:
+        yield f"Toolchains: {named(paths(state.toolchains))}"
+    if state.level != "landlock":
+        yield f"Hosts that are not asked about: {named(state.hosts) if state.hosts else 'none'}"
+    if state.ports:
+        yield f"Ports of this machine: {named([*map(str, state.ports)])}"
+    if state.published:
+        links = [f"port {port} at http://127.0.0.1:{outside}/" for port, outside in state.published.items()]
+        yield f"Open on this machine: {', '.join(links)}"
+    if state.variables:
+        unset = [f"{name} (not set)" if name in state.unset else name for name in state.variables]
+        yield f"Variables: {named(unset)}"
+    if state.cache_limit:
+        total = sum(state.caches.values())
+        largest = sorted((one for one in state.caches.items() if one[1] >= LEAST_CACHE_BYTES), key=lambda one: -one[1])
+        parts = _named([f"{name} {show_size(size)}" for name, size in largest], most)
+        used = (
+            f"{show_size(total)} of {show_size(state.cache_limit)}"
+            if total
+            else f"up to {show_size(state.cache_limit)}"
+        )
+        yield f"Package caches: {used}{f' ({parts})' if parts else ''}, for this project only"
+
+
+def _named(some: Sequence[str], most: int | None) -> str:
+    shown = some if most is None or len(some) <= most + 1 else some[:most]
+    more = f" and {len(some) - len(shown)} more" if len(shown) < len(some) else ""
+    return f"{', '.join(shown)}{more}"
+
+
+def _with_home(text: str, home: Path) -> str:
+    return text.replace(f"{home}/", "~/") if home != Path("/") else text
+
+
+def _age(seconds: float) -> str:
+    for size, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"

@@ -115,7 +115,7 @@ class PolicyGate:
         decide = partial(self._policy.decide, request)
         verdict = await in_thread(decide) if self._policy.looks_at_files(request.claim) else decide()
         if verdict.decision == "deny":
-            raise Denied(f"This {call.name} call is refused: {verdict.reason}.", why=verdict.reason)
+            raise Denied(f"{_refused(call, request.claim)}: {verdict.reason}.", why=verdict.reason)
         return verdict
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
@@ -128,7 +128,12 @@ class PolicyGate:
                 sentence = f"This is refused, because nobody is asked and the sandbox stays: {verdict.reason}."
                 raise Denied(sentence, by="nobody", why="the sandbox stays, and nobody is asked")
             if scope.person is None:
-                needed = f"This {call.name} call needs a person's consent, and nobody is here to give it"
+                permission = invocation.claim.permission
+                needed = (
+                    f"Commands cannot {permission.effect}, and nobody is here to allow it"
+                    if permission is not None
+                    else f"This {call.name} call needs a person's consent, and nobody is here to give it"
+                )
                 sentence = f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip()
                 raise Denied(sentence, by="nobody", why=f"nobody is here to allow it: {verdict.reason}")
             answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
@@ -155,7 +160,7 @@ class PolicyGate:
         """What they said, written down before anything comes of it."""
         id = new_approval_id()
         question = await in_thread(lambda: _question(id, call, invocation, verdict, covered.words))
-        shown = question.text
+        shown = "\n".join(filter(None, (question.text, question.model_words)))
         what = digest(call, invocation, scope, shown)
         asked = NewApproval(
             id=id,
@@ -186,7 +191,7 @@ class PolicyGate:
         if answer is None:
             if self._observer is not None:
                 await self._observer.answered(told, "timeout")
-            sentence = f"Nobody has answered in time whether this {call.name} call may run."
+            sentence = f"Nobody has answered in time whether {_asked_about(call, invocation.claim)}."
             raise Denied(sentence, by="nobody", why="nobody answered in time")
         is_no = answer == "no" or isinstance(answer, Instead)
         is_written = await self._approvals.decide(asked.id, is_allowed=not is_no, by=scope.asker)
@@ -194,7 +199,7 @@ class PolicyGate:
         if self._observer is not None:
             await self._observer.answered(told, "deny" if isinstance(answer, Instead) else _CHOICES[answer])
         if not is_valid:
-            raise Denied(f"The consent to this {call.name} call came too late.")
+            raise Denied(f"The answer whether {_asked_about(call, invocation.claim)} came too late.")
         return answer
 
     async def _awaited(self, asking: Awaitable[Answer | Instead]) -> Answer | Instead | None:
@@ -251,6 +256,16 @@ def _said_no(call: ToolCall, claim: Claim) -> str:
     return f"The person does not want commands to {claim.permission.effect}."
 
 
+def _refused(call: ToolCall, claim: Claim) -> str:
+    if claim.permission is None:
+        return f"This {call.name} call is refused"
+    return f"Commands cannot {claim.permission.effect}"
+
+
+def _asked_about(call: ToolCall, claim: Claim) -> str:
+    return f"this {call.name} call may run" if claim.permission is None else f"commands may {claim.permission.effect}"
+
+
 def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict, covered: str) -> Question:
     """With all that the model gave: of a tool that says nothing of its own these are the arguments of the call.
 
@@ -290,7 +305,9 @@ def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict,
         place,
         proposal.note,
         proposal.changes,
+        proposal.model_reason,
         opens_sandbox=verdict.kind == "opening",
+        title=invocation.claim.permission.title if invocation.claim.permission is not None else "",
     )
 
 
@@ -313,7 +330,7 @@ def coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
         words = f"everything in {verdict.covers.removesuffix(BELOW)}" if is_folder else "this file"
         return Coverage(READING, verdict.covers, verdict.covers, words)
     if claim.permission is not None:
-        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.in_words)
+        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.in_short)
     # a yes from before anything private was read is not a yes to letting it leave
     knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:

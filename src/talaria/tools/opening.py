@@ -3,6 +3,7 @@ what a running command wants, while it waits for the answer."""
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MAX_REASON_CHARS = 300
 LOOKED_THROUGH_CHARS = 20_000
 MAX_TOLD = 3
+MAX_BLOCKED = 20
 _READ_ONLY = re.compile(r"^.*(?:read-only file system|EROFS).*$", re.IGNORECASE | re.MULTILINE)
 _DENIED = re.compile(r"^.*permission denied.*$", re.IGNORECASE | re.MULTILINE)
 _QUOTED = re.compile(
@@ -48,6 +50,7 @@ _NO_SIGNING = (
     "commits cannot be signed at the landlock level; they can with bubblewrap, or outside the sandbox with needs: "
     '["unsandboxed"]'
 )
+_NO_SERVICES = "no service of it is reached at the landlock level; with bubblewrap the person can allow it"
 _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
     (re.compile(r"failed to sign|gpg: signing failed|Load key \""), _NO_SIGNING),
@@ -94,14 +97,14 @@ async def ask_to_open(
         is_untrusted=permission.kind == "network",
         permission=permission,
     )
-    question = Proposal(permission.question, content, noun, told_reason(reason))
+    question = Proposal(permission.question, content, noun, model_reason=told_reason(reason))
     await run.tools.consent(call, _Opening(claim, question), may_ask=may_ask)
 
 
 def told_reason(reason: str) -> str:
-    """Second to what would happen: whoever decides knows that these are the model's words."""
+    """In one line, and not for long: it is shown after what would happen."""
     words = " ".join(reason.split())
-    return f"the model says: {words[:MAX_REASON_CHARS]}" if words else ""
+    return words if len(words) <= MAX_REASON_CHARS else f"{words[:MAX_REASON_CHARS]}…"
 
 
 class RunningConsent:
@@ -110,6 +113,8 @@ class RunningConsent:
 
     def __init__(self) -> None:
         self._running: dict[CallId, Asking] = {}
+        self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
+        """Paths and ports that were lately asked for in vain, as far as can be told; for people."""
 
     @contextmanager
     def attend(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["Asking"]:
@@ -121,6 +126,11 @@ class RunningConsent:
         finally:
             self._running.pop(run.call, None)
             asking.close()
+
+    def forget(self, permission: Permission) -> None:
+        """Of commands that run: whoever wants this again is asked again, or refused."""
+        for one in self._running.values():
+            one.forget(permission)
 
     async def allow_host(self, host: str) -> None:
         """Raises `Denied`."""
@@ -148,8 +158,8 @@ class Asking:
         self._run = run
         self._command = command
         self._place = place
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._answers: dict[str, Denied | None] = {}
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._answers: dict[tuple[str, str], Denied | None] = {}
         self._questions: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
@@ -160,6 +170,8 @@ class Asking:
     async def open(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
         """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
         `ToolFailed`."""
+        if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
+            raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
         for permission in needs:
             await self.allow(permission, reason)
         tools = self._run.tools
@@ -173,8 +185,10 @@ class Asking:
         await workspace.share(_there(writes))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
         await workspace.open_ports([*dict.fromkeys(numbers)])
-        if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
-            raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
+
+    def forget(self, permission: Permission) -> None:
+        for key in [key for key in self._answers if key[0] == permission.key]:
+            del self._answers[key]
 
     def take_over(self, asked: "Asking") -> None:
         """What was answered before the command began."""
@@ -184,7 +198,7 @@ class Asking:
         self, permission: Permission, reason: str = "", *, content: str | None = None, noun: str = "command"
     ) -> None:
         """Raises `Denied`."""
-        key = f"{permission.key}\n{content or ''}"
+        key = permission.key, content or ""
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._answers:
                 try:
@@ -226,6 +240,12 @@ def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     return "".join(f"\n[sandbox: {line}]" for line in lines)
 
 
+def _asking(folder: Path) -> str:
+    """Not for what holds a whole home: that is never opened."""
+    is_too_much = Path.home().is_relative_to(folder)
+    return "" if is_too_much else f', or ask for the folder with needs: ["write {folder}"]'
+
+
 def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     """The kernel does not tell which file it was, so this is what the program has said."""
     at_landlock = workspace.level in ("landlock", "seatbelt")
@@ -237,14 +257,19 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         path = Path(workspace.cwd, Path(named[-1]).expanduser()) if named else None
         if path is not None and not any(path.resolve().is_relative_to(root) for root in workspace.roots):
             paths[str(path.resolve())] = None
-    told += [
-        f"writing {path} was probably blocked; it can be asked for with needs: "
-        f'["write {Path(path).parent}"], or written in the project or /tmp'
-        for path in paths
-    ]
     ports = {port for found in _REFUSED.finditer(output) for port in found.groups() if port is not None}
+    workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
+    by_folder: dict[Path, list[str]] = {}
+    for path in paths:
+        by_folder.setdefault(Path(path).parent, []).append(path)
     told += [
-        f"port {port} of this machine was probably blocked; if a service of the person is meant, it can be asked for "
+        f"writing {' and '.join(inside)} was probably blocked; write in the project or /tmp instead{_asking(folder)}"
+        for folder, inside in by_folder.items()
+    ]
+    told += [
+        f"port {port} of this machine was probably blocked; {_NO_SERVICES}"
+        if workspace.level == "landlock"
+        else f"port {port} of this machine was probably blocked; if a service of the person listens there, ask for it "
         f'with needs: ["port {port}"]'
         for port in sorted(ports)
     ]

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import msgspec
 
@@ -38,6 +38,19 @@ REGISTRIES: dict[str, tuple[str, ...]] = {
 Kind = Literal["network", "write", "port", "publish", "unsandboxed", "git-url", "fetch", "push", "sign", "gh"]
 FORMS = "`network HOST`, `write PATH`, `port NUMBER`, `publish NUMBER` or `unsandboxed`"
 
+_TITLES: dict[str, str] = {
+    "network": "Open the network?",
+    "write": "Open a folder?",
+    "port": "Open a port of this machine?",
+    "publish": "Open a port of the sandbox?",
+    "unsandboxed": "Leave the sandbox?",
+    "git-url": "Change an address of git?",
+    "fetch": "Use your login?",
+    "push": "Push with your login?",
+    "sign": "Sign with your key?",
+    "gh": "Use your login?",
+}
+
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
 _RUNS_ANYTHING = re.compile(r"--?(?:exec|receive-pack|upload-pack|config|config-env|c|C|ssh-command)$|.*::", re.DOTALL)
@@ -52,21 +65,25 @@ class Permission(msgspec.Struct, frozen=True):
     would lose commits, `:` before one that would be deleted); the name of a key; a repository and what `gh` does."""
 
     @property
+    def title(self) -> str:
+        """What kind of question it is."""
+        return _TITLES.get(self.kind, "Open the sandbox?")
+
+    @property
     def effect(self) -> str:  # noqa: C901, PLR0911  (a sentence for each kind)
         """What becomes possible, as an infinitive: read by whoever decides."""
         match self.kind:
             case "network":
-                name = next((name for name, hosts in REGISTRIES.items() if hosts == self.what), None)
                 hosts = " and ".join(self.what)
-                return f"reach {name} ({hosts}) over the network" if name else f"reach {hosts} over the network"
+                return f"reach {self._registry} ({hosts})" if self._registry else f"reach {hosts}"
             case "write":
                 return f"read, change and delete everything in {self.what[0]}"
             case "port":
-                return f"use what listens on port {self.what[0]} of this machine"
+                return f"connect to whatever listens on port {self.what[0]} of this machine"
             case "publish":
-                return f"serve pages on this machine, from port {self.what[0]} of the sandbox"
+                return f"be reached from this machine on port {self.what[0]}"
             case "unsandboxed":
-                return "run outside the sandbox, with your rights, files and network"
+                return "run outside the sandbox, with your rights: your files, keys and network"
             case "git-url":
                 return " and ".join(self.what)
             case "fetch":
@@ -98,10 +115,31 @@ class Permission(msgspec.Struct, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """What a yes that lasts covers, for people."""
+        """What a yes that lasts covers, as an infinitive, for people."""
         if self.kind == "unsandboxed":
-            return f"commands that begin with {shlex.join(self.covered)!r}, outside the sandbox"
+            return f"run commands that start with `{shlex.join(self.covered)}` outside the sandbox"
         return self.effect
+
+    @property
+    def in_short(self) -> str:
+        """The same beside an answer to choose, below the question that says it in full."""
+        match self.kind:
+            case "network":
+                return f"reach {self._registry or ' and '.join(self.what)}"
+            case "write":
+                return f"change files in {self.what[0]}"
+            case "port":
+                return f"connect to port {self.what[0]}"
+            case "publish":
+                return f"be reached on port {self.what[0]}"
+            case "unsandboxed":
+                return f"commands that start with `{shlex.join(self.covered)}`"
+            case _:
+                return self.in_words
+
+    @property
+    def _registry(self) -> str:
+        return next((name for name, hosts in REGISTRIES.items() if hosts == self.what), "")
 
     @property
     def may_last(self) -> bool:
@@ -176,6 +214,13 @@ def needed(need: str, command: str, project: Path, may_be_shared: Callable[[Path
             return unsandboxed(command)
         case _:
             raise BadArguments(f"{need!r} is nothing that can be asked for; it is {FORMS}.")
+
+
+def read_grant(granted: str) -> Permission | None:
+    """What a grant of `SANDBOX` allows; None: nothing that is known here."""
+    kind, _, what = granted.partition(" ")
+    words = tuple(shlex.split(what))
+    return Permission(cast("Kind", kind), words) if kind in get_args(Kind) and words else None
 
 
 def prefix(words: Sequence[str]) -> tuple[str, ...]:

@@ -72,6 +72,8 @@ class Proposal(msgspec.Struct, frozen=True):
     """A sentence of ours about `content`."""
     changes: tuple[FileChange, ...] = ()
     """What `content` says, for surfaces that can paint it: whole diffs, without secrets."""
+    model_reason: str = ""
+    """Why the model wants it, in its own words."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -95,9 +97,13 @@ class Question(msgspec.Struct, frozen=True):
     note: str = ""
     """As in `Proposal`, and so are the changes."""
     changes: tuple[FileChange, ...] = ()
+    model_reason: str = ""
+    """As in `Proposal`. It persuades, so it is shown after everything else."""
     opens_sandbox: bool = False
     """A yes can also hold for this project, or everywhere, until it is revoked. Of other questions a yes for good is
     for this project and 30 days."""
+    title: str = ""
+    """In few words, what kind of question it is; empty: whether a tool may do this."""
 
     @property
     def offered(self) -> tuple[Answer, ...]:
@@ -105,9 +111,23 @@ class Question(msgspec.Struct, frozen=True):
         answers = ANSWERS[: ANSWERS.index(self.longest) + 1]
         return tuple(one for one in answers if one != "project" or self.opens_sandbox)
 
+    def scope_of(self, answer: Answer) -> str:
+        """How long a yes holds and, if it lasts, what it covers: goes on after "yes"."""
+        if answer == "once":
+            return "this once"
+        if not self.opens_sandbox:
+            return f"in this conversation: {self.in_session}" if answer == "session" else "always (for 30 days)"
+        where = {"session": "this conversation", "project": "this project"}.get(answer, "every project")
+        return f"for {where}: {self.in_session}"
+
+    @property
+    def model_words(self) -> str:
+        """One line, which says whose words they are; empty: it gave no reason."""
+        return f"The model says: {self.model_reason}" if self.model_reason else ""
+
     @property
     def text(self) -> str:
-        """All of it. Every line of the content is indented: none can pass for ours."""
+        """All of it but the reasons. Every line of the content is indented: none can pass for ours."""
         parts = [self.headline, *([f"({self.note})"] if self.note else [])]
         if self.content is not None:
             parts.append("  " + (self.content.replace("\n", "\n  ") or "(empty)"))

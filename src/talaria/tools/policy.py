@@ -15,7 +15,7 @@ import msgspec
 from talaria.tools import shell_words
 from talaria.tools.base import Claim
 from talaria.tools.hosts import is_covered
-from talaria.tools.permissions import Kind, Permission
+from talaria.tools.permissions import Permission
 from talaria.tools.protected import Protected
 from talaria.tools.repositories import find_enclosing
 
@@ -34,7 +34,8 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     timeout_s: Annotated[int, msgspec.Meta(ge=1)] = 600
     """How long a question waits for its answer, which is then no."""
     allow: tuple[str, ...] = ()
-    """Calls that are not asked about, such as `terminal(git push *)`, `write_file(~/notes/**)`, `mcp_tracker_*`."""
+    """Calls that are not asked about, such as `write_file(~/notes/**)`, `mcp_tracker_*`. They do not open the sandbox;
+    where commands run without one, also `terminal(git push *)`."""
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
@@ -84,14 +85,24 @@ class _Doubt(msgspec.Struct, frozen=True):
     kind: Literal["reading", "revealing", "deleting", "other"] = "other"
 
 
-_OPENING_REASONS: dict[Kind, str] = {
-    "git-url": "git would send and fetch there from now on, also outside of the sandbox",
+ALLOWED = Verdict("allow")
+_WHY_CLOSED: dict[str, str] = {
+    "network": "commands reach only hosts that you allow",
+    "write": "commands change only the project and folders that you allow",
+    "port": "commands reach only services of this machine that you allow",
+    "publish": "a server in the sandbox is reached from outside only if you allow it",
+    "unsandboxed": "nothing would confine it",
+    "git-url": "git would send and fetch there from now on, also outside the sandbox",
     "fetch": "the server would know you by your login; commands never see it",
     "push": "others will see it as yours",
     "sign": "others will take it as yours",
-    "gh": "GitHub would know you by your login; commands never see it",
+    "gh": "the server would know you by your login; commands never see it",
 }
-ALLOWED = Verdict("allow")
+_REMEDIES: dict[str, str] = {
+    kind: f"To allow it beforehand, the person can add it to `terminal.{name}` in config.yaml, or for one project with "
+    f"`talaria config set --project terminal.{name} …`."
+    for kind, name in (("network", "network"), ("write", "write"), ("port", "ports"))
+}
 BELOW = "/**"
 """Behind a folder: all that is in it."""
 
@@ -173,21 +184,24 @@ class Policy:
         """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either,
         where that could leave."""
         leaves = permission.kind not in ("write", "publish")
-        reasons = [
-            _OPENING_REASONS.get(permission.kind, "commands reach nothing outside the sandbox unless you allow it")
-        ]
+        reasons = [_WHY_CLOSED.get(permission.kind, "commands reach nothing outside the sandbox unless you allow it")]
         if request.is_privy and leaves:
             reasons.append("files from outside the project were read in this conversation, and could be sent there")
         if request.is_tainted:
-            reasons.append("content from strangers was read in this turn, and may have asked for it")
+            reasons.append("this turn has read content from strangers, who may have asked for it")
         deletion = self._deletion(request) if permission.kind == "unsandboxed" else None
         if deletion is not None:
             reasons.append(deletion.reason)
         is_for_once = request.is_tainted or request.is_privy or deletion is not None or not permission.may_last
+        if request.is_tainted or request.is_privy:
+            reasons.append("so a yes holds for this once only")
+        elif not permission.may_last and permission.kind == "unsandboxed":
+            reasons.append("it is not one plain program with a subcommand, so a yes is for this very command only")
         is_risky = permission.kind == "unsandboxed" and (request.is_tainted or deletion is not None)
         may_be_granted = not is_risky and not (request.is_privy and leaves)
         longest: Lasting = "once" if is_for_once else "always"
-        return Verdict("ask", "; ".join(reasons), longest, "opening", may_be_granted=may_be_granted)
+        remedy = _REMEDIES.get(permission.kind, "")
+        return Verdict("ask", "; ".join(reasons), longest, "opening", remedy=remedy, may_be_granted=may_be_granted)
 
     def is_private(self, path: Path, project: Path) -> bool:
         """Whoever is told what it holds may be told too much."""

@@ -31,6 +31,7 @@ from talaria.tools.base import Scope
 from talaria.tools.blocking import in_threads
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
 from talaria.tools.opening import RunningConsent
+from talaria.tools.permissions import Permission
 from talaria.tools.policy_files import Held, PolicyFiles
 from talaria.tools.processes import Processes
 from talaria.tools.protected import Protected
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from talaria.net.proxy_requests import ProxyRequest
     from talaria.tools.broker.service import CredentialBroker
     from talaria.tools.folder_events import FolderEvents
+    from talaria.tools.sandbox.ports import Ports
 
 _WITH_CACHES = ("strict", "landlock", "seatbelt")
 """Where commands see a home that is not the person's: their tools would find no cache in it."""
@@ -198,6 +200,37 @@ class Workspace:
             raise ToolFailed(f"{names} cannot be opened while commands run in the background: end them first.")
         await self._leave()
         self._warn(f"The shell began anew, because {names} was opened or closed: variables and functions are gone.")
+
+    async def close_again(self, permission: Permission) -> str:
+        """What the person has taken back, at once. Returns what keeps it for now; empty: nothing does."""
+        self.consent.forget(permission)
+        what = permission.what[0]
+        ports = self.ports
+        if permission.kind == "publish" and ports is not None:
+            await ports.conceal(int(what))
+        elif permission.kind == "port" and ports is not None and int(what) not in self.settings.ports:
+            await ports.shut(int(what))
+        elif permission.kind == "write" and Path(what) in self._shared:
+            async with self._opening:
+                left = tuple(place for place in self._shared if place != Path(what))
+                host = self._living_host
+                if host is not None and await host.withdraw(Path(what)):
+                    if self._running:
+                        return f"Commands that run now can still change {what}, until they end."
+                    await self._begin_anew([Path(what)])
+                self._shared = left
+        return ""
+
+    @property
+    def ports(self) -> "Ports | None":
+        """Those that are open now, if a sandbox with a network of its own runs."""
+        host = self._living_host
+        return host.ports if host is not None else None
+
+    @property
+    def shared(self) -> tuple[Path, ...]:
+        """What the person has opened, as far as commands can write there now."""
+        return self._shared
 
     @property
     def roots(self) -> tuple[Path, ...]:
@@ -661,10 +694,15 @@ class Workspaces:
             return ()
         return [one for one in tuple(self._all.values()) if one is not own and one.top == own.top]
 
-    def blocked(self, session: SessionId) -> tuple[str, ...]:
-        """Hosts that its commands lately wanted to reach in vain."""
-        workspace = self._all.get(session)
-        return tuple(workspace.way_out.blocked) if workspace else ()
+    def find(self, session: SessionId) -> Workspace | None:
+        """None: no command of it has run here."""
+        return self._all.get(session)
+
+    async def close_again(self, permission: Permission) -> tuple[str, ...]:
+        """In all sessions of this process. What keeps it for now. Who may use it by another grant still may: the next
+        command opens it."""
+        left = [await workspace.close_again(permission) for workspace in tuple(self._all.values())]
+        return tuple(filter(None, dict.fromkeys(left)))
 
     def look(self, project: Path, settings: TerminalSettings | None = None, shared: Sequence[Path] = ()) -> View:
         """What commands in a project see, by the settings of a session or those of now. `shared`: what the person has

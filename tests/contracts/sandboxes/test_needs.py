@@ -71,7 +71,7 @@ async def test_a_folder_is_opened_while_the_shell_goes_on(desktop: Desktop, besi
     assert not (beside.parent / "other").exists()
     (question,) = ada.asked
     assert question.headline == f"Let commands read, change and delete everything in {beside}?"
-    assert question.text.index(question.headline) < question.text.index("the model says: the tests want it")
+    assert (question.title, question.model_words) == ("Open a folder?", "The model says: the tests want it")
     after = await desktop.run(f"cat {beside}/theirs; touch {beside}/again; echo $word", None)
     assert "again" not in {file.name for file in beside.iterdir()}, "once is for one command"
     assert after.text.count("kept") == 1
@@ -151,7 +151,7 @@ async def test_a_service_of_the_machine_is_reached_by_port(desktop: Desktop, ser
     assert f"[sandbox: port {service} of this machine was probably blocked" in blocked.text
     ada = Ada("session")
     assert "served" in (await desktop.run(fetch, ada, needs=[f"port {service}"])).text
-    assert ada.asked[0].headline == f"Let commands use what listens on port {service} of this machine?"
+    assert ada.asked[0].headline == f"Let commands connect to whatever listens on port {service} of this machine?"
     assert "served" in (await desktop.run(f"{fetch}; {fetch}", None)).text
     with socket.create_server(("127.0.0.1", 0)) as other:
         number = other.getsockname()[1]
@@ -162,9 +162,9 @@ async def test_a_server_inside_is_published_with_one_yes_and_not_in_a_chat(deskt
     serve = "echo inside > index.html; exec python3 -m http.server 8123 --bind 127.0.0.1"
     ada = Ada("once")
     result = await desktop.run(serve, ada, needs=["publish 8123"], background=True)
-    link = result.text.partition("port 8123 at ")[2].partition("]")[0]
+    link = result.text.partition("port 8123 is served at ")[2].partition(" ")[0]
     assert link.startswith("http://127.0.0.1:")
-    assert ada.asked[0].headline == "Let commands serve pages on this machine, from port 8123 of the sandbox?"
+    assert ada.asked[0].headline == "Let commands be reached from this machine on port 8123?"
 
     def fetch() -> bytes:
         return urllib.request.urlopen(link, timeout=5).read()
@@ -186,7 +186,7 @@ async def test_a_command_leaves_the_sandbox_by_its_own_words(desktop: Desktop, b
     result = await desktop.run(f"cat {beside}/theirs", ada, needs=["unsandboxed"], reason="it must")
     assert result.text.startswith("kept")
     (question,) = ada.asked
-    assert question.headline == "Run this command outside the sandbox, with your rights, files and network?"
+    assert question.headline == "Run this command outside the sandbox, with your rights: your files, keys and network?"
     assert question.content == f"cat {beside}/theirs"
     assert question.offered == ("no", "once"), "`cat` and a path are not a program and its subcommand"
     assert not await store.grants.list()

@@ -46,7 +46,7 @@ async def test_a_yes_lets_the_waiting_command_through(desktop: Desktop, port: in
     result = await desktop.run(command.format(port=port), ada, tool=tool)
     assert "reached" in result.text
     (question,) = ada.asked
-    assert question.headline == "Let commands reach 127.0.0.1 over the network?"
+    assert question.headline == "Let commands reach 127.0.0.1?"
     assert question.content == command.format(port=port)
     assert question.offered == ("no", "once", "session", "project", "always")
 

@@ -37,13 +37,13 @@ async def test_a_button_allows_exactly_what_was_shown(asking: House) -> None:
         (question,) = await asking.said(1)
         assert COMMAND in question.text
         labels = [label for label, _ in question.buttons]
-        assert labels == ["Allow once", "This session", "Deny"]
+        assert labels == ["Allow once", "This conversation", "Deny"]
         assert not has_run(asking)
         await asking.telegram.press(question.id, question.buttons[0][1])
         await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
         assert has_run(asking)
         first = asking.telegram.seen()[0]
-        assert "Allowed, once." in first.text
+        assert "Allowed, this once." in first.text
         assert not first.buttons
 
 
@@ -179,3 +179,68 @@ async def test_what_is_asked_cannot_pass_for_our_own_words(house: House) -> None
         (question,) = await house.said(1)
         assert "\\u202e" in question.text
         assert "\\u001b" in question.text
+
+
+def opening(*needs: str, command: str = "true", reason: str = "the tests *need* it") -> Reply:
+    return Reply(calls=(call("terminal", command=command, needs=list(needs), reason=reason),))
+
+
+async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_covers(house: House) -> None:
+    house.model.say(opening("network pypi.org"), "Finished.", opening("network pypi.org"), "Again.")
+    async with house.open():
+        await house.telegram.say("do it")
+        (question,) = await house.said(1)
+        assert question.text.startswith("Open the network?")
+        places = [
+            question.text.index(words)
+            for words in (
+                "Let commands reach the Python package index (pypi.org and files.pythonhosted.org)?",
+                "  true\n",
+                "Asked because commands reach only hosts that you allow",
+                "The model says: the tests *need* it",
+                "/approve session: yes, for this conversation: reach the Python package index",
+                "/deny WORDS",
+            )
+        ]
+        assert places == sorted(places)
+        labels = [label for label, _ in question.buttons]
+        assert labels == ["Allow once", "This conversation", "This project", "Every project", "Deny"]
+        await house.telegram.press(question.id, question.buttons[2][1])
+        await house.until(lambda: "Finished." in [one.text for one in house.telegram.seen()])
+        told = house.telegram.seen()[0].text
+        assert told.endswith("Allowed, for this project: reach the Python package index.")
+        assert "/approve" not in told
+        await house.telegram.say("again")  # which is allowed now
+        await house.until(lambda: "Again." in [one.text for one in house.telegram.seen()])
+        (grant,) = await house.store.grants.list()
+        assert (grant.person, grant.session) == (f"telegram:{OWNER}", None)
+
+
+async def test_sandbox_is_shown_and_revoked_by_whom_it_belongs_to(house: House) -> None:
+    other, asked = "1002", opening("network pypi.org")
+    people = {"allowed_users": [OWNER, other], "admin_users": [OWNER]}
+    house.platform("telegram", {**house.telegram.settings, **people})
+    house.model.say(asked, "Finished.", asked, "Asked again.")
+    async with house.open():
+        await house.telegram.say("do it")
+        await house.said(1)
+        await house.telegram.say("/approve session")
+        await house.until(lambda: "Finished." in [one.text for one in house.telegram.seen()])
+        (grant,) = await house.store.grants.list()
+        await house.telegram.say("/sandbox")
+        shown = (await house.said(3))[-1].text
+        assert f"{grant.id[:8]}: reach the Python package index" in shown
+        await house.telegram.say("/sandbox", user=other)
+        theirs = (await house.said(1, user=other))[-1].text
+        assert "Nothing else was allowed." in theirs
+        await house.telegram.say(f"/sandbox revoke {grant.id[:8]}", user=other)
+        assert "No permission of yours" in (await house.said(2, user=other))[-1].text
+        await house.telegram.say(f"/sandbox revoke {grant.id[:8]}")
+        assert "You will be asked again." in (await house.said(4))[-1].text
+        assert not await house.store.grants.list()
+        await house.telegram.say("do it again")
+        assert (await house.said(5))[-1].buttons
+        await house.telegram.say("/deny use the cache")
+        await house.until(lambda: "Asked again." in [one.text for one in house.telegram.seen()])
+        assert any(one.text.endswith("Denied. Instead: use the cache") for one in house.telegram.seen())
+        assert "Do this instead: use the cache" in result(house)

@@ -262,7 +262,7 @@ async def test_help_lists_what_works_there_for_whoever_asks(house: House) -> Non
             await house.telegram.say(line.split()[0], user="1002")
             answer = (await house.said(before + 1, user="1002"))[-1].text
             assert not any(word in answer for word in ("for admins", "no command", "is a setting")), (line, answer)
-    assert listed[OWNER] - listed["1002"] == {"/sandbox [revoke ID]", "/sethome"}
+    assert listed[OWNER] - listed["1002"] == {"/sethome"}
     assert not any(line.split()[0] in ("/image", "/handoff", "/quit") for line in listed[OWNER])
     assert "/model" in listed["1002"]
     assert menu == {line.split()[0] for line in listed["1002"]}

@@ -438,10 +438,74 @@ def test_a_no_can_say_what_to_do_instead(open_screen: OpenScreen, server: ModelS
     screen = open_screen()
     wants(server, "touch unwanted", then="As you like.")
     screen.say("try it")
-    screen.see("No, and say what to do instead")
+    screen.see("No, and tell it what to do instead")
     screen.type(f"i{ENTER}")
     screen.see("What to do instead?")
     screen.type(f"write a test first{ENTER}")
     screen.see("As you like.")
     assert not (work / "unwanted").exists()
     assert "Do this instead: write a test first" in str(server.requests[-1])
+
+
+def test_a_question_about_the_sandbox_fits_40_columns_and_the_model_has_the_last_word(
+    open_screen: OpenScreen, server: ModelServer
+) -> None:
+    asked = call("terminal", command="pip install flask", needs=["network pypi.org"], reason="trust me, I am safe")
+    server.say(Reply(calls=(asked,)), "All told.")
+    screen = open_screen(columns=40, rows=40)
+    screen.say("go")
+    box = screen.see("── Open the network?", "y s p a i choose")
+    rows = [row.rstrip() for row in box.split("\n")]
+    expected = [
+        *("  Let commands reach the Python package", "  index (pypi.org and", "  files.pythonhosted.org)?"),
+        "    pip install flask",
+        *("▸ No, do not", "  Yes, this once"),
+        *("  Yes, for this conversation: reach", "    the Python package index"),
+        *("  Yes, for this project: reach the", "    Python package index"),
+        *("  Yes, for every project: reach the", "    Python package index"),
+        "  No, and tell it what to do instead",
+        *("It is asked because commands reach only", "hosts that you allow"),
+        *("│ The model says: trust me, I am safe",),
+    ]
+    places = [rows.index(row) for row in expected if row != "    Python package index"]
+    assert places == sorted(places)
+    screen.type(ESCAPE)
+    screen.see("All told.")
+
+
+def test_what_was_allowed_is_seen_and_revoked_and_asked_about_again(
+    open_screen: OpenScreen, server: ModelServer, work: Path
+) -> None:
+    beside = work.parent / "beside"
+    beside.mkdir()
+    screen = open_screen(columns=120, rows=40)
+    for keys, then in ((f"p{ENTER}", "Once."), (ESCAPE, "Twice.")):
+        asked = call("terminal", command=f"touch {beside}/x", needs=[f"write {beside}"])
+        server.say(Reply(calls=(asked,)), then)
+        screen.say("go")
+        screen.see("── Open a folder?", "choose · Enter answers")
+        screen.type(keys)
+        screen.see(then)
+        see_quiet(screen)
+        if then == "Once.":
+            screen.say("/sandbox")
+            shown = screen.see("takes a yes back")
+            assert "Commands can write: ~/work, ~/beside, and a /tmp of their own" in shown
+            found = re.search(r"- (\w{8}): read, change and delete everything in ~/beside \(in this project, ", shown)
+            assert found is not None, shown
+            screen.say(f"/sandbox revoke {found[1]}")
+            screen.see("You will be asked again.")
+            assert (beside / "x").exists()
+            (beside / "x").unlink()
+    assert not (beside / "x").exists()
+
+
+def test_the_link_to_a_server_is_shown(open_screen: OpenScreen, server: ModelServer) -> None:
+    asked = call("terminal", command="python3 -m http.server 8765", needs=["publish 8765"], background=True)
+    server.say(Reply(calls=(asked,)), "It runs.")
+    screen = open_screen(columns=40, rows=40)
+    screen.say("go")
+    screen.see("── Open a port of the sandbox?")
+    screen.type(f"y{ENTER}")
+    screen.see("It runs.")
+    assert "port 8765 is served at http://127.0.0.1:" in " ".join(screen.text.split())

@@ -21,6 +21,7 @@ def test_a_weaker_sandbox_is_told_unless_it_was_asked_for() -> None:
     weaker, none = Landlocked("because of that"), Local("no sandbox")
     told = risks.of_sandbox(TerminalSettings(), weaker)
     assert told.startswith("Warning: commands run in a weaker sandbox, level landlock (because of that).")
+    assert "They have no network, reach no service of this machine, and cannot use multiprocessing;" in told
     assert "without a sandbox (no sandbox)" in risks.of_sandbox(TerminalSettings(), none)
     assert risks.of_sandbox(TerminalSettings(backend="landlock"), weaker) == ""
     assert risks.of_sandbox(TerminalSettings(backend="local"), none) == ""

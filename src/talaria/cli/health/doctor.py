@@ -16,6 +16,8 @@ from talaria.cli.health.finding import Finding
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
 from talaria.cli.program import runnable
+from talaria.cli.risks import BUBBLEWRAP, WITHOUT_BUBBLEWRAP
+from talaria.config.project import gone_projects, project_file
 from talaria.model.errors import BadInput, TalariaError
 from talaria.settings import Settings, read_settings_leniently
 from talaria.tools.mcp.entries import ServerEntry
@@ -85,10 +87,22 @@ def _of(settings: Settings) -> Iterator[Finding]:
 
     yield from asyncio.run(models.examine(settings))
     yield _sandbox(settings)
+    yield from _gone_projects(settings)
     if settings.config.wants_plugins:
         yield from _plugins(settings)
     yield from _mcp(settings)
     yield from platforms.examine(settings)
+
+
+def _gone_projects(settings: Settings) -> Iterator[Finding]:
+    for root in gone_projects(settings.home):
+        yield Finding(
+            "projects",
+            "warn",
+            f"{root} has settings of its own (talaria config set --project), and is not there any more",
+            f"if it moved, `talaria config get --project` in its new folder says how to take them along; if it is "
+            f"deleted: rm -r {project_file(settings.home, root).parent}",
+        )
 
 
 def _sandbox(settings: Settings) -> Finding:
@@ -97,10 +111,13 @@ def _sandbox(settings: Settings) -> Finding:
     terminal = settings.config.terminal
     sandbox = Choosing(terminal).sandbox
     told = f"{sandbox.level}: {sandbox.about}; `talaria doctor --security` tries it"
+    if sandbox.level == "landlock":
+        told = f"landlock: {sandbox.about}; commands {WITHOUT_BUBBLEWRAP}"
+        return Finding("sandbox", "warn" if terminal.backend == "auto" else "ok", told, BUBBLEWRAP)
     if sandbox.level != "none":
         return Finding("sandbox", "ok", told)
     is_wanted = terminal.backend == "local"
-    return Finding("sandbox", "warn", told, "set terminal.backend to auto" if is_wanted else "install bubblewrap")
+    return Finding("sandbox", "warn", told, "set terminal.backend to auto" if is_wanted else BUBBLEWRAP)
 
 
 def _plugins(settings: Settings) -> Iterator[Finding]:

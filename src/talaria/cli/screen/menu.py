@@ -17,6 +17,8 @@ Typing = Literal["keys", "search", "words"]
 """What typing does: choose by a letter, search among the answers, or answer in own words."""
 
 MOST_ROWS = 10
+MOST_LABEL_ROWS = 3
+"""Of an answer that is chosen by a letter: what it covers is seen whole, if there is room."""
 MIN_BODY_ROWS = 3
 SMALL_ROWS = 16
 """With fewer of them all that is not needed on every page is part of the body, which can be scrolled."""
@@ -45,6 +47,7 @@ class Menu:
         body: str = "",
         painted: Callable[[int], Sequence[str]] | None = None,
         footer: str = "",
+        quoted: str = "",
         facts: Sequence[str] = (),
         typing: Typing = "keys",
     ) -> None:
@@ -52,6 +55,7 @@ class Menu:
         a decision, so every invisible character is shown there.
 
         `painted`: the rows of the body for so many columns, harmless and with colours; shown in its place.
+        `quoted`: somebody else's words, marked on every line and shown last.
         `facts` are about the body, on every page of it: one sentence in several lengths, the longest first.
         """
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -59,6 +63,7 @@ class Menu:
         self._body = decidable(body) if typing == "keys" else without_blank_runs(readable(body))
         self._painted = painted
         self._footer = visible(footer)
+        self._quoted = visible(quoted)
         self._facts = tuple(map(visible, facts))
         self._choices = tuple(choices)
         self._typing: Typing = typing
@@ -131,7 +136,7 @@ class Menu:
         head += [("class:question.rule", f" {_RULE * max(0, columns - width(self._title) - 4)}"), ("", "\n")]
         answers = self._answers(columns, min(MOST_ROWS, max(3, rows // 2)))
         told = self._lines_of_facts(columns, rows)
-        footer = _broken(self._footer, columns)
+        footer = self._lines_of_footer(columns)
         is_below = bool(self._body) and (rows < SMALL_ROWS or len(footer) > rows // 4)
         told += [] if is_below else footer
         foot: Fragments = [("class:question.hint", f"{line}\n") for line in told]
@@ -167,9 +172,17 @@ class Menu:
         ]
 
     def _wrapped_body(self, columns: int, *, has_footer: bool) -> list[str]:
-        body = wrapped(self._body, columns) if self._painted is None else [*self._painted(columns)]
-        footer = wrapped(self._footer, columns) if has_footer and self._footer else []
+        body = self._plain_body(columns) if self._painted is None else [*self._painted(columns)]
+        footer = self._lines_of_footer(columns) if has_footer else []
         return [*body, *footer] if self._body.count("\n") <= SHORT_LINES else [*footer, *body]
+
+    def _plain_body(self, columns: int) -> list[str]:
+        """The headline is prose; of everything else each character stands where it stands."""
+        headline, newline, rest = self._body.partition("\n")
+        return [*_broken(headline, columns), *(wrapped(rest, columns) if newline else [])]
+
+    def _lines_of_footer(self, columns: int) -> list[str]:
+        return [*_broken(self._footer, columns), *(f"│ {line}" for line in _broken(self._quoted, columns - 2))]
 
     def _drawn(self, line: str) -> Fragments:
         if self._painted is None:
@@ -192,9 +205,13 @@ class Menu:
         if self._typing != "keys":
             drawn += [("class:question.hint", "search: " if self._typing == "search" else "or in your words: ")]
             drawn += [("", readable(self._typed)), ("class:question.cursor", " "), ("", "\n")]
-        for place, choice in enumerate(found[first : first + rows], first):
+        labels = [shown_as(" ".join(one.label.split())) for one in found[first : first + rows]]
+        broken = [_broken(one, columns - 4) if self._typing == "keys" else [one] for one in labels]
+        if any(len(one) > MOST_LABEL_ROWS for one in broken) or sum(map(len, broken)) > rows:
+            broken = [[one] for one in labels]
+        for place, lines in enumerate(broken, first):
             is_chosen = place == self._at and not (self._typing == "words" and self._typed)
-            label = cut(shown_as(" ".join(choice.label.split())), columns - 4)
+            label = "\n    ".join(cut(line, columns - 4) for line in lines)
             drawn += [("class:question.chosen", f"▸ {label}\n")] if is_chosen else [("", f"  {label}\n")]
         if not found and self._choices:
             drawn += [("class:question.hint", "  nothing fits\n")]

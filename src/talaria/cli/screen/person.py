@@ -9,6 +9,9 @@ from talaria.cli.screen.screen import Screen
 from talaria.tools.person import Answer, Instead, Question, measure
 from talaria.waiting import in_thread
 
+INSTEAD = "No, and tell it what to do instead"
+_KEYS: dict[Answer, str] = {"once": "y", "session": "s", "project": "p", "always": "a"}
+
 
 class ScreenPerson:
     def __init__(self, screen: Screen) -> None:
@@ -18,16 +21,8 @@ class ScreenPerson:
         return True
 
     async def allow(self, question: Question) -> Answer | Instead:
-        always = "Yes, in every project" if question.opens_sandbox else "Yes, always (for 30 days)"
-        choices: dict[Answer, Choice] = {
-            "no": Choice("no", "No, do not", key="n"),
-            "once": Choice("once", "Yes, this once", key="y"),
-            "session": Choice("session", f"Yes, in this conversation: {question.in_session}", key="s"),
-            "project": Choice("project", "Yes, in this project", key="p"),
-            "always": Choice("always", always, key="a"),
-        }
-        instead = Choice("instead", "No, and say what to do instead", key="i")
-        offered = [*(choices[one] for one in question.offered), instead]
+        yes = (Choice(one, f"Yes, {question.scope_of(one)}", key=_KEYS[one]) for one in question.offered[1:])
+        offered = [Choice("no", "No, do not", key="n"), *yes, Choice("instead", INSTEAD, key="i")]
         why = f"It is asked because {question.reason}" if question.reason else ""
         facts: tuple[str, ...] = ()
         if question.content is not None:
@@ -42,8 +37,9 @@ class ScreenPerson:
         if question.changes:
             painted = lru_cache(maxsize=2)(partial(question_rows, question))
             await in_thread(partial(painted, self._screen.columns - 2))  # of a long change that takes a moment
-        title = "Open the sandbox?" if question.opens_sandbox else f"May {question.tool} do this?"
-        menu = Menu(title, offered, body=question.text, painted=painted, footer=why, facts=facts)
+        title = question.title or f"May {question.tool} do this?"
+        quoted = question.model_words
+        menu = Menu(title, offered, body=question.text, painted=painted, footer=why, quoted=quoted, facts=facts)
         given = await self._screen.ask(menu)
         if given == "instead":
             words = await self._screen.ask(Menu("What to do instead?", [], body=question.headline, typing="words"))

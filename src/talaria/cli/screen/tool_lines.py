@@ -20,6 +20,7 @@ MOST_ARGUMENT_LINES = 200
 MOST_OUTPUT_LINES = 5
 MOST_REASON_LINES = 3
 MOST_END_COLUMNS = 30
+_OF_SANDBOX = "[sandbox: "
 _STOPPED = Outcome("cancelled", "stopped")
 _COLOURS = {"done": GREEN, "failed": RED, "invalid": RED, "refused": YELLOW, "cancelled": YELLOW}
 
@@ -120,8 +121,11 @@ def _printed(result: ToolResult, how: Outcome, columns: int) -> list[str]:
 def _notes(result: ToolResult, how: Outcome) -> list[str]:
     """What is said of a command besides how it ended: hosts that it could not reach, files that were held back."""
     ours = result.text[how.output_chars :].strip("\n").partition("\n\n")[0].split("\n")
-    is_command = how.words and ours[0].startswith("[")
-    return [line.removeprefix("[").removesuffix("]") for line in ours[1:]] if is_command else []
+    if not how.words:
+        return []
+    has_ended = ours[0].startswith("[")
+    noted = [line for line in ours[1:] if has_ended or line.startswith(_OF_SANDBOX)]  # else it began in the background
+    return [line.removeprefix("[").removesuffix("]") for line in noted]
 
 
 def _changes(result: ToolResult, how: Outcome, columns: int) -> list[str]:

@@ -148,7 +148,7 @@ def _leaves_sandbox(needs: Sequence[Permission]) -> Permission | None:
 async def _published(workspace: Workspace, needs: Sequence[Permission]) -> str:
     ports = [int(one.what[0]) for one in needs if one.kind == "publish"]
     links = [(port, await workspace.publish(port)) for port in ports]
-    return "".join(f"\n[sandbox: the person sees port {port} at {link}]" for port, link in links)
+    return "".join(f"\n[sandbox: port {port} is served at {link} (on this machine only)]" for port, link in links)
 
 
 def _effect(arguments: Any, _: Scope) -> Effect:
@@ -158,8 +158,8 @@ def _effect(arguments: Any, _: Scope) -> Effect:
 def _question(arguments: Any) -> Proposal:
     how = " in the background" if arguments.background else ""
     if any(need.strip() == "unsandboxed" for need in arguments.needs or ()):
-        headline = "Run this command outside the sandbox, with your rights, files and network?"
-        return Proposal(headline, arguments.command, "command", told_reason(arguments.reason or ""))
+        headline = "Run this command outside the sandbox, with your rights: your files, keys and network?"
+        return Proposal(headline, arguments.command, "command", model_reason=told_reason(arguments.reason or ""))
     return Proposal(f"Run this command{how}?", arguments.command, "command")
 
 

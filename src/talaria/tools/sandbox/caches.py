@@ -121,10 +121,23 @@ def with_caches(view: View, folder: Path, *, can_mount: bool) -> View:
     return structs.replace(view, binds=(*binds, *view.binds), environment={**variables, **view.environment})
 
 
+def read_sizes(folder: Path) -> dict[str, int]:
+    """In bytes, by names of caches, as they were measured last; `folder` as in `use_caches`. Not on the loop."""
+    try:
+        with Root.open(folder / "cache") as root:
+            return {name.partition("/")[2] or name: size for name, (size, _) in _measured(root).items()}
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def _measured(root: Root) -> dict[str, tuple[int, float]]:
+    return msgspec.json.decode(root.read(_SIZES, _MAX_SIZES_BYTES), type=dict[str, tuple[int, float]])
+
+
 def _empty(root: Root, limit_bytes: int) -> None:
     """By what was measured last. A move takes no time; what was moved away is deleted later."""
     try:
-        sizes = msgspec.json.decode(root.read(_SIZES, _MAX_SIZES_BYTES), type=dict[str, tuple[int, float]])
+        sizes = _measured(root)
     except (OSError, msgspec.DecodeError):
         return
     total = sum(size for size, _ in sizes.values())

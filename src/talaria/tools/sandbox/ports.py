@@ -78,6 +78,13 @@ class Ports:
         self._published[port] = outside, task
         return outside
 
+    async def conceal(self, port: int) -> None:
+        """What commands serve on this port is not reached from this machine any more."""
+        _, task = self._published.pop(port, (0, None))
+        if task is not None:
+            task.cancel()
+            await completed(asyncio.wait([task]))
+
     async def aclose(self) -> None:
         tasks = [*self._inwards.values(), *(task for _, task in self._published.values())]
         self._inwards.clear()

@@ -95,6 +95,8 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         for host in self.network:
             if is_this_machine(host):
                 raise ValueError(f"network: {host!r} is this machine itself: list the port of the service in `ports`")
+            if "/" in host or " " in host.strip():
+                raise ValueError(f"network: {host!r} is not a host: list names alone, such as pypi.org or *.github.com")
         if self.env:
             from talaria.tools.sandbox.variables import check_names  # noqa: PLC0415  (few list any)
 

@@ -1,0 +1,126 @@
+"""What the person takes back is closed at once, also for what still runs."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from tests.contracts.sandboxes.desktop import Ada, Desktop
+
+from talaria.model.errors import BadInput
+from talaria.model.ids import SessionId
+from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, take_grant_back
+from talaria.store.base import Store
+from talaria.testing.patience import PATIENCE_S
+from talaria.tools.permissions import read_grant
+from talaria.tools.sandbox_state import find_state
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"reached")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    folder = tmp_path / "person/beside"
+    folder.mkdir(parents=True)
+    return folder
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+def lines(file: Path) -> int:
+    return file.read_text().count("\n") if file.exists() else 0
+
+
+async def test_what_is_taken_back_is_closed_for_what_runs(
+    desktop: Desktop, store: Store, beside: Path, port: int
+) -> None:
+    work = desktop.folder / "work"
+    tries = {
+        f"write {beside}": f"echo x > {beside}/x",
+        f"port {port}": f"curl -sf --noproxy '*' -m 5 http://127.0.0.1:{port}/ -o /tmp/a",
+        "network 127.0.0.1": f"curl -sf --noproxy '' -m 5 http://127.0.0.1:{port}/ -o /tmp/b",
+    }
+    marks = {need: work / f"did{at}" for at, need in enumerate(tries)}
+    loop = "; ".join(f"{one} 2>/tmp/err && echo >> {marks[need].name}" for need, one in tries.items())
+    ada = Ada("session", "project", "always")
+    command = f"while :; do {loop}; echo >> rounds; sleep 0.02; done"
+    started = await desktop.run(command, ada, needs=[*tries], background=True)
+    assert not started.is_error, started.text
+    await until(lambda: all(mark.exists() for mark in marks.values()))
+    grants = {grant.what: grant for grant in await store.grants.list()}
+    assert grants.keys() == marks.keys()
+    for need, mark in marks.items():
+        taken = await take_grant_back(store.grants, grants[need].id[:8], "local")
+        permission = read_grant(taken.what)
+        assert permission is not None
+        assert await desktop.workspaces.close_again(permission) == ()
+        rounds = lines(work / "rounds")
+        await until(lambda rounds=rounds: lines(work / "rounds") >= rounds + 2)  # what had begun has ended
+        done, rounds = lines(mark), lines(work / "rounds")
+        await until(lambda rounds=rounds: lines(work / "rounds") >= rounds + 5)
+        assert lines(mark) == done, need
+    assert not await store.grants.list()
+
+
+async def test_a_link_is_closed_when_its_permission_is_taken_back(desktop: Desktop, store: Store) -> None:
+    serve = "python3 -m http.server 8123 --bind 127.0.0.1"
+    await desktop.run(serve, Ada("session"), needs=["publish 8123"], background=True)
+    session = SessionId("s1")
+
+    def published() -> object:
+        return find_state(desktop.workspaces, desktop.folder / "home", session, desktop.folder / "work").published
+
+    assert await asyncio.to_thread(published)
+    (grant,) = await store.grants.list()
+    permission = read_grant((await take_grant_back(store.grants, grant.id, None)).what)
+    assert permission is not None
+    await desktop.workspaces.close_again(permission)
+    assert not await asyncio.to_thread(published)
+
+
+async def test_everyone_sees_and_takes_back_their_own(desktop: Desktop, store: Store, beside: Path) -> None:
+    work = desktop.folder / "work"
+    await desktop.run("true", Ada("project"), needs=[f"write {beside}"], asker="telegram:1")
+    await desktop.run("true", Ada("session"), needs=["network pypi.org"], asker="telegram:2")
+    await desktop.run(f"curl -m 5 --noproxy '' http://example.net/; touch {desktop.folder}/person/x", Ada("no"))
+    session = SessionId("s1")
+    state = await asyncio.to_thread(lambda: find_state(desktop.workspaces, desktop.folder / "home", session, work))
+
+    async def told(person: str | None) -> str:
+        told = await describe_sandbox(state, store.grants, session, 0.0, person, is_whole=False)
+        return told.replace("~/", f"{desktop.folder}/person/")
+
+    everything, first, second = await told(None), await told("telegram:1"), await told("telegram:2")
+    assert "by telegram:1" in everything
+    assert "by telegram:2" in everything
+    assert (f"everything in {beside}" in first, "pypi.org" in first) == (True, False)
+    assert (f"everything in {beside}" in second, "pypi.org and files.pythonhosted.org" in second) == (False, True)
+    assert "Blocked lately: example.net:80" in everything
+    assert f"Probably blocked: {desktop.folder}/person/x" in everything
+    theirs = next(grant for grant in await store.grants.list() if grant.person == "telegram:1")
+    with pytest.raises(BadInput, match="No permission of yours"):
+        await take_grant_back(store.grants, theirs.id, "telegram:2")
+    assert describe_grant(await take_grant_back(store.grants, theirs.id, None)).startswith("read, change and delete")
