@@ -44,6 +44,7 @@ async def revoke_grant(grants: Grants, begun: str) -> str:
 
 def describe_grant(grant: Grant) -> str:
     what = grant.what if grant.tool == SANDBOX else f"{grant.tool}: {' '.join(grant.what.split())[:100]}"
+    what = what.replace("\n", "\\n")  # a folder may be called anything: none of it begins a line
     if grant.session is not None:
         where = "in this conversation"
     else:

@@ -179,8 +179,11 @@ class Policy:
         deletion = self._deletion(request) if permission.kind == "unsandboxed" else None
         if deletion is not None:
             reasons.append(deletion.reason)
+        is_beside = permission.kind == "unsandboxed" and request.claim.runs_beside_others
+        if is_beside:
+            reasons.append("commands run in the background, and could change the files that it uses")
         is_for_once = request.is_tainted or request.is_privy or deletion is not None or not permission.may_last
-        is_risky = permission.kind == "unsandboxed" and (request.is_tainted or deletion is not None)
+        is_risky = permission.kind == "unsandboxed" and (request.is_tainted or is_beside or deletion is not None)
         may_be_granted = not is_risky and not (request.is_privy and leaves)
         longest: Lasting = "once" if is_for_once else "always"
         return Verdict("ask", "; ".join(reasons), longest, "opening", may_be_granted=may_be_granted)

@@ -1,7 +1,8 @@
 """Sessions of one person who can be asked, with commands in a real sandbox."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from talaria.model.clock import SystemClock
 from talaria.model.ids import CallId, OwnerId, SessionId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.store.base import Store
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import Claim, Scope
 from talaria.tools.builtin.code import code_tools
 from talaria.tools.builtin.terminal import terminal_tools
@@ -20,6 +22,12 @@ from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.workspace import Workspaces
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await asyncio.to_thread(holds):
+            await asyncio.sleep(0.02)
 
 
 class Ada:
