@@ -54,6 +54,14 @@ _RUNS_IN_GIT = frozenset(
     }
 )
 """Subcommands that run what their own arguments say, or set what runs later."""
+_HAVE_NO_SUBCOMMANDS = frozenset(
+    {
+        *("base64", "cat", "chattr", "chgrp", "chmod", "chown", "cp", "curl", "dd", "install", "ln", "mkdir", "mkfifo"),
+        *("mknod", "mv", "nc", "ncat", "patch", "rm", "rmdir", "setfacl", "shred", "socat", "sort", "split", "tee"),
+        *("touch", "truncate", "unlink", "unzip", "wget", "xxd", "7z", "gzip", "gunzip", "xz", "openssl", "gpg"),
+    }
+)
+"""Their second word is a file or an address: a yes that lasts would be one to write, or send, whatever comes after."""
 
 
 class Permission(msgspec.Struct, frozen=True):
@@ -179,7 +187,7 @@ def prefix(words: Sequence[str]) -> tuple[str, ...]:
     if len(words) < 2 or "/" in words[0]:
         return ()
     is_plain = _SUBCOMMAND.fullmatch(words[0]) and _SUBCOMMAND.fullmatch(words[1])
-    if words[0] == "git" and words[1] in _RUNS_IN_GIT:
+    if words[0] in _HAVE_NO_SUBCOMMANDS or (words[0] == "git" and words[1] in _RUNS_IN_GIT):
         return ()
     return tuple(words[:2]) if is_plain and not shell_words.runs_others(words[0]) else ()
 

@@ -69,14 +69,25 @@ class Desktop:
         heard: Claim | None = None,
         is_asking: bool = True,
         asker: str = "local",
+        turn: str = "t1",
+        gate: PolicyGate | None = None,
         **more: Any,
     ) -> ToolResult:
         cwd = self.folder / project
         cwd.mkdir(exist_ok=True)
         spill = self.folder / "home/spill" / session
         spill.mkdir(parents=True, exist_ok=True)
-        scope = Scope(SessionId(session), cwd, spill, turn="t1", person=person, asker=asker)
-        gate = PolicyGate(
+        scope = Scope(SessionId(session), cwd, spill, turn=turn, person=person, asker=asker)
+        gate = gate or self.gate(session, is_asking=is_asking)
+        if heard is not None:
+            gate.heed(heard, scope)
+        tools = Toolbox((*terminal_tools(self.workspaces), *code_tools(self.workspaces)))
+        arguments = {"command" if tool == "terminal" else "code": command, **more}
+        return await Executor(tools, gate, scope).call(ToolCall(CallId("c1"), tool, json.dumps(arguments)))
+
+    def gate(self, session: str = "s1", *, is_asking: bool = True) -> PolicyGate:
+        """One that knows nothing of earlier questions."""
+        return PolicyGate(
             Policy(ApprovalSettings(), Protected(self.folder / "person", self.folder / "home")),
             self._store.approvals,
             self._store.grants,
@@ -86,11 +97,6 @@ class Desktop:
             timeout_s=60,
             is_asking=is_asking,
         )
-        if heard is not None:
-            gate.heed(heard, scope)
-        tools = Toolbox((*terminal_tools(self.workspaces), *code_tools(self.workspaces)))
-        arguments = {"command" if tool == "terminal" else "code": command, **more}
-        return await Executor(tools, gate, scope).call(ToolCall(CallId("c1"), tool, json.dumps(arguments)))
 
     async def close(self) -> None:
         await self.workspaces.aclose()
