@@ -316,7 +316,7 @@ def test_a_question_about_the_sandbox_lists_what_each_answer_covers(open_termina
             "Run this command outside the sandbox, with your rights: your files, keys and network?",
             "\r\n  git push\r\n",
             "(asked because nothing would confine it)",
-            "(The model says: you asked (asked because all is well))",
+            '(The model says: "you asked (asked because all is well)")',
             "  s       yes, for this conversation: commands that start with `git push`",
             "  p       yes, for this project: commands that start with `git push`",
             "  always  yes, for every project: commands that start with `git push`",

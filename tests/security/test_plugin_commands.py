@@ -92,3 +92,10 @@ def test_the_same_command_does_harm_without_a_sandbox(ask: Callable[..., str], v
 def test_a_plugin_is_asked_about_as_the_model_is(ask: Callable[..., str], victim: Victim) -> None:
     told = ask("ctx", "terminal", {"command": "cp /etc/hostname copied"}, terminal={"backend": "local"})
     assert "needs a person's consent, and nobody is here to give it" in told
+
+
+def test_a_plugin_does_not_leave_the_sandbox_where_nobody_is_asked(ask: Callable[..., str], victim: Victim) -> None:
+    command = victim.command.replace("/.ssh/", "/.ss?/")
+    told = ask("ctx", "terminal", {"command": command, "needs": ["unsandboxed"]}, approvals=UNASKED)
+    assert "nobody is asked and the sandbox stays" in told
+    assert not victim.copy.exists()

@@ -1,10 +1,12 @@
 """A yes to commands that begin with some words is a yes to those words alone, however a command is dressed up."""
 
+from pathlib import Path
+
 import pytest
 
 from talaria.model.ids import new_grant_id
 from talaria.store.permissions import Grant
-from talaria.tools.permissions import SANDBOX, is_granted, unsandboxed
+from talaria.tools.permissions import SANDBOX, Permission, is_granted, stays_inside, unsandboxed
 
 PROJECT = "/work/shop"
 GRANT = Grant(new_grant_id(), "local", SANDBOX, "unsandboxed git push", PROJECT, None, 0.0, None)
@@ -83,6 +85,11 @@ EVASIONS = [
     "git push --receive-pack evil /tmp/x",
     "git push --exec evil /tmp/x",
     "git push ext::evil",
+    "git push --rec evil /tmp/x",
+    "git push --receive-pac evil /tmp/x",
+    "git push --exe evil /tmp/x",
+    "git push -qx evil",
+    "git push -- evil",
     "git push -c x",
     "",
     " ",
@@ -131,6 +138,14 @@ def test_no_evasion_is_covered(command: str) -> None:
             "tmux new",
         ),
         *("unshare ls", "nsenter ls", "pkexec ls", "strace ls", "flock file", "parallel ls", "systemctl start"),
+        *(
+            "git config x",
+            "git submodule update",
+            "git bisect start",
+            "git remote update",
+            "git difftool",
+            "git grep x",
+        ),
         *("/usr/bin/git push", "git ./push", "git --version", "git", "ls", "git Push", "git a/b"),
     ],
 )
@@ -148,3 +163,25 @@ def test_a_grant_of_another_project_or_tool_does_not_count() -> None:
     elsewhere = Grant(new_grant_id(), "local", SANDBOX, "unsandboxed git push", "/work/other", None, 0.0, None)
     of_a_tool = Grant(new_grant_id(), "local", "terminal", "unsandboxed git push", PROJECT, None, 0.0, None)
     assert not is_granted(unsandboxed("git push"), [elsewhere, of_a_tool], PROJECT)
+
+
+@pytest.mark.parametrize(
+    ("place", "command", "is_inside"),
+    [
+        ("", "git push origin main", True),
+        ("sub", "git push", True),
+        ("", "git push evil main", False),
+        ("", "git push ./evil main", False),
+        ("..", "git push", False),
+        ("out", "git push", False),
+    ],
+)
+def test_a_grant_covers_no_other_folder_and_no_repository_that_commands_could_have_made(
+    tmp_path: Path, place: str, command: str, is_inside: bool
+) -> None:
+    project = tmp_path / "work"
+    for folder in ("sub", "evil"):
+        (project / folder).mkdir(parents=True)
+    (project / "out").symlink_to(tmp_path)
+    asked = Permission("unsandboxed", tuple(command.split()))
+    assert stays_inside(asked, str(project / place), project) is is_inside

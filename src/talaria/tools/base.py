@@ -75,6 +75,8 @@ class Claim(msgspec.Struct, frozen=True):
     """What it brings back is the person's, from outside the project."""
     permission: Permission | None = None
     """It would open the sandbox by this much."""
+    runs_beside_others: bool = False
+    """Commands run in the project meanwhile, and could change what it uses."""
     folder: Path | None = None
     """Of a tool that reads: the folder that is read, or the one that holds the file."""
 

@@ -89,7 +89,11 @@ class Executor:
 
     async def consent(self, call: ToolCall, invocation: Invocation, doubt: str = "", *, may_ask: bool = True) -> None:
         """Raises `Denied`."""
-        scope = self._scope if may_ask else msgspec.structs.replace(self._scope, person=None)
+        scope, person = self._scope, self._scope.person
+        if not may_ask:
+            if person is not None and not person.may_approve():
+                raise Denied("Whoever allowed it may not allow anything any more.", by="nobody")
+            scope = msgspec.structs.replace(scope, person=None)
         if doubt:
             await self._gate.insist(call, invocation, scope, doubt)
         else:

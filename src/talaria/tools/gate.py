@@ -20,7 +20,7 @@ from talaria.model.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded
-from talaria.tools.permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted
+from talaria.tools.permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted, stays_inside
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import BELOW, Policy, Request, Verdict
 from talaria.waiting import completed, in_thread
@@ -31,6 +31,8 @@ MAX_SHOWN_BYTES = 1_000_000
 """What is longer nobody reads, so nobody is asked."""
 MAX_HEADLINE_CHARS = 5_000
 """It may name a path, which has at most 4,096 bytes."""
+MAX_REFUSED = 5
+"""Questions about the sandbox that a person answers with no in one turn; after that nobody is asked in it."""
 LASTS_S = 30 * 24 * 3600.0
 """How long a yes for good is remembered."""
 _CHOICES: dict[Answer, Choice] = {
@@ -74,6 +76,8 @@ class PolicyGate:
         """The last turn in which strangers had a word."""
         self._privy = ""
         """The last turn in which files were read that are outside of the project. Of earlier turns the scope tells."""
+        self._refused: tuple[str, list[tuple[str, str]]] = ("", [])
+        """A turn, and what the person did not want to open in it."""
         self._questions = asyncio.Lock()
         """One at a time, also when calls run together."""
 
@@ -98,6 +102,8 @@ class PolicyGate:
 
     async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         if scope.person is not None and not scope.person.may_approve():
+            return ()
+        if kind == "port" and self.has_private_data(scope):  # as the policy has it: it could leave there
             return ()
         return tuple(granted(kind, await self._grants.valid(scope.asker, self._session), str(scope.cwd)))
 
@@ -136,7 +142,11 @@ class PolicyGate:
                 )
                 sentence = f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip()
                 raise Denied(sentence, by="nobody", why=f"nobody is here to allow it: {verdict.reason}")
+            if verdict.kind == "opening":
+                self._check_refused(call, invocation.claim, scope)
             answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
+            if verdict.kind == "opening" and (answer == "no" or isinstance(answer, Instead)):
+                self._note_refused(invocation.claim, scope)
             if isinstance(answer, Instead):
                 words = answer.words.strip()[:MAX_INSTEAD_CHARS]
                 sentence = f"{_said_no(call, invocation.claim)} Do this instead: {words}"
@@ -147,6 +157,26 @@ class PolicyGate:
         if answer == "no":
             sentence = f"{_said_no(call, invocation.claim)} Ask what they want instead."
             raise Denied(sentence, by="person", why="the person said no")
+
+    def _check_refused(self, call: ToolCall, claim: Claim, scope: Scope) -> None:
+        """A no holds for the turn, and after some nobody is asked any more: else a model asks until somebody says yes.
+        Raises `Denied`."""
+        turn, refused = self._refused
+        if not scope.turn or turn != scope.turn:
+            return
+        if _wish(claim) in refused:
+            sentence = f"{_said_no(call, claim)} They said so in this turn, and are not asked again."
+            raise Denied(sentence, by="person", why="the person has said no in this turn")
+        if len(refused) >= MAX_REFUSED:
+            sentence = (
+                f"The person has said no {MAX_REFUSED} times in this turn to opening the sandbox, and is not asked "
+                "again. Go on without, or say what you need and why."
+            )
+            raise Denied(sentence, by="person", why=f"the person has said no {MAX_REFUSED} times in this turn")
+
+    def _note_refused(self, claim: Claim, scope: Scope) -> None:
+        turn, refused = self._refused
+        self._refused = (scope.turn, [*(refused if turn == scope.turn else ()), _wish(claim)])
 
     async def _answer(
         self,
@@ -224,7 +254,12 @@ class PolicyGate:
             return False
         valid = await self._grants.valid(scope.asker, self._session)
         if claim.permission is not None:
-            return is_granted(claim.permission, valid, str(scope.cwd))
+            permission = claim.permission
+            if not is_granted(permission, valid, str(scope.cwd)):
+                return False
+            if permission.kind != "unsandboxed":
+                return True
+            return await in_thread(lambda: stays_inside(permission, claim.place, scope.cwd))
         granted = [
             grant.what
             for grant in valid
@@ -248,6 +283,11 @@ class PolicyGate:
             created_at=now,
             expires_at=now + LASTS_S if is_for_good and not opens_sandbox else None,
         )
+
+
+def _wish(claim: Claim) -> tuple[str, str]:
+    """What is the same when it is asked for again."""
+    return (claim.permission.key if claim.permission is not None else "", claim.command or "")
 
 
 def _said_no(call: ToolCall, claim: Claim) -> str:
@@ -282,6 +322,10 @@ def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict,
             proposal = Proposal(f"Let {call.name} do this?", pretty_json(given), ARGUMENTS)
     if verdict.kind == "reading" and verdict.longest != "once":
         lasting = f"{proposal.headline} (A yes that lasts covers {covered}, in this project.)"
+        proposal = msgspec.structs.replace(proposal, headline=lasting)
+    permission = invocation.claim.permission
+    if permission is not None and permission.kind == "unsandboxed" and verdict.longest != "once":
+        lasting = f"{proposal.headline} (A yes that lasts covers {covered}.)"
         proposal = msgspec.structs.replace(proposal, headline=lasting)
     # A folder or a file may be called anything, also something with line breaks.
     headline, place = (words.replace("\n", "\\n") for words in (proposal.headline, invocation.claim.place))

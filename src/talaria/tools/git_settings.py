@@ -142,16 +142,21 @@ def judge_change(change: SettingChange) -> str:
 def judge_all(changes: Sequence[SettingChange]) -> list[tuple[SettingChange, str]]:
     """What belongs to one remote, submodule or branch is asked about together with its address. A remote that only got
     another name is not asked about: its address was there before."""
-    removed = {change.before for change in changes if not change.after}
+    removed = {(_kind(change), change.before) for change in changes if not change.after}
     verdicts: list[tuple[SettingChange, str]] = []
     for change in changes:
         verdict = judge_change(change)
-        is_renamed = not change.before and change.after in removed
+        is_renamed = not change.before and (_kind(change), change.after) in removed
         verdicts.append((change, "save" if verdict == "ask" and is_renamed else verdict))
     asked = {_owner(change) for change, verdict in verdicts if verdict == "ask"}
     return [
         (change, "ask" if verdict == "save" and _owner(change) in asked else verdict) for change, verdict in verdicts
     ]
+
+
+def _kind(change: SettingChange) -> tuple[str, str]:
+    """Whatever it belongs to is called."""
+    return change.key.partition(".")[0], change.key.rpartition(".")[2]
 
 
 def _owner(change: SettingChange) -> str:

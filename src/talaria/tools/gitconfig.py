@@ -92,7 +92,7 @@ def judge(key: str, value: str | None) -> str:
     values = _HARMLESS.get(kind)
     if kind == "core.filemode":  # `git init` in a sandbox takes it for false, because it looks at a link
         return "it depends on the file system"
-    if kind.startswith("extensions."):
+    if kind.startswith("extensions.") or kind == "core.repositoryformatversion":
         return "it changes how the repository is stored"
     is_known = values is not None and (value is None or values.fullmatch(value) is not None)
     if not is_known or not (value or "").replace("\n", "").replace("\t", "").isprintable():

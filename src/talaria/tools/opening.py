@@ -2,6 +2,7 @@
 what a running command wants, while it waits for the answer."""
 
 import asyncio
+import os
 import re
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -15,29 +16,31 @@ from talaria.model.errors import BadArguments, Denied, ToolFailed
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
-from talaria.tools.permissions import SANDBOX, Permission, network
+from talaria.tools.permissions import SANDBOX, Kind, Permission, is_covered, network
 from talaria.tools.person import Proposal
 from talaria.tools.sandbox.commands import Started
+from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace
 
 MAX_REASON_CHARS = 300
+MAX_LINE_CHARS = 500
+"""Of the output of a command: what programs say of an error is shorter."""
 LOOKED_THROUGH_CHARS = 20_000
 MAX_TOLD = 3
 MAX_BLOCKED = 20
-_READ_ONLY = re.compile(r"^.*(?:read-only file system|EROFS).*$", re.IGNORECASE | re.MULTILINE)
-_DENIED = re.compile(r"^.*permission denied.*$", re.IGNORECASE | re.MULTILINE)
-_QUOTED = re.compile(
-    "['\"\u2018\u201c]([^'\"\u2018\u2019\u201c\u201d]*/[^'\"\u2018\u2019\u201c\u201d]*)['\"\u2019\u201d]"
-)
+OTHERS_RUN = "other commands run at the same time, and it may be one of them that wants this"
+_READ_ONLY = re.compile(r"read-only file system|EROFS", re.IGNORECASE)
+_DENIED = re.compile(r"permission denied", re.IGNORECASE)
+_QUOTED = re.compile("['\"\u2018\u201c]([^'\"\u2018\u2019\u201c\u201d]+)['\"\u2019\u201d]")
 _PLAIN = re.compile(r"((?:/|\.\.?/|~/)[^\s:'\"]+)")
 _REFUSED = re.compile(
-    r"^.*(?:127\.0\.0\.1|localhost|\[?::1\]?)\D{0,20}?(?::|port )(\d{2,5})\b.*refused|"
-    r"^.*refused.*(?:127\.0\.0\.1|localhost|::1)\]?:(\d{2,5})\b|"
-    r"^.*ECONNREFUSED.*:(\d{2,5})\b|"
-    r"^.*(?:127\.0\.0\.1|localhost) port (\d{2,5})\b",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?:127\.0\.0\.1|localhost|\[?::1\]?)\D{0,20}?(?::|port )(\d{2,5})\b.*refused|"
+    r"refused.*(?:127\.0\.0\.1|localhost|::1)\]?:(\d{2,5})\b|"
+    r"ECONNREFUSED.*:(\d{2,5})\b|"
+    r"(?:127\.0\.0\.1|localhost) port (\d{2,5})\b",
+    re.IGNORECASE,
 )
 
 
@@ -81,10 +84,11 @@ async def ask_to_open(
     reason: str = "",
     *,
     noun: str = "command",
+    note: str = "",
     may_ask: bool = True,
 ) -> None:
     """Whether commands may do this from now on, for as long as the person says. `content`: the command, or whatever
-    else is shown; `reason`: the model's. Raises `Denied`."""
+    else is shown; `reason`: the model's; `note`: ours. Raises `Denied`."""
     if run.tools is None:
         raise Denied(f"Commands cannot {permission.effect}: nobody is here to allow it.", by="nobody")
     call = ToolCall(
@@ -97,7 +101,7 @@ async def ask_to_open(
         is_untrusted=permission.kind == "network",
         permission=permission,
     )
-    question = Proposal(permission.question, content, noun, model_reason=told_reason(reason))
+    question = Proposal(permission.question, content, noun, note, model_reason=told_reason(reason))
     await run.tools.consent(call, _Opening(claim, question), may_ask=may_ask)
 
 
@@ -112,7 +116,7 @@ class RunningConsent:
     asked about the one that began last."""
 
     def __init__(self) -> None:
-        self._running: dict[CallId, Asking] = {}
+        self._running: list[Asking] = []
         self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
         """Paths and ports that were lately asked for in vain, as far as can be told; for people."""
 
@@ -120,17 +124,16 @@ class RunningConsent:
     def attend(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["Asking"]:
         """While a command runs. Not `may_ask`: in the background, where only what was granted before counts."""
         asking = Asking(run, command, place, may_ask=may_ask)
-        self._running[run.call] = asking
+        self._running.append(asking)
         try:
             yield asking
         finally:
-            self._running.pop(run.call, None)
+            self._running.remove(asking)
             asking.close()
 
-    def forget(self, permission: Permission) -> None:
-        """Of commands that run: whoever wants this again is asked again, or refused."""
-        for one in self._running.values():
-            one.forget(permission)
+    def given(self, kind: Kind) -> list[tuple[str, ...]]:
+        """What commands that run were allowed for themselves, as long as they run."""
+        return [one.what for asking in self._running for one in asking.given if one.kind == kind]
 
     async def allow_host(self, host: str) -> None:
         """Raises `Denied`."""
@@ -142,11 +145,11 @@ class RunningConsent:
 
     async def allow(self, permission: Permission, content: str | None = None, noun: str = "command") -> None:
         """`content`: what is shown in place of the command. Raises `Denied`."""
-        running = [*self._running.values()]
+        running = self._running
         newest = next((one for one in reversed(running) if one.may_ask), running[-1] if running else None)
         if newest is None:
             raise Denied(f"Commands cannot {permission.effect}: none runs that somebody could be asked about.")
-        await newest.allow(permission, content=content, noun=noun)
+        await newest.allow(permission, content=content, noun=noun, is_alone=len(running) == 1)
 
 
 class Asking:
@@ -155,6 +158,8 @@ class Asking:
     def __init__(self, run: Run, command: str, place: str, *, may_ask: bool) -> None:
         self.may_ask = may_ask
         self.started: Started | None = None
+        self.given: tuple[Permission, ...] = ()
+        """Of what it needs, all that no grant covers."""
         self._run = run
         self._command = command
         self._place = place
@@ -174,46 +179,57 @@ class Asking:
             raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
         for permission in needs:
             await self.allow(permission, reason)
+        self.given = tuple([permission for permission in needs if not await self._is_granted(permission)])
         tools = self._run.tools
-        writes, ports = [
-            [
-                *((await tools.granted(kind)) if tools is not None else ()),
-                *(permission.what for permission in needs if permission.kind == kind),
-            ]
-            for kind in ("write", "port")
+        writes, ports, published = [
+            [*((await tools.granted(kind)) if tools is not None else ()), *workspace.consent.given(kind)]
+            for kind in ("write", "port", "publish")
         ]
-        await workspace.share(_there(writes))
+        await workspace.share(await in_thread(lambda: _there(writes)))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
-        await workspace.open_ports([*dict.fromkeys(numbers)])
-
-    def forget(self, permission: Permission) -> None:
-        for key in [key for key in self._answers if key[0] == permission.key]:
-            del self._answers[key]
+        await workspace.open_ports([*dict.fromkeys(numbers)], [int(port) for (port,) in published])
 
     def take_over(self, asked: "Asking") -> None:
         """What was answered before the command began."""
         self._answers.update(asked._answers)  # noqa: SLF001  (of the same class)
+        self.given = asked.given
+
+    async def _is_granted(self, permission: Permission) -> bool:
+        """For longer than this command: then it counts until it is revoked."""
+        tools = self._run.tools
+        return tools is not None and is_covered(permission, await tools.granted(permission.kind))
 
     async def allow(
-        self, permission: Permission, reason: str = "", *, content: str | None = None, noun: str = "command"
+        self,
+        permission: Permission,
+        reason: str = "",
+        *,
+        content: str | None = None,
+        noun: str = "command",
+        is_alone: bool = True,
     ) -> None:
-        """Raises `Denied`."""
+        """Not `is_alone`: others run, and may be those who want it. Raises `Denied`."""
         key = permission.key, content or ""
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._answers:
                 try:
                     with self.started.pause_limit() if self.started is not None else nullcontext():
-                        await self._ask(permission, reason, content, noun)
+                        note = "" if is_alone else OTHERS_RUN
+                        await self._ask(permission, reason, content, noun, note)
+                    if await self._is_granted(permission):
+                        return  # it can be revoked while the command runs
                     self._answers[key] = None
                 except Denied as refusal:
                     self._answers[key] = refusal
-        refusal = self._answers[key]
+            refusal = self._answers[key]
         if refusal is not None:
             raise Denied(str(refusal), by=refusal.by, why=refusal.why)
 
-    async def _ask(self, permission: Permission, reason: str, content: str | None, noun: str) -> None:
+    async def _ask(self, permission: Permission, reason: str, content: str | None, noun: str, note: str) -> None:
         shown = self._command if content is None else content
-        asking = ask_to_open(self._run, permission, shown, self._place, reason, noun=noun, may_ask=self.may_ask)
+        asking = ask_to_open(
+            self._run, permission, shown, self._place, reason, noun=noun, note=note, may_ask=self.may_ask
+        )
         question = asyncio.ensure_future(asking)
         self._questions.add(question)
         try:
@@ -250,14 +266,19 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     """The kernel does not tell which file it was, so this is what the program has said."""
     at_landlock = workspace.level in ("landlock", "seatbelt")
     told = [sentence for sign, sentence in _AT_LANDLOCK if workspace.level == "landlock" and sign.search(output)]
-    found = [*_READ_ONLY.findall(output), *(_DENIED.findall(output) if at_landlock else ())]
+    lines = [line for line in output.splitlines() if len(line) <= MAX_LINE_CHARS]
     paths: dict[str, None] = {}
-    for line in found:
-        named = _QUOTED.findall(line) or _PLAIN.findall(line)
-        path = Path(workspace.cwd, Path(named[-1]).expanduser()) if named else None
-        if path is not None and not any(path.resolve().is_relative_to(root) for root in workspace.roots):
-            paths[str(path.resolve())] = None
-    ports = {port for found in _REFUSED.finditer(output) for port in found.groups() if port is not None}
+    for line in lines:
+        if not _READ_ONLY.search(line) and not (at_landlock and _DENIED.search(line)):
+            continue
+        named = [name for name in _QUOTED.findall(line) if "/" in name] or _PLAIN.findall(line)
+        if named and named[-1].isprintable():
+            # by the name alone: where links outside lead is nothing that commands may learn
+            path = Path(os.path.normpath(Path(workspace.cwd, re.sub("^~(?=/)", str(Path.home()), named[-1]))))
+            if not any(path.is_relative_to(root) for root in workspace.roots):
+                paths[str(path)] = None
+    refused = filter(None, map(_REFUSED.search, lines))
+    ports = {port for found in refused for port in found.groups() if port is not None}
     workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
     by_folder: dict[Path, list[str]] = {}
     for path in paths:

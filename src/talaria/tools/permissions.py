@@ -53,8 +53,28 @@ _TITLES: dict[str, str] = {
 
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
-_RUNS_ANYTHING = re.compile(r"--?(?:exec|receive-pack|upload-pack|config|config-env|c|C|ssh-command)$|.*::", re.DOTALL)
-"""Words behind which a program takes a command, or a folder with settings of its own."""
+_RUNNING_OPTIONS = (
+    *("exec", "receive-pack", "upload-pack", "config", "ssh-command", "extcmd", "open-files-in-pager", "template"),
+    *("git-dir", "work-tree", "ext-diff", "textconv"),
+)
+"""After these a program takes a command, or a folder with settings of its own. They may be shortened."""
+_RUNNING_LETTERS = frozenset("cCxO")
+_RUNS_IN_GIT = frozenset(
+    {
+        *("bisect", "clone", "config", "credential", "daemon", "difftool", "filter-branch", "filter-repo", "grep"),
+        *("for-each-repo", "help", "hook", "instaweb", "maintenance", "mergetool", "p4", "remote", "send-email"),
+        *("submodule", "svn", "upload-pack", "receive-pack", "shell"),
+    }
+)
+"""Subcommands that run what their own arguments say, or set what runs later."""
+_HAVE_NO_SUBCOMMANDS = frozenset(
+    {
+        *("base64", "cat", "chattr", "chgrp", "chmod", "chown", "cp", "curl", "dd", "install", "ln", "mkdir", "mkfifo"),
+        *("mknod", "mv", "nc", "ncat", "patch", "rm", "rmdir", "setfacl", "shred", "socat", "sort", "split", "tee"),
+        *("touch", "truncate", "unlink", "unzip", "wget", "xxd", "7z", "gzip", "gunzip", "xz", "openssl", "gpg"),
+    }
+)
+"""Their second word is a file or an address: a yes that lasts would be one to write, or send, whatever comes after."""
 
 
 class Permission(msgspec.Struct, frozen=True):
@@ -167,10 +187,15 @@ def network(host: str) -> Permission:
 
 def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
     """Raises `BadArguments` for what is not one folder or file that exists, by its true name."""
-    given = Path(path).expanduser()
+    try:
+        given = Path(path).expanduser()
+    except RuntimeError:
+        raise BadArguments(f"{path!r} begins with the name of nobody here.") from None
     if ".." in given.parts:
         raise BadArguments(f"{path!r} leads upwards; give the whole path, without `..`.")
     named = given if given.is_absolute() else project / given
+    if not may_be_shared(named):  # whether it is there is nobody's business
+        raise BadArguments(f"{named} holds too much to be opened; name a folder in it.")
     try:
         real = named.resolve(strict=True)
     except FileNotFoundError:
@@ -228,6 +253,8 @@ def prefix(words: Sequence[str]) -> tuple[str, ...]:
     if len(words) < 2 or "/" in words[0]:
         return ()
     is_plain = _SUBCOMMAND.fullmatch(words[0]) and _SUBCOMMAND.fullmatch(words[1])
+    if words[0] in _HAVE_NO_SUBCOMMANDS or (words[0] == "git" and words[1] in _RUNS_IN_GIT):
+        return ()
     return tuple(words[:2]) if is_plain and not shell_words.runs_others(words[0]) else ()
 
 
@@ -235,10 +262,15 @@ def is_granted(permission: Permission, grants: Sequence[Grant], project: str) ->
     """By all that one person has granted: here, in this conversation or everywhere."""
     if not permission.may_last:  # each is asked about
         return False
-    open_here = [words for words in granted(permission.kind, grants, project) if words]
+    return is_covered(permission, [*granted(permission.kind, grants, project)])
+
+
+def is_covered(permission: Permission, given: Sequence[tuple[str, ...]]) -> bool:
+    """`given`: the words of each grant of its kind."""
+    open_here = [words for words in given if words]
     if permission.kind == "unsandboxed":
         begins = any(permission.covered == words for words in open_here)
-        return begins and not any(_RUNS_ANYTHING.match(word) for word in permission.what)
+        return begins and not any(map(_runs_anything, permission.what))
     if permission.kind == "write":
         return any(Path(permission.what[0]).is_relative_to(words[0]) for words in open_here)
     if permission.kind == "push":
@@ -247,6 +279,24 @@ def is_granted(permission: Permission, grants: Sequence[Grant], project: str) ->
     if permission.kind in ("sign", "fetch", "gh"):
         return permission.what in open_here
     return {word for words in open_here for word in words}.issuperset(permission.what)
+
+
+def _runs_anything(word: str) -> bool:
+    """Whether a command is taken from the words after it, or from itself."""
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        return any(option.startswith(name) or name.startswith(option) for option in _RUNNING_OPTIONS)
+    return "::" in word or (word.startswith("-") and not _RUNNING_LETTERS.isdisjoint(word))
+
+
+def stays_inside(permission: Permission, place: str, project: Path) -> bool:
+    """Whether a command that a grant covers begins in the project, and names no file there: commands could have made a
+    repository with hooks of their own. Looks at the disk."""
+    try:
+        here = Path(place).resolve()
+        return here.is_relative_to(project) and not any((here / word).exists() for word in permission.what[2:])
+    except (OSError, ValueError):
+        return False
 
 
 def granted(kind: Kind, grants: Sequence[Grant], project: str) -> Iterator[tuple[str, ...]]:

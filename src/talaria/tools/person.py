@@ -123,7 +123,8 @@ class Question(msgspec.Struct, frozen=True):
     @property
     def model_words(self) -> str:
         """One line, which says whose words they are; empty: it gave no reason."""
-        return f"The model says: {self.model_reason}" if self.model_reason else ""
+        quoted = self.model_reason.replace('"', "'")
+        return f'The model says: "{quoted}"' if quoted else ""
 
     @property
     def text(self) -> str:

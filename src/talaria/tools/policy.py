@@ -192,12 +192,15 @@ class Policy:
         deletion = self._deletion(request) if permission.kind == "unsandboxed" else None
         if deletion is not None:
             reasons.append(deletion.reason)
+        is_beside = permission.kind == "unsandboxed" and request.claim.runs_beside_others
+        if is_beside:
+            reasons.append("commands run in the background, and could change the files that it uses")
         is_for_once = request.is_tainted or request.is_privy or deletion is not None or not permission.may_last
         if request.is_tainted or request.is_privy:
             reasons.append("so a yes holds for this once only")
         elif not permission.may_last and permission.kind == "unsandboxed":
             reasons.append("it is not one plain program with a subcommand, so a yes is for this very command only")
-        is_risky = permission.kind == "unsandboxed" and (request.is_tainted or deletion is not None)
+        is_risky = permission.kind == "unsandboxed" and (request.is_tainted or is_beside or deletion is not None)
         may_be_granted = not is_risky and not (request.is_privy and leaves)
         longest: Lasting = "once" if is_for_once else "always"
         remedy = _REMEDIES.get(permission.kind, "")

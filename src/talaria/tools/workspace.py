@@ -167,14 +167,15 @@ class Workspace:
     async def share(self, places: Sequence[Path]) -> None:
         """Of what is outside the project, commands write just this from now on. Raises `ToolFailed`."""
         async with self._opening:
-            added = [place for place in places if place not in self._shared]
-            dropped = [] if self._running else [place for place in self._shared if place not in places]
+            others = (self.project, self.top, *self._writes, *places)
+            wanted = tuple(place for place in places if not any(_is_below(place, other) for other in others))
+            added = [place for place in wanted if place not in self._shared]
+            dropped = [place for place in self._shared if place not in wanted]
             if not added and not dropped:
                 return
-            wanted = (*(place for place in self._shared if place not in dropped), *added)
             host = self._living_host
             if host is not None:
-                faults = [await host.withdraw(place) for place in dropped]
+                faults = [await self._withdraw_now(host, place) for place in dropped]
                 faults += [await self._share_now(host, place, wanted) for place in added]
                 if any(faults):
                     await self._begin_anew(added or dropped)
@@ -182,32 +183,40 @@ class Workspace:
 
     async def _share_now(self, host: Host, place: Path, wanted: tuple[Path, ...]) -> str:
         """Returns why it cannot be done while the sandbox runs."""
+        if self._is_around_others(place):
+            return "it holds what is open already, and its guards"
         view = await in_thread(lambda: self._look(wanted))
         if any(hidden.is_relative_to(place) for hidden in view.hidden):
             return "there is something in it that must be hidden"
-        fault = await host.share(place)
+        if any(own.is_relative_to(place) or place.is_relative_to(own) for own in view.own):
+            return "there is code of Talaria's own in it"
         guarded = [one for one in view.guarded if one.is_relative_to(place)]
-        if not fault and guarded:
-            failed = (await host.guard(guarded)).failed
-            fault = failed[0][1] if failed else ""
+        fault = await host.share(place, guarded)
         if not fault:
             self._guarded = (*self._guarded, *guarded)
         return fault
 
+    async def _withdraw_now(self, host: Host, place: Path) -> str:
+        return "it is around what stays open" if self._is_around_others(place) else await host.withdraw(place)
+
+    def _is_around_others(self, place: Path) -> bool:
+        return any(_is_below(one, place) for one in self.roots)
+
     async def _begin_anew(self, places: Sequence[Path]) -> None:
         names = ", ".join(map(str, places))
         if self._running:
-            raise ToolFailed(f"{names} cannot be opened while commands run in the background: end them first.")
+            raise ToolFailed(
+                f"{names} cannot be opened or closed while commands run in the background: end them first."
+            )
         await self._leave()
         self._warn(f"The shell began anew, because {names} was opened or closed: variables and functions are gone.")
 
     async def close_again(self, permission: Permission) -> str:
         """What the person has taken back, at once. Returns what keeps it for now; empty: nothing does."""
-        self.consent.forget(permission)
         what = permission.what[0]
         ports = self.ports
         if permission.kind == "publish" and ports is not None:
-            await ports.conceal(int(what))
+            await ports.withdraw(int(what))
         elif permission.kind == "port" and ports is not None and int(what) not in self.settings.ports:
             await ports.shut(int(what))
         elif permission.kind == "write" and Path(what) in self._shared:
@@ -245,8 +254,9 @@ class Workspace:
     def is_confined(self) -> bool:
         return self.level not in ("none", "remote", "container")
 
-    async def open_ports(self, ports: Sequence[int]) -> None:
-        """Of this machine, for commands; others are closed. Raises `ToolFailed`."""
+    async def open_ports(self, ports: Sequence[int], published: Sequence[int] = ()) -> None:
+        """Of this machine, for commands. Others are closed, and those that the person sees, but for `published`. Raises
+        `ToolFailed`."""
         if not ports and not self._has_ports:
             return
         async with self._opening:
@@ -257,6 +267,8 @@ class Workspace:
         self._has_ports = True
         for port in [port for port in known.open_inwards if port not in ports]:
             await known.shut(port)
+        for port in [port for port in known.published if port not in published]:
+            await known.withdraw(port)
         for port in ports:
             await known.let_in(port)
 
@@ -285,6 +297,10 @@ class Workspace:
                 return host.start(command, sink)
 
             yield start
+
+    @property
+    def has_running(self) -> bool:
+        return bool(self._running)
 
     @property
     def may_have_changed_files(self) -> bool:
@@ -474,7 +490,8 @@ class Workspace:
             view = git.let_see(view)
         self.cwd = str(view.project)
         self._guarded = view.guarded
-        self._writes = view.writes
+        self._shared = tuple(place for place in self._shared if place in view.shared)
+        self._writes = tuple(place for place in view.writes if place not in self._shared)
         compared = (view.top, *view.git_folders)
         below = [path for path in view.guarded if any(path.is_relative_to(folder) for folder in compared)]
         guarded, missing = ([_name(path, view.top) for path in paths] for paths in (below, view.unwanted))
@@ -564,6 +581,10 @@ class Workspace:
                 self._git_folders.pop().close()
 
 
+def _is_below(place: Path, other: Path) -> bool:
+    return place != other and place.is_relative_to(other)
+
+
 def _name(path: Path, top: Path) -> str:
     """As `PolicyFiles` names it."""
     return str(path.relative_to(top)) if path.is_relative_to(top) else str(path)
@@ -642,6 +663,8 @@ class Workspaces:
         """Whether a person can open it: not if it holds too much, or what nobody may see."""
         protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
         is_system = any(folder.is_relative_to(place) for place in NEVER)
+        if self._people is not None and self._people.is_relative_to(folder):
+            return False
         return protected.may_be_shared(folder) and not protected.is_secret(folder) and not is_system
 
     def place(self, scope: Scope) -> str:
@@ -708,9 +731,14 @@ class Workspaces:
         """What commands in a project see, by the settings of a session or those of now. `shared`: what the person has
         opened besides. Not on the loop. Raises `ToolFailed`."""
         settings = settings or self._settings_of(project)
-        settings = msgspec.structs.replace(settings, write=(*settings.write, *map(str, shared)))
         view = view_of(
-            project, self._home.resolve(), settings, os.environ, programs=self._programs, people=self._people
+            project,
+            self._home.resolve(),
+            settings,
+            os.environ,
+            programs=self._programs,
+            people=self._people,
+            shared=shared,
         )
         if settings.cache_gb and self.sandbox.level in _WITH_CACHES:
             from talaria.tools.sandbox.caches import with_caches  # noqa: PLC0415
@@ -765,6 +793,11 @@ class Workspaces:
 
     def has(self, session: SessionId) -> bool:
         return session in self._all
+
+    def has_running(self, session: SessionId) -> bool:
+        """Whether commands run in the project, of this session or of another."""
+        own = self._all.get(session)
+        return own is not None and any(one.has_running for one in (own, *self._beside(session)))
 
     def has_background(self, session: SessionId) -> bool:
         """Whether processes of a session run in the background."""

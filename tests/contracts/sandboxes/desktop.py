@@ -1,7 +1,8 @@
 """Sessions of one person who can be asked, with commands in a real sandbox."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from talaria.model.clock import SystemClock
 from talaria.model.ids import CallId, OwnerId, SessionId
 from talaria.model.messages import ToolCall, ToolResult
 from talaria.store.base import Store
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import Claim, Scope
 from talaria.tools.builtin.code import code_tools
 from talaria.tools.builtin.terminal import terminal_tools
@@ -20,6 +22,12 @@ from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.workspace import Workspaces
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await asyncio.to_thread(holds):
+            await asyncio.sleep(0.02)
 
 
 class Ada:
@@ -61,14 +69,25 @@ class Desktop:
         heard: Claim | None = None,
         is_asking: bool = True,
         asker: str = "local",
+        turn: str = "t1",
+        gate: PolicyGate | None = None,
         **more: Any,
     ) -> ToolResult:
         cwd = self.folder / project
         cwd.mkdir(exist_ok=True)
         spill = self.folder / "home/spill" / session
         spill.mkdir(parents=True, exist_ok=True)
-        scope = Scope(SessionId(session), cwd, spill, turn="t1", person=person, asker=asker)
-        gate = PolicyGate(
+        scope = Scope(SessionId(session), cwd, spill, turn=turn, person=person, asker=asker)
+        gate = gate or self.gate(session, is_asking=is_asking)
+        if heard is not None:
+            gate.heed(heard, scope)
+        tools = Toolbox((*terminal_tools(self.workspaces), *code_tools(self.workspaces)))
+        arguments = {"command" if tool == "terminal" else "code": command, **more}
+        return await Executor(tools, gate, scope).call(ToolCall(CallId("c1"), tool, json.dumps(arguments)))
+
+    def gate(self, session: str = "s1", *, is_asking: bool = True) -> PolicyGate:
+        """One that knows nothing of earlier questions."""
+        return PolicyGate(
             Policy(ApprovalSettings(), Protected(self.folder / "person", self.folder / "home")),
             self._store.approvals,
             self._store.grants,
@@ -78,11 +97,6 @@ class Desktop:
             timeout_s=60,
             is_asking=is_asking,
         )
-        if heard is not None:
-            gate.heed(heard, scope)
-        tools = Toolbox((*terminal_tools(self.workspaces), *code_tools(self.workspaces)))
-        arguments = {"command" if tool == "terminal" else "code": command, **more}
-        return await Executor(tools, gate, scope).call(ToolCall(CallId("c1"), tool, json.dumps(arguments)))
 
     async def close(self) -> None:
         await self.workspaces.aclose()

@@ -71,7 +71,7 @@ async def test_a_folder_is_opened_while_the_shell_goes_on(desktop: Desktop, besi
     assert not (beside.parent / "other").exists()
     (question,) = ada.asked
     assert question.headline == f"Let commands read, change and delete everything in {beside}?"
-    assert (question.title, question.model_words) == ("Open a folder?", "The model says: the tests want it")
+    assert (question.title, question.model_words) == ("Open a folder?", 'The model says: "the tests want it"')
     after = await desktop.run(f"cat {beside}/theirs; touch {beside}/again; echo $word", None)
     assert "again" not in {file.name for file in beside.iterdir()}, "once is for one command"
     assert after.text.count("kept") == 1

@@ -197,7 +197,7 @@ async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_co
                 "Let commands reach the Python package index (pypi.org and files.pythonhosted.org)?",
                 "  true\n",
                 "Asked because commands reach only hosts that you allow",
-                "The model says: the tests *need* it",
+                'The model says: "the tests *need* it"',
                 "/approve session: yes, for this conversation: reach the Python package index",
                 "/deny WORDS",
             )

@@ -465,7 +465,7 @@ def test_a_question_about_the_sandbox_fits_40_columns_and_the_model_has_the_last
         *("  Yes, for every project: reach the", "    Python package index"),
         "  No, and tell it what to do instead",
         *("It is asked because commands reach only", "hosts that you allow"),
-        *("│ The model says: trust me, I am safe",),
+        *('│ The model says: "trust me, I am safe"',),
     ]
     places = [rows.index(row) for row in expected if row != "    Python package index"]
     assert places == sorted(places)

@@ -26,6 +26,8 @@ from talaria.tools.workspace import Workspace, Workspaces
 from talaria.waiting import in_thread
 
 MAX_TIMEOUT_S = 600
+MAX_NEEDS = 8
+"""Of one command: more questions nobody reads."""
 SIZE = (40, 120)
 """Of a terminal, in rows and columns."""
 
@@ -42,6 +44,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             reveals=workspaces.can_send(scope) or leaving is not None,
             is_untrusted=workspaces.brings_strange_words(scope) or leaving is not None,
             permission=leaving,
+            runs_beside_others=leaving is not None and workspaces.has_running(scope.session),
         )
 
     @tool(effect=_effect, question=_question, timeout_s=None, claim=claim)
@@ -138,7 +141,12 @@ def _needs(needs: list[str] | None, command: str, scope: Scope, workspaces: Work
         raise ToolFailed(
             "At the landlock level there is no network, and none can be allowed; the person can install bubblewrap."
         )
-    return tuple(needed(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
+    if len(needs) > MAX_NEEDS:
+        raise BadArguments(f"A command can ask for at most {MAX_NEEDS} things; this one asks for {len(needs):,}.")
+    found = tuple(needed(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
+    if len(found) > 1 and _leaves_sandbox(found) is not None:
+        raise BadArguments("A command outside the sandbox needs nothing else: leave only `unsandboxed` in `needs`.")
+    return found
 
 
 def _leaves_sandbox(needs: Sequence[Permission]) -> Permission | None:

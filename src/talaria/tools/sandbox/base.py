@@ -122,13 +122,13 @@ class Host(Protocol):
         `links`: by guarded files, the links in the sandbox that commands see in their place."""
         ...
 
-    async def share(self, place: Path) -> str:
-        """Let commands write to a folder or file, from now on. Returns why that cannot be done while they run; empty:
-        it is done."""
+    async def share(self, place: Path, guarded: Sequence[Path] = ()) -> str:
+        """Let commands write to a folder or file, from now on, but for what is guarded in it. Returns why that cannot
+        be done while they run; empty: it is done."""
         ...
 
     async def withdraw(self, place: Path) -> str:
-        """Take it away again; what has something open there keeps that."""
+        """Take it away again: also what has something open there writes no more. Returns why that cannot be done."""
         ...
 
     def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:

@@ -60,7 +60,7 @@ class Channel(asyncio.Protocol):
     ) -> Guarded:
         return Guarded(failed=tuple((place, NO_MOUNTS) for place in places))
 
-    async def share(self, place: Path) -> str:  # noqa: ARG002
+    async def share(self, place: Path, guarded: Sequence[Path] = ()) -> str:  # noqa: ARG002
         return NO_MOUNTS
 
     async def withdraw(self, place: Path) -> str:  # noqa: ARG002

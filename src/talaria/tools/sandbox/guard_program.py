@@ -18,8 +18,8 @@ import signal
 import stat
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 MAX_ROUNDS = 20
@@ -192,12 +192,18 @@ class Guarding:
 
     def kill_holders(self) -> None:
         """All processes that can reach one of the places past its guard. The others go on afterwards."""
-        resting = {name for name in self._inside() if self._has_stopped(name)}
-        self._stop_all()
-        try:
+        with self.all_stopped():
             for _ in range(MAX_ROUNDS):
                 if not self._kill_those_found():
                     return
+
+    @contextmanager
+    def all_stopped(self) -> Generator[None]:
+        """With the rights of the owner of the sandbox."""
+        resting = {name for name in self._inside() if self._has_stopped(name)}
+        self._stop_all()
+        try:
+            yield
         finally:
             for name in sorted(self._inside(), key=int, reverse=True):  # a shell would take note of a stopped child
                 if name not in resting:
@@ -350,11 +356,13 @@ class Guarding:
         return b""
 
 
-def show(pid: int, path: str) -> None:
+def show(pid: int, path: str, places: dict[str, list[str]]) -> None:
     """A folder or file of this machine, writable, where it is here. What was mounted there before is below it.
+    `places`: what is guarded in it, as in `answer`; until it is, nobody in there goes on.
 
     To be mounted it must be seen in a namespace that belongs to the owner of the sandbox: a copy of ours, for a moment.
     """
+    guarding = Guarding(pid)
     outside = refer(path)
     mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     devices = {folder: os.stat(folder).st_dev for folder in ("/", *folders_around(path))}  # noqa: PTH116
@@ -373,8 +381,16 @@ def show(pid: int, path: str) -> None:
     for folder in folders_around(path):
         make_mount_point(folder, devices, is_folder=True)
     make_mount_point(path, devices, is_folder=is_folder)
-    place = refer(path)
-    called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+    with guarding.all_stopped() if places else nullcontext():
+        place = refer(path)
+        called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+        try:
+            mounted = guarding.mounted() if places else set[str]()
+            for inner, around in places.items():
+                guarding.guard(inner, around, mounted)
+        except OSError:
+            unmount(path)
+            raise
 
 
 def folders_around(path: str) -> list[str]:
@@ -407,9 +423,18 @@ def set_flags(tree: int, on: int, off: int, deep: int) -> None:
     called(_MOUNT_SETATTR, tree, b"", where, change, ctypes.c_size_t(len(change)))
 
 
-def withdraw(pid: int, path: str) -> None:
-    """What `show` has mounted, with all that was mounted in it."""
+def withdraw(pid: int, path: str, _: dict[str, list[str]]) -> None:
+    """What `show` has mounted, with all that was mounted in it. Whoever is in there stays in there, past the guards, so
+    it is made read-only first: that fails while a file is open for writing."""
     enter(pid)
+    place = refer(path)
+    deep = _AT_RECURSIVE if stat.S_ISDIR(os.fstat(place).st_mode) else 0
+    set_flags(place, _MOUNT_ATTR_RDONLY, 0, deep)
+    os.close(place)
+    unmount(path)
+
+
+def unmount(path: str) -> None:
     if libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW) < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -469,7 +494,7 @@ def main() -> None:
         told = answer(order)
     else:
         try:
-            change(order["pid"], order["path"])
+            change(order["pid"], order["path"], order["places"])
             told = {"done": [order["path"]]}
         except OSError as fault:
             told = {"failed": [(order["path"], explain(fault))]}

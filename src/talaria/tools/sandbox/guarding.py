@@ -63,21 +63,23 @@ class Guards:
             redirected=tuple(map(Path, answer.redirected)),
         )
 
-    async def share(self, place: Path) -> str:
-        """Returns why it cannot be; empty: commands can write there from now on."""
+    async def share(self, place: Path, guarded: Sequence[Path] = ()) -> str:
+        """Returns why it cannot be; empty: commands can write there from now on, but for what is guarded."""
         if place not in self._roots:
             self._roots = (*self._roots, place)
-        return await self._change("show", place)
+        return await self._change("show", place, guarded)
 
     async def withdraw(self, place: Path) -> str:
         self._roots = tuple(root for root in self._roots if root != place)
         return await self._change("withdraw", place)
 
-    async def _change(self, change: str, place: Path) -> str:
+    async def _change(self, change: str, place: Path, guarded: Sequence[Path] = ()) -> str:
         host = await in_thread(self.find_host)
         if host is None:
             return "the sandbox has ended"
-        answer = await _run_program(json.dumps({"pid": host, "change": change, "path": str(place)}).encode())
+        ways = {str(one): [*map(str, on_the_way((place,), (one,)))] for one in guarded}
+        order = {"pid": host, "change": change, "path": str(place), "places": ways}
+        answer = await _run_program(json.dumps(order).encode())
         return answer if isinstance(answer, str) else next((reason for _, reason in answer.failed), "")
 
 

@@ -78,8 +78,8 @@ class Ports:
         self._published[port] = outside, task
         return outside
 
-    async def conceal(self, port: int) -> None:
-        """What commands serve on this port is not reached from this machine any more."""
+    async def withdraw(self, port: int) -> None:
+        """Nobody reaches this port of the sandbox any more, and connections end."""
         _, task = self._published.pop(port, (0, None))
         if task is not None:
             task.cancel()
@@ -93,6 +93,9 @@ class Ports:
             task.cancel()
         if tasks:
             await completed(asyncio.wait(tasks))
+        await self._end_program()
+
+    async def _end_program(self) -> None:
         if self._orders is not None:
             self._orders.close()
             self._orders = None
@@ -109,6 +112,7 @@ class Ports:
             try:
                 answer, descriptors = await in_thread(lambda: _exchange(orders, f"{what} {port}".encode()))
             except OSError as fault:
+                await self._end_program()  # its answer may still come, and would pass for that of the next order
                 raise ToolFailed(f"Port {port} of the sandbox cannot be opened: {fault}.") from fault
         if answer != b"ok":
             raise ToolFailed(f"Port {port} of the sandbox: {answer.decode('utf-8', 'replace') or 'it has ended'}.")

@@ -100,10 +100,10 @@ def find_toolchains(  # noqa: C901  (one story: kinds, then Pythons, then PATH)
     for version in _go_versions(person):
         show(version)
     for venv in (*filter(None, [variables.get("VIRTUAL_ENV")]), *(project / name for name in _VENVS)):
-        prefix = _base_prefix(Path(venv))
-        if prefix is None or is_seen(prefix):
+        found = _base_prefix(Path(venv))
+        if found is None or is_seen(found[0]):
             continue
-        real = prefix.resolve()
+        prefix, real = found
         if show(real) and real in reads and real != prefix:  # never what commands can write: they could move it away
             binds.append(Bind(real, prefix))
     entries = environment.get("PATH", os.defpath).split(os.pathsep)
@@ -159,8 +159,8 @@ def _go_versions(person: Path) -> Iterator[Path]:
             yield version
 
 
-def _base_prefix(venv: Path) -> Path | None:
-    """Of the Python that a virtual environment was made with, by the name that it has there."""
+def _base_prefix(venv: Path) -> tuple[Path, Path] | None:
+    """Of the Python that a virtual environment was made with, by the name that it has there, and by its true one."""
     try:
         text = read_file(venv / "pyvenv.cfg", MAX_CFG_BYTES).decode("utf-8", "replace")
     except OSError:
@@ -169,7 +169,11 @@ def _base_prefix(venv: Path) -> Path | None:
     home = Path(next((value.strip() for key, _, value in pairs if key.strip().lower() == "home"), ""))
     prefix = home.parent
     is_odd = ".." in home.parts or home.parts[1:2] in (("proc",), ("sys",), ("dev",), ("run",))
-    if not home.is_absolute() or is_odd or home.name != "bin" or not _exists(home / "python3"):
+    if not home.is_absolute() or is_odd or home.name != "bin":
         return None
-    has_library = any(_exists(library / "os.py") for library in prefix.glob("lib/python3.*"))
-    return prefix if has_library else None
+    try:
+        real = prefix.resolve()  # what is looked at is what is shown, wherever a link leads later
+        has_library = any(_exists(library / "os.py") for library in real.glob("lib/python3.*"))
+    except (OSError, RuntimeError):  # somebody changes it right now, or a loop of links
+        return None
+    return (prefix, real) if has_library and _exists(real / "bin/python3") else None

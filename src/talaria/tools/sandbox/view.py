@@ -37,9 +37,10 @@ def view_of(
     limits: Limits | None = None,
     programs: Sequence[Path] = (),
     people: Path | None = None,
+    shared: Sequence[Path] = (),
 ) -> View:
     """`home` is Talaria's own, which is never seen; `programs` are not changed. `people`: where those in chats have
-    their folders, side by side.
+    their folders, side by side. `shared`: what is writable besides; what is a link by now, or has gone, is not.
 
     Raises `ToolFailed` where the project is no place to work in.
     """
@@ -56,7 +57,8 @@ def view_of(
     repository = _enclosing(project, home, protected, people)
     root = repository.root if repository is not None and repository.root != project else None
     git_folders = repository.folders if repository is not None else ()
-    given = tuple(_existing(settings.write, protected))
+    opened = (place for place in shared if place.exists() and place.resolve() == place)
+    given = (*_existing(settings.write, protected), *opened)
     writable = tuple(dict.fromkeys((*((root,) if root else ()), *git_folders, *given)))
     listed = (*_toolchains(person), *_existing(settings.read, protected))
     around = (project, *writable, *listed, *map(Path, system()), *interpreter())

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.security.swapping import swapping
 
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import Bind
@@ -130,3 +131,16 @@ def test_the_path_keeps_its_order_and_leads_past_links(person: Path) -> None:
     path = f"/usr/local/bin:{person}/shell:relative:/usr/bin:{person}/elsewhere"
     found = find(person, {"FNM_DIR": str(person / "fnm"), "PATH": path})
     assert found.path == f"/usr/local/bin:{node}:relative:/usr/bin:{person}/elsewhere"
+
+
+def test_a_python_that_becomes_a_link_to_a_private_folder_meanwhile_does_not_show_it(person: Path) -> None:
+    """Commands of another session could write there."""
+    fake, private = python(person / "other/fake"), person / "private"
+    private.mkdir()
+    venv(person / "project/.venv", fake / "bin")
+    shown: set[Path] = set()
+    with swapping(fake, private):
+        for _ in range(100):
+            shown.update(find(person).reads)
+    assert private not in shown
+    assert fake in shown

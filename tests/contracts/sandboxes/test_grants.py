@@ -1,0 +1,337 @@
+"""Each grant opens exactly what it says, as long as it says, whatever commands try with it."""
+
+import asyncio
+import shlex
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.contracts.sandboxes.desktop import Ada, Desktop, until
+
+from talaria.model.ids import SessionId
+from talaria.store.base import Store
+from talaria.tools.base import PRIVATE
+from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.view import view_of
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Path:
+    return tmp_path / "person"
+
+
+@pytest.fixture
+def beside(person: Path, desktop: Desktop) -> Path:
+    """A folder of the person, beside the project."""
+    assert desktop.folder == person.parent
+    folder = person / "beside"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def service() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["git", "init", "-q", "-b", "main", folder], check=True)
+    return folder
+
+
+async def revoke(store: Store) -> None:
+    for grant in await store.grants.list():
+        await store.grants.revoke(grant.id)
+
+
+async def test_once_is_once_although_something_runs_in_the_background(desktop: Desktop, beside: Path) -> None:
+    await desktop.run("sleep 1000", None, background=True)
+    await desktop.run(f"touch {beside}/now", Ada("once"), needs=[f"write {beside}"])
+    await desktop.run(f"touch {beside}/later", None)
+    assert [file.name for file in beside.iterdir()] == ["now"]
+
+
+async def test_a_process_keeps_what_it_was_given_while_others_run(desktop: Desktop, beside: Path) -> None:
+    follow = f"until [ -e go ]; do sleep 0.02; done; touch {beside}/kept; echo wrote"
+    await desktop.run(follow, Ada("once"), needs=[f"write {beside}"], background=True)
+    await desktop.run("true", None)
+    await desktop.run("touch go", None)
+    await until((beside / "kept").exists)
+
+
+async def test_a_folder_is_closed_when_its_grant_is_revoked_also_to_whoever_is_in_it(
+    desktop: Desktop, beside: Path, store: Store
+) -> None:
+    repository(beside)
+    await desktop.run("true", Ada("session"), needs=[f"write {beside}"])
+    inside = "until [ -e $OLDPWD/go ]; do sleep 0.02; done; touch late .git/hooks/pre-commit; touch $OLDPWD/tried"
+    await desktop.run(f"cd {beside}; {inside}", None, background=True)
+    await revoke(store)
+    assert "Read-only" in (await desktop.run(f"touch {beside}/later || touch {beside.parent}/x; touch go", None)).text
+    await until((desktop.folder / "work/tried").exists)
+    assert [file.name for file in beside.iterdir()] == [".git"]
+    assert not (beside / ".git/hooks/pre-commit").exists()
+
+
+async def test_a_folder_that_cannot_be_closed_is_told_instead_of_left_open(
+    desktop: Desktop, beside: Path, store: Store
+) -> None:
+    await desktop.run("true", Ada("session"), needs=[f"write {beside}"])
+    await desktop.run(f"exec 5> {beside}/held; touch opened; exec sleep 1000", None, background=True)
+    await until((desktop.folder / "work/opened").exists)
+    await revoke(store)
+    refused = await desktop.run(f"touch {beside}/later", None)
+    assert refused.is_error
+    assert "cannot be opened or closed while commands run in the background" in refused.text
+    assert not (beside / "later").exists()
+
+
+async def test_a_host_is_closed_to_what_runs_when_its_grant_is_revoked(desktop: Desktop, store: Store) -> None:
+    fetch = "curl -s -o /dev/null -w '%{http_connect}%{http_code}\\n' --noproxy '' -m 20 http://127.0.0.1:9/"
+    await desktop.run(fetch, Ada("session"))
+    wait = f"{fetch} > first; touch waits; until [ -e go ]; do sleep 0.02; done; {fetch} > second; touch tried"
+    await desktop.run(wait, None, background=True)
+    work = desktop.folder / "work"
+    await until((work / "waits").exists)
+    await revoke(store)
+    (work / "go").touch()
+    await until((work / "tried").exists)
+    assert (work / "first").read_text() == "000502\n", "let through to where nobody listens"
+    assert (work / "second").read_text() == "000403\n"
+
+
+async def test_a_port_is_closed_when_its_grant_is_revoked_and_connections_end(
+    desktop: Desktop, service: socket.socket, store: Store
+) -> None:
+    port = service.getsockname()[1]
+    await desktop.run("true", Ada("session"), needs=[f"port {port}"])
+    hold = f"exec 5<>/dev/tcp/127.0.0.1/{port}; touch connected; cat <&5; touch ended; exec sleep 1000"
+    await desktop.run(hold, None, background=True)
+    work = desktop.folder / "work"
+    await until((work / "connected").exists)
+    await revoke(store)
+    later = await desktop.run(f"exec 5<>/dev/tcp/127.0.0.1/{port} && echo in", None)
+    assert "refused" in later.text
+    await until((work / "ended").exists)
+
+
+async def test_a_port_is_not_opened_by_an_earlier_yes_once_private_data_was_read(
+    desktop: Desktop, service: socket.socket
+) -> None:
+    port = service.getsockname()[1]
+    connect = f"exec 5<>/dev/tcp/127.0.0.1/{port} && echo in"
+    assert "in\n" in (await desktop.run(connect, Ada("session"), needs=[f"port {port}"])).text
+    assert "refused" in (await desktop.run(connect, None, heard=PRIVATE)).text
+    ada = Ada("no")
+    await desktop.run(connect, ada, heard=PRIVATE, needs=[f"port {port}"])
+    assert ada.asked[0].offered == ("no", "once")
+
+
+async def test_a_server_is_shown_once_on_this_address_and_as_long_as_it_runs(desktop: Desktop) -> None:
+    serve = "python3 -m http.server 8124 --bind 127.0.0.1 & until [ -e stop ]; do sleep 0.02; done; kill $!"
+    result = await desktop.run(serve, Ada("once"), needs=["publish 8124"], background=True)
+    link = result.text.partition("8124 at ")[2].partition("]")[0]
+    port = int(link.rpartition(":")[2].strip("/"))
+
+    def is_reached(address: str = link) -> bool:
+        with suppress(OSError):
+            urllib.request.urlopen(address, timeout=5).close()
+            return True
+        return False
+
+    await until(is_reached)
+    for other in ("127.0.0.2", "[::1]"):
+        assert not await asyncio.to_thread(is_reached, f"http://{other}:{port}/")
+    await desktop.run("true", None)
+    assert await asyncio.to_thread(is_reached), "while the process runs"
+    await desktop.run("touch stop", None)
+    await until(lambda: not desktop.workspaces.has_background(SessionId("s1")))
+    await desktop.run("python3 -m http.server 8124 --bind 127.0.0.1 & touch again; wait", None, background=True)
+    await until((desktop.folder / "work/again").exists)
+    with pytest.raises(OSError, match="refused"):
+        await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port), 5)
+
+
+async def test_leaving_the_sandbox_takes_nothing_else_along(desktop: Desktop) -> None:
+    await desktop.run("git status", Ada("session"), needs=["unsandboxed"])
+    result = await desktop.run("git status", Ada("no"), needs=["unsandboxed", "publish 8000"])
+    assert "needs nothing else" in result.text
+
+
+async def test_guards_stay_where_a_folder_around_the_project_is_opened_and_closed(
+    desktop: Desktop, person: Path, store: Store
+) -> None:
+    project = repository(person / "around/work")
+    await desktop.run("true", None, project="person/around/work")
+    tried = "touch ../made; touch .git/hooks/pre-commit; echo x >> .git/config; git config user.name Bob; touch inside"
+    opened = await desktop.run(tried, Ada("session"), project="person/around/work", needs=[f"write {person}/around"])
+    assert "was moved to" not in opened.text, "not even for a moment"
+    assert not (project / ".git/hooks/pre-commit").exists()
+    assert (person / "around/made").exists()
+    assert "name = Bob" in (project / ".git/config").read_text()
+    await revoke(store)
+    closed = await desktop.run("touch ../later; touch inside", None, project="person/around/work")
+    assert not (person / "around/later").exists()
+    assert not closed.is_error
+    assert (project / "inside").exists()
+
+
+@pytest.mark.parametrize("inner", [".git", ".git/hooks"])
+async def test_guards_stay_where_a_folder_in_what_is_open_is_asked_for(
+    desktop: Desktop, beside: Path, inner: str
+) -> None:
+    repository(beside)
+    work = repository(desktop.folder / "work")
+    for place in (beside, work):
+        wanted = [f"write {place}", f"write {place}/{inner}"]
+        await desktop.run("true", Ada("session", "session"), needs=wanted)
+        await desktop.run(f"touch {place}/.git/hooks/pre-commit", None)
+        assert not (place / ".git/hooks/pre-commit").exists()
+
+
+async def test_there_is_no_moment_before_what_is_guarded_in_a_folder_is_guarded(desktop: Desktop, beside: Path) -> None:
+    repository(beside)
+    plant = f"touch ready; while :; do : > {beside}/.git/hooks/pre-commit; done 2>/dev/null"
+    await desktop.run(plant, None, background=True)
+    await until((desktop.folder / "work/ready").exists)
+    opened = await desktop.run(f"touch {beside}/made", Ada("session"), needs=[f"write {beside}"])
+    assert not opened.is_error
+    assert (beside / "made").exists()
+    assert not (beside / ".git/hooks/pre-commit").exists()
+
+
+async def test_our_own_code_is_not_opened_by_a_yes(desktop: Desktop) -> None:
+    place = Path(msgspec.__file__).parent
+    await desktop.run("true", None)
+    refused = await desktop.run(f"touch {place}/written", Ada("session"), needs=[f"write {place}"])
+    was_written = (place / "written").exists()
+    (place / "written").unlink(missing_ok=True)
+    assert not was_written
+    assert "Read-only" in refused.text
+
+
+async def test_a_link_in_place_of_an_opened_folder_leads_nowhere(desktop: Desktop, beside: Path, person: Path) -> None:
+    """Also if it is put there after the folder was looked at."""
+    (person / "private").mkdir()
+    (desktop.folder / "work").mkdir()
+    beside.rmdir()
+    beside.symlink_to(person / "private")
+    view = view_of(desktop.folder / "work", desktop.folder / "home", TerminalSettings(), {}, shared=(beside,))
+    assert view.writes == ()
+    listed = TerminalSettings(write=(str(beside),))
+    assert view_of(desktop.folder / "work", desktop.folder / "home", listed, {}).writes == (person / "private",)
+
+
+@pytest.mark.parametrize("name", ["caf\u00e9 \u4e2d", "two\nlines", 'it\'s "quoted"', "a\\b $HOME `x`", "-rf", " "])
+async def test_a_grant_is_for_exactly_the_folder_of_that_name(desktop: Desktop, beside: Path, name: str) -> None:
+    folder, other = beside / name, beside / "b"
+    for one in (folder, other):
+        one.mkdir()
+    ada = Ada("project")
+    await desktop.run("true", ada, needs=[f"write {beside}/{name}/"])
+    assert "\n" not in ada.asked[0].headline
+    for place in (folder, other, beside):
+        await desktop.run(f"touch {shlex.quote(str(place))}/made", None)
+        await desktop.run(f"touch {shlex.quote(str(place))}/too", None, session="s2")
+    assert {file.name for file in folder.iterdir()} == {"made", "too"}
+    assert {file.name for file in beside.iterdir()} == {name, "b"}
+    assert not [*other.iterdir()]
+
+
+async def test_a_grant_is_of_one_person_one_conversation_and_one_place(desktop: Desktop, beside: Path) -> None:
+    await desktop.run("true", Ada("session"), needs=[f"write {beside}"], asker="telegram:1", session="s2")
+    await desktop.run(f"touch {beside}/theirs", Ada(), asker="telegram:2", session="s2")
+    await desktop.run(f"touch {beside}/other", None, asker="telegram:1", session="s1")
+    assert not [*beside.iterdir()]
+    await desktop.run(f"touch {beside}/own", None, asker="telegram:1", session="s2")
+    assert [file.name for file in beside.iterdir()] == ["own"]
+
+
+async def test_a_grant_does_not_follow_a_project_that_was_moved_or_replaced_by_a_link(
+    desktop: Desktop, beside: Path
+) -> None:
+    await desktop.run("true", Ada("project"), needs=[f"write {beside}"])
+    await desktop.close()
+    (desktop.folder / "work").rename(desktop.folder / "moved")
+    await desktop.run(f"touch {beside}/moved", None, project="moved")
+    await desktop.close()
+    (desktop.folder / "elsewhere").mkdir()
+    (desktop.folder / "work").symlink_to(desktop.folder / "elsewhere")
+    await desktop.run(f"touch {beside}/linked", None, project="work")
+    assert not [*beside.iterdir()]
+
+
+async def test_links_in_an_opened_folder_lead_nowhere(desktop: Desktop, beside: Path, person: Path) -> None:
+    (person / "private").mkdir()
+    (person / "private/file").write_text("hush")
+    plant = f"cd {beside}; ln -s {person}/private out; ln -s ../private/file file; cat out/file file; touch out/new"
+    planted = await desktop.run(plant, Ada("session", "session"), needs=[f"write {beside}"])
+    assert "hush" not in planted.text
+    asked = await desktop.run("true", Ada(), needs=[f"write {beside}/out"])
+    assert "is a link" in asked.text
+    await desktop.close()
+    later = await desktop.run(f"cat {beside}/file; touch {beside}/out/new; touch {beside}/made", None)
+    assert "hush" not in later.text
+    assert (beside / "made").exists()
+    assert [file.name for file in (person / "private").iterdir()] == ["file"]
+
+
+async def test_a_yes_to_commands_outside_covers_no_hook_that_commands_have_made(
+    desktop: Desktop, beside: Path, person: Path
+) -> None:
+    """In a bare repository, in a folder that was opened, and while something runs that could make one."""
+    await desktop.run("git push", Ada("session"), needs=["unsandboxed"])
+    caught = person / "caught"
+    hook = f"printf '#!/bin/sh\\ntouch {caught}' > hook; chmod +x hook"
+    commit = "git init -q; git -c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -q --allow-empty -m x"
+    await desktop.run(f"{commit}; git init -q --bare evil; {hook}; cp hook evil/hooks/pre-receive", None)
+    push = "git push ./evil HEAD:refs/heads/main"
+    assert (await desktop.run(push, None, needs=["unsandboxed"])).is_error
+    made = f"cd {beside}; {commit}; {hook}; cp hook .git/hooks/pre-push; git clone -q --bare . x.git"
+    await desktop.run(made, Ada("session"), needs=[f"write {beside}"])
+    elsewhere = "git push x.git HEAD:refs/heads/main"
+    assert (await desktop.run(elsewhere, None, needs=["unsandboxed"], workdir=str(beside))).is_error
+    await desktop.run("sleep 1000", None, background=True)
+    ada = Ada("no")
+    await desktop.run("git push origin", ada, needs=["unsandboxed"])
+    assert "commands run in the background, and could change the files" in ada.asked[0].reason
+    assert not caught.exists()
+    await desktop.run(push, Ada("once"), needs=["unsandboxed"], workdir=str(desktop.folder / "work"))
+    assert caught.exists(), "a yes to exactly this is a yes: so the attempt can succeed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "'/a/b\\0c': Read-only file system",
+        "'~nobody-here/x': Read-only file system",
+        "'%s': Read-only file system" % ("/" * 19_000),
+        "Read-only file system '" + "/x" * 9_000,
+        "127.0.0.1:80 " * 1_500,
+        "refused " * 2_400,
+    ],
+    ids=["NUL", "nobody", "slashes", "no end", "addresses", "refusals"],
+)
+async def test_what_a_program_says_of_itself_breaks_nothing_and_takes_no_time(desktop: Desktop, line: str) -> None:
+    (desktop.folder / "work").mkdir()
+    (desktop.folder / "work/said").write_text(line)
+    began = time.process_time()
+    result = await desktop.run("printf '%b' \"$(cat said)\"; exit 3", None)
+    assert "[exit code 3]" in result.text
+    assert time.process_time() - began < 5, "of our own process"
+
+
+async def test_a_refusal_does_not_tell_where_links_outside_lead(desktop: Desktop, person: Path) -> None:
+    (person / "of-nobody's-business").mkdir(parents=True)
+    (person / "link").symlink_to(person / "of-nobody's-business")
+    result = await desktop.run(f"echo \"'{person}/link/x': Read-only file system\"; exit 1", None)
+    assert f"writing {person}/link/x was probably blocked" in result.text
+    assert "business" not in result.text
