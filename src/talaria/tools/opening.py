@@ -5,6 +5,7 @@ import asyncio
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.permissions import SANDBOX, Permission, network
 from talaria.tools.person import Proposal
 from talaria.tools.sandbox.commands import Started
+from talaria.trees import Root
+from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace
@@ -26,6 +29,7 @@ LOOKED_THROUGH_CHARS = 20_000
 MAX_TOLD = 3
 _READ_ONLY = re.compile(r"^.*(?:read-only file system|EROFS).*$", re.IGNORECASE | re.MULTILINE)
 _DENIED = re.compile(r"^.*permission denied.*$", re.IGNORECASE | re.MULTILINE)
+_MAKES_FOLDER = re.compile(r"mkdir|create (?:leading )?director")
 _QUOTED = re.compile(
     "['\"\u2018\u201c]([^'\"\u2018\u2019\u201c\u201d]*/[^'\"\u2018\u2019\u201c\u201d]*)['\"\u2019\u201d]"
 )
@@ -47,7 +51,10 @@ _NO_NETWORK = "there is no network at the landlock level, and none can be allowe
 _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
     (
-        re.compile(r"Errno 1\] Operation not permitted|Could not resolve|name resolution|socket: Operation not"),
+        re.compile(
+            r"Errno 1\] Operation not permitted|Could not resolve|name resolution|socket: Operation not|EAI_AGAIN|"
+            r"\b(?:connect|listen) EPERM\b|socket: operation not permitted"
+        ),
         _NO_NETWORK,
     ),
 )
@@ -146,6 +153,8 @@ class Asking:
         `ToolFailed`."""
         for permission in needs:
             await self.allow(permission, reason)
+            if permission.is_missing:
+                await in_thread(partial(_make_folder, Path(permission.what[0])))
         tools = self._run.tools
         writes, ports = [
             [
@@ -181,6 +190,15 @@ class Asking:
             raise Denied(str(refusal), by=refusal.by, why=refusal.why)
 
 
+def _make_folder(path: Path) -> None:
+    """Without following a link that was put on the way meanwhile. Raises `ToolFailed`."""
+    try:
+        with Root.open(path.anchor) as root, root.folder(str(path.parent.relative_to(path.anchor))) as around:
+            around.make_folder(path.name).close()
+    except OSError as fault:
+        raise ToolFailed(f"{path} cannot be made: {fault.strerror}.") from fault
+
+
 def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:
     """What was granted and has gone, or is a link by now, does not count."""
     places = dict.fromkeys(Path(path) for (path,) in granted)
@@ -195,21 +213,31 @@ def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     return "".join(f"\n[sandbox: {line}]" for line in lines)
 
 
+def _openable(folder: Path) -> str:
+    """As it can be asked for: one that is missing ends with a slash, and is made. Empty: it holds too much."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    if missing:
+        return f"{missing[-1]}/"
+    return "" if Path.home().is_relative_to(folder) or len(folder.parts) < 3 else str(folder)
+
+
 def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     """The kernel does not tell which file it was, so this is what the program has said."""
     at_landlock = workspace.level in ("landlock", "seatbelt")
     told = [sentence for sign, sentence in _AT_LANDLOCK if workspace.level == "landlock" and sign.search(output)]
     found = [*_READ_ONLY.findall(output), *(_DENIED.findall(output) if at_landlock else ())]
-    paths: dict[str, None] = {}
+    paths: dict[str, str] = {}
     for line in found:
         named = _QUOTED.findall(line) or _PLAIN.findall(line)
         path = Path(workspace.cwd, Path(named[-1]).expanduser()) if named else None
         if path is not None and not any(path.resolve().is_relative_to(root) for root in workspace.roots):
-            paths[str(path.resolve())] = None
+            real = path.resolve()
+            paths[str(real)] = _openable(real if _MAKES_FOLDER.search(line) else real.parent)
     told += [
-        f"writing {path} was probably blocked; it can be asked for with needs: "
-        f'["write {Path(path).parent}"], or written in the project or /tmp'
-        for path in paths
+        f"writing {path} was probably blocked; "
+        + (f'it can be asked for with needs: ["write {folder}"], or ' if folder else "it can be ")
+        + "written in the project or /tmp"
+        for path, folder in paths.items()
     ]
     ports = {port for found in _REFUSED.finditer(output) for port in found.groups() if port is not None}
     told += [
