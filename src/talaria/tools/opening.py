@@ -29,6 +29,11 @@ LOOKED_THROUGH_CHARS = 20_000
 MAX_TOLD = 3
 _READ_ONLY = re.compile(r"^.*(?:read-only file system|EROFS).*$", re.IGNORECASE | re.MULTILINE)
 _DENIED = re.compile(r"^.*permission denied.*$", re.IGNORECASE | re.MULTILINE)
+_BUSY = re.compile(r"device or resource busy|EBUSY", re.IGNORECASE)
+_HELD = (
+    "settings and hooks of git repositories are held in place, because git obeys them: what they are in can be neither "
+    'removed nor moved here; that can be asked for with needs: ["unsandboxed"]'
+)
 _MAKES_FOLDER = re.compile(r"mkdir|create (?:leading )?director")
 _QUOTED = re.compile(
     "['\"\u2018\u201c]([^'\"\u2018\u2019\u201c\u201d]*/[^'\"\u2018\u2019\u201c\u201d]*)['\"\u2019\u201d]"
@@ -225,6 +230,8 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     """The kernel does not tell which file it was, so this is what the program has said."""
     at_landlock = workspace.level in ("landlock", "seatbelt")
     told = [sentence for sign, sentence in _AT_LANDLOCK if workspace.level == "landlock" and sign.search(output)]
+    if workspace.level == "strict" and _BUSY.search(output):
+        told.append(_HELD)
     found = [*_READ_ONLY.findall(output), *(_DENIED.findall(output) if at_landlock else ())]
     paths: dict[str, str] = {}
     for line in found:

@@ -75,6 +75,20 @@ async def test_a_subfolder_a_worktree_and_a_submodule_can_be_committed_in(deskto
         assert str(tmp_path / project) in result.text
 
 
+async def test_a_worktree_that_was_there_before_is_removed_with_a_yes(desktop: Desktop, tmp_path: Path) -> None:
+    main = make(tmp_path / "work")
+    git(main, "worktree", "add", "-q", "side")
+    refused = await desktop.run("git worktree remove side", None)
+    assert "what they are in can be neither removed nor moved here" in refused.text
+    assert 'needs: ["unsandboxed"]' in refused.text
+    ada = Ada("once")
+    await desktop.run("git worktree remove --force side", ada, needs=["unsandboxed"])
+    assert len(ada.asked) == 1
+    assert git(main, "worktree", "list").count("\n") == 1
+    assert "on branch" in (await desktop.run("rm -r side; git branch -d side; git status", None)).text.lower()
+    assert not (main / "side").exists()
+
+
 async def test_settings_are_judged_by_their_names(desktop: Desktop, tmp_path: Path) -> None:
     main = make(tmp_path / "work")
     git(main, "remote", "add", "known", "https://known.example/")
