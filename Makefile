@@ -79,5 +79,6 @@ clean:
 	$(call wanted,tmux,tmux,the tests of the screen in tmux will say so.)
 	$(call wanted,zsh,zsh,the tests of completion in zsh will say so.)
 	$(call wanted,fish,fish,the tests of completion in fish will say so.)
+	$(call wanted,go,golang-go,the tests of a day with Go will say so.)
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@

@@ -144,6 +144,15 @@ def is_harmless(text: bytes) -> bool:
     return True
 
 
+def has_new_address(before: bytes, after: bytes) -> bool:
+    """Whether a remote, submodule or branch leads elsewhere than before. One that only got another name does not."""
+    known, now = (
+        {(key, value) for key, value in entries(text) if judge(key, value) == "ask"} for text in (before, after)
+    )
+    gone = {value for _, value in known - now}
+    return any(value not in gone for _, value in now - known)
+
+
 class _NotUnderstood(Exception):
     def __init__(self, char: str) -> None:
         self.is_at_end_of_line = char == _END

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.permissions import SANDBOX, Kind, Permission, is_covered, network
 from talaria.tools.person import Proposal
 from talaria.tools.sandbox.commands import Started
+from talaria.trees import Root
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
@@ -34,6 +36,12 @@ OTHERS_RUN = "other commands run at the same time, and it may be one of them tha
 _READ_ONLY = re.compile(r"read-only file system|EROFS", re.IGNORECASE)
 _DENIED = re.compile(r"permission denied", re.IGNORECASE)
 _QUOTED = re.compile("['\"\u2018\u201c]([^'\"\u2018\u2019\u201c\u201d]+)['\"\u2019\u201d]")
+_BUSY = re.compile(r"device or resource busy|EBUSY", re.IGNORECASE)
+_HELD = (
+    "settings and hooks of git repositories are held in place, because git obeys them: what they are in can be neither "
+    'removed nor moved here; that can be asked for with needs: ["unsandboxed"]'
+)
+_MAKES_FOLDER = re.compile(r"mkdir|create (?:leading )?director")
 _PLAIN = re.compile(r"((?:/|\.\.?/|~/)[^\s:'\"]+)")
 _REFUSED = re.compile(
     r"(?:127\.0\.0\.1|localhost|\[?::1\]?)\D{0,20}?(?::|port )(\d{2,5})\b.*refused|"
@@ -58,7 +66,10 @@ _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
     (re.compile(r"failed to sign|gpg: signing failed|Load key \""), _NO_SIGNING),
     (
-        re.compile(r"Errno 1\] Operation not permitted|Could not resolve|name resolution|socket: Operation not"),
+        re.compile(
+            r"Errno 1\] Operation not permitted|Could not resolve|name resolution|socket: Operation not|EAI_AGAIN|"
+            r"\b(?:connect|listen) EPERM\b|socket: operation not permitted"
+        ),
         _NO_NETWORK,
     ),
 )
@@ -179,6 +190,8 @@ class Asking:
             raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
         for permission in needs:
             await self.allow(permission, reason)
+            if permission.is_missing:
+                await in_thread(partial(_make_folder, Path(permission.what[0])))
         self.given = tuple([permission for permission in needs if not await self._is_granted(permission)])
         tools = self._run.tools
         writes, ports, published = [
@@ -242,6 +255,15 @@ class Asking:
             self._questions.discard(question)
 
 
+def _make_folder(path: Path) -> None:
+    """Without following a link that was put on the way meanwhile. Raises `ToolFailed`."""
+    try:
+        with Root.open(path.anchor) as root, root.folder(str(path.parent.relative_to(path.anchor))) as around:
+            around.make_folder(path.name).close()
+    except OSError as fault:
+        raise ToolFailed(f"{path} cannot be made: {fault.strerror}.") from fault
+
+
 def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:
     """What was granted and has gone, or is a link by now, does not count."""
     places = dict.fromkeys(Path(path) for (path,) in granted)
@@ -256,18 +278,22 @@ def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     return "".join(f"\n[sandbox: {line}]" for line in lines)
 
 
-def _asking(folder: Path) -> str:
-    """Not for what holds a whole home: that is never opened."""
-    is_too_much = Path.home().is_relative_to(folder)
-    return "" if is_too_much else f', or ask for the folder with needs: ["write {folder}"]'
+def _openable(folder: Path) -> str:
+    """As it can be asked for: one that is missing ends with a slash, and is made. Empty: it holds too much."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    if missing:
+        return f"{missing[-1]}/"
+    return "" if Path.home().is_relative_to(folder) or len(folder.parts) < 3 else str(folder)
 
 
 def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     """The kernel does not tell which file it was, so this is what the program has said."""
     at_landlock = workspace.level in ("landlock", "seatbelt")
     told = [sentence for sign, sentence in _AT_LANDLOCK if workspace.level == "landlock" and sign.search(output)]
+    if workspace.level == "strict" and _BUSY.search(output):
+        told.append(_HELD)
     lines = [line for line in output.splitlines() if len(line) <= MAX_LINE_CHARS]
-    paths: dict[str, None] = {}
+    paths: dict[str, str] = {}
     for line in lines:
         if not _READ_ONLY.search(line) and not (at_landlock and _DENIED.search(line)):
             continue
@@ -276,15 +302,16 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
             # by the name alone: where links outside lead is nothing that commands may learn
             path = Path(os.path.normpath(Path(workspace.cwd, re.sub("^~(?=/)", str(Path.home()), named[-1]))))
             if not any(path.is_relative_to(root) for root in workspace.roots):
-                paths[str(path)] = None
+                paths[str(path)] = _openable(path if _MAKES_FOLDER.search(line) else path.parent)
     refused = filter(None, map(_REFUSED.search, lines))
     ports = {port for found in refused for port in found.groups() if port is not None}
     workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
-    by_folder: dict[Path, list[str]] = {}
-    for path in paths:
-        by_folder.setdefault(Path(path).parent, []).append(path)
+    by_folder: dict[str, list[str]] = {}
+    for path, folder in paths.items():
+        by_folder.setdefault(folder, []).append(path)
     told += [
-        f"writing {' and '.join(inside)} was probably blocked; write in the project or /tmp instead{_asking(folder)}"
+        f"writing {' and '.join(inside)} was probably blocked; write in the project or /tmp instead"
+        + (f', or ask for the folder with needs: ["write {folder}"]' if folder else "")
         for folder, inside in by_folder.items()
     ]
     told += [

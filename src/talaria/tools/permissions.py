@@ -83,6 +83,8 @@ class Permission(msgspec.Struct, frozen=True):
     """Hosts; a path; a port; the words of a command, none if it is more than one program with plain words; of
     `git-url`: what it does, as an infinitive; the address of a remote, and of `push` the refs (`+` before one that
     would lose commits, `:` before one that would be deleted); the name of a key; a repository and what `gh` does."""
+    is_missing: bool = False
+    """Of `write`: a folder that is made once the person says yes."""
 
     @property
     def title(self) -> str:
@@ -97,6 +99,8 @@ class Permission(msgspec.Struct, frozen=True):
                 hosts = " and ".join(self.what)
                 return f"reach {self._registry} ({hosts})" if self._registry else f"reach {hosts}"
             case "write":
+                if self.is_missing:
+                    return f"make the folder {self.what[0]}, and read, change and delete everything in it"
                 return f"read, change and delete everything in {self.what[0]}"
             case "port":
                 return f"connect to whatever listens on port {self.what[0]} of this machine"
@@ -186,7 +190,8 @@ def network(host: str) -> Permission:
 
 
 def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
-    """Raises `BadArguments` for what is not one folder or file that exists, by its true name."""
+    """A slash at its end: a folder, which may be missing. Raises `BadArguments` for what is not one folder or file by
+    its true name."""
     try:
         given = Path(path).expanduser()
     except RuntimeError:
@@ -196,19 +201,23 @@ def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Pe
     named = given if given.is_absolute() else project / given
     if not may_be_shared(named):  # whether it is there is nobody's business
         raise BadArguments(f"{named} holds too much to be opened; name a folder in it.")
+    is_missing = path.endswith("/") and not named.is_symlink() and not named.exists() and named.parent.is_dir()
     try:
-        real = named.resolve(strict=True)
+        real = named.resolve(strict=not is_missing)
     except FileNotFoundError:
-        raise BadArguments(f"{named} does not exist; name a folder that does, such as {_existing(named)}.") from None
+        raise BadArguments(
+            f"{named} does not exist; name a folder that does, such as {_existing(named)}, or one to be made in such a "
+            "folder, with a slash at its end."
+        ) from None
     except (OSError, RuntimeError, ValueError) as fault:
         raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
     if real != named:
         raise BadArguments(f"{named} is a link, or leads through one; what it leads to is {real}.")
-    if not real.is_dir() and not real.is_file():
+    if not is_missing and not real.is_dir() and not real.is_file():
         raise BadArguments(f"{real} is neither a folder nor a file.")
     if not may_be_shared(real) or len(real.parts) < 3:
         raise BadArguments(f"{real} holds too much to be opened; name a folder in it.")
-    return Permission("write", (str(real),))
+    return Permission("write", (str(real),), is_missing)
 
 
 def port(number: str, kind: Literal["port", "publish"] = "port") -> Permission:

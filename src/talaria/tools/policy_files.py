@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.tools.gitconfig import is_harmless
+from talaria.tools.gitconfig import has_new_address, is_harmless
 from talaria.tools.protected import ANYWHERE, policy_place
 from talaria.tools.quarantine import Quarantine, first_strange
 from talaria.trees import Entry, Root
@@ -321,6 +321,9 @@ class PolicyFiles:
         if now is None:
             return True
         if now.content is None or not stat.S_ISREG(now.mode):
+            return False
+        before = self._known.get(name)
+        if before is not None and before.content is not None and has_new_address(before.content, now.content):
             return False
         if ".git" not in above:
             if last == ".git":

@@ -16,7 +16,7 @@ from talaria.tools.builtin.code import code_tools
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.gate import PolicyGate
-from talaria.tools.person import Answer, Instead, Question
+from talaria.tools.person import Answer, Instead, Person, Question
 from talaria.tools.policy import ApprovalSettings, Policy
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
@@ -51,17 +51,25 @@ class Ada:
 class Desktop:
     """Sessions of one person, in folders of theirs."""
 
-    def __init__(self, store: Store, owner: OwnerId, folder: Path, backend: Backend = "bubblewrap") -> None:
+    def __init__(
+        self,
+        store: Store,
+        owner: OwnerId,
+        folder: Path,
+        backend: Backend = "bubblewrap",
+        *,
+        env: tuple[str, ...] = (),
+    ) -> None:
         self._store = store
         self._owner = owner
         self.folder = folder
-        settings = TerminalSettings(backend=backend)
+        settings = TerminalSettings(backend=backend, env=env)
         self.workspaces = Workspaces(settings, folder / "home", SystemClock(), private=("127.0.0.1", "127.0.0.2"))
 
     async def run(
         self,
         command: str,
-        person: Ada | None,
+        person: Person | None,
         *,
         session: str = "s1",
         project: str = "work",

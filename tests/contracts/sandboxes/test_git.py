@@ -11,7 +11,7 @@ from talaria.model.clock import SystemClock
 from talaria.model.ids import SessionId
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
-from talaria.tools.sandbox import bubblewrap
+from talaria.tools.sandbox import bubblewrap, landlocked
 
 PERSON = """\
 [user]
@@ -75,6 +75,20 @@ async def test_a_subfolder_a_worktree_and_a_submodule_can_be_committed_in(deskto
         assert str(tmp_path / project) in result.text
 
 
+async def test_a_worktree_that_was_there_before_is_removed_with_a_yes(desktop: Desktop, tmp_path: Path) -> None:
+    main = make(tmp_path / "work")
+    git(main, "worktree", "add", "-q", "side")
+    refused = await desktop.run("git worktree remove side", None)
+    assert "what they are in can be neither removed nor moved here" in refused.text
+    assert 'needs: ["unsandboxed"]' in refused.text
+    ada = Ada("once")
+    await desktop.run("git worktree remove --force side", ada, needs=["unsandboxed"])
+    assert len(ada.asked) == 1
+    assert git(main, "worktree", "list").count("\n") == 1
+    assert "on branch" in (await desktop.run("rm -r side; git branch -d side; git status", None)).text.lower()
+    assert not (main / "side").exists()
+
+
 async def test_settings_are_judged_by_their_names(desktop: Desktop, tmp_path: Path) -> None:
     main = make(tmp_path / "work")
     git(main, "remote", "add", "known", "https://known.example/")
@@ -112,6 +126,30 @@ async def test_a_new_address_asks(desktop: Desktop, tmp_path: Path) -> None:
     await desktop.run("git config user.name Bob", None)
     assert "user.email=outside@example.org" in git(main, "config", "--local", "--list")
     assert git(main, "config", "--local", "user.name") == "Bob\n"
+
+
+async def test_a_new_address_asks_also_where_settings_are_not_mounted(
+    desktop: Desktop, store: Store, tmp_path: Path
+) -> None:
+    if (reason := landlocked.fault()) is not None:
+        pytest.skip(f"commands in Landlock: {reason}")
+    main = make(tmp_path / "work")
+    git(main, "remote", "add", "known", "https://known.example/")
+    there = Desktop(store, await store.owners.join("landlock"), tmp_path, "landlock")
+    try:
+        await there.run("git config user.name Bob; git remote rename known origin", None)
+        assert git(main, "remote", "get-url", "origin") == "https://known.example/\n"
+        ada = Ada("no", "once")
+        for command in (
+            "git remote set-url origin https://evil.example/",
+            "git remote add other https://good.example/",
+        ):
+            await there.run(command, ada)
+        assert "evil.example" in (ada.asked[0].content or "")
+    finally:
+        await there.close()
+    assert git(main, "remote", "get-url", "origin") == "https://known.example/\n"
+    assert git(main, "remote", "get-url", "other") == "https://good.example/\n"
 
 
 @pytest.mark.parametrize(

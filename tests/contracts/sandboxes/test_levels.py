@@ -95,7 +95,7 @@ def look(folder: Path) -> dict[str, tuple[int, int, str]]:
 
 
 SWAP_STATE = """\
-cd "$TMPDIR/.."
+cd "$TMPDIR/../shell"
 mv state state.1 && ln -s {outside} state
 """
 KEEP_SWAPPING = """\
@@ -129,7 +129,7 @@ async def test_a_folder_that_is_swapped_all_the_time_leads_the_tool_host_nowhere
 ) -> None:
     before = look(outside)
     (cwd / "swap.py").write_text(KEEP_SWAPPING)
-    swap = f'python3 -I swap.py "$TMPDIR/.." {outside} {duration_s}'
+    swap = f'python3 -I swap.py "$TMPDIR/../shell" {outside} {duration_s}'
     await use("terminal", command=swap, background=True)
     ends_at = time.monotonic() + duration_s
     while time.monotonic() < ends_at:

@@ -107,6 +107,9 @@ async def test_what_other_programs_obey_stays_guarded_in_an_opened_folder(deskto
     ("need", "sentence"),
     [
         ("write {person}/nothing", "does not exist"),
+        ("write {person}/nothing/at/all/", "does not exist"),
+        ("write {person}/.aws/", "holds too much"),
+        ("write {person}/link/", "is a link"),
         ("write ../person", "leads upwards"),
         ("write {person}/link", "is a link"),
         ("write {person}", "holds too much"),
@@ -134,6 +137,27 @@ async def test_what_cannot_be_asked_for_is_told_in_one_sentence(
     assert result.is_error
     assert sentence in result.text
     assert result.text.count("\n") == 0
+
+
+async def test_a_folder_that_is_missing_is_made_with_the_same_yes(desktop: Desktop, beside: Path) -> None:
+    new = beside.parent / "new"
+    for command in (f"mkdir {new}", f"git init {new}", f"mkdir -p {new}/a/b"):
+        assert f'needs: ["write {new}/"]' in (await desktop.run(command, None)).text
+    (beside / "work").mkdir()
+    blocked = await desktop.run("touch ../x", None, project="person/beside/work", session="s2")
+    assert f'needs: ["write {beside}"]' in blocked.text
+    assert "it can be written in the project" in (await desktop.run("touch ~/x", None)).text, (
+        "all of a home is too much"
+    )
+    refused = await desktop.run(f"touch {new}/x", Ada("no"), needs=[f"write {new}/"])
+    assert refused.is_error
+    assert not new.exists()
+    ada = Ada("session")
+    await desktop.run(f"touch {new}/x", ada, needs=[f"write {new}/"])
+    assert ada.asked[0].headline == f"Let commands make the folder {new}, and read, change and delete everything in it?"
+    await desktop.run(f"touch {new}/y; touch {beside.parent}/other", None)
+    assert sorted(file.name for file in new.iterdir()) == ["x", "y"]
+    assert not (beside.parent / "other").exists()
 
 
 async def test_a_no_says_what_to_do_instead(desktop: Desktop, beside: Path) -> None:
@@ -254,6 +278,11 @@ async def test_landlock_says_what_it_cannot_do(store: Store, tmp_path: Path, mon
         fetch = "python3 -c 'import urllib.request as u; u.urlopen(\"http://pypi.org\")'"
         assert "there is no network at the landlock level" in (await desktop.run(fetch, None)).text
         assert "bubblewrap" in (await desktop.run("true", Ada(), needs=["network pypi.org"])).text
+        for fetch in ("connect(1, '127.0.0.1')", "createServer().listen(0)"):
+            refused = (await desktop.run(f"node -e \"require('net').{fetch}\"", None)).text
+            assert "there is no network at the landlock level" in refused or "node: command not found" in refused
+        refused = (await desktop.run("echo lost > ~/note", None)).text
+        assert "Permission denied" in refused
         assert f"writing {beside}/x was probably blocked" in (await desktop.run(f"touch {beside}/x", None)).text
         allowed = await desktop.run(f"touch {beside}/x", Ada("session"), needs=[f"write {beside}"])
         assert (beside / "x").exists()

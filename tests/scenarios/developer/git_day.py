@@ -1,0 +1,89 @@
+"""Git: from a subfolder, in a worktree and a submodule, settings, a rebase with conflicts, a worktree beside."""
+
+from pathlib import Path
+
+from tests.scenarios.developer.day import Day
+
+SOURCE = "def price():\n    return 1\n"
+
+
+async def spend(day: Day) -> None:
+    library = day.person / "src/library"
+    library.mkdir()
+    for repository, name in ((library, "words.py"), (day.project, "shop.py")):
+        day.outside("git init -q", repository)
+        day.write({name: SOURCE, "api/notes.txt": "one\n"}, repository)
+        day.outside("git add . && git commit -qm one", repository)
+    day.outside(f"git -c protocol.file.allow=always submodule --quiet add {library} lib && git commit -qm lib")
+    day.outside("git worktree add -q ../side")
+    await _work_in_subfolder(day)
+    await _work_elsewhere(day, day.person / "src/side", day.project / "lib")
+    await _rebase(day)
+    await _add_worktree_beside(day)
+    day.was_asked()
+
+
+async def _work_in_subfolder(day: Day) -> None:
+    folder = day.project / "api"
+    await day.begin()
+    assert "On branch main" in await day.run("git status", project=folder)
+    await day.run("echo two >> notes.txt && git commit -qam 'from below'", project=folder)
+    await day.run("git config user.name Grace && git switch -qc topic main && git branch --track follows main")
+    await day.run(
+        "echo three >> notes.txt && git stash && git switch -q main && git stash pop && git commit -qam three"
+    )
+    await day.run("git remote add origin https://code.example/shop.git")
+    if day.level == "bubblewrap":
+        day.was_asked(f"Set remote origin of {day.project} to https://code.example/shop.git?")
+        refused = await day.run("git config core.pager ./look")
+        assert "core.pager was not saved" in refused
+    else:
+        day.was_asked("Commands have changed files that other programs obey. Keep these changes?")
+    await day.end()
+    assert day.outside("git log --format=%s,%an -2") == "three,Grace\nfrom below,Ada\n"
+    assert day.outside("git config user.name && git remote get-url origin && git config branch.follows.merge") == (
+        "Grace\nhttps://code.example/shop.git\nrefs/heads/main\n"
+    )
+    assert "pager" not in day.outside("git config --list --local")
+
+
+async def _work_elsewhere(day: Day, *folders: Path) -> None:
+    for folder in folders:
+        await day.begin()
+        await day.run(f"echo new > {folder.name}.txt && git add . && git commit -qm new && git status", project=folder)
+        await day.end()
+        assert day.outside("git log -1 --format=%s && git status -s", folder) == "new\n"
+
+
+async def _rebase(day: Day) -> None:
+    await day.begin()
+    change = "sed -i s/1/{0}/ shop.py && git commit -qam {0}"
+    await day.run(f"git switch -q topic && {change.format(2)} && git switch -q main && {change.format(3)}")
+    stopped = await day.fail("git rebase main topic")
+    assert "CONFLICT" in stopped
+    await day.run("sed -i '/^[<=>]/d; /return 3/d' shop.py && git add shop.py && GIT_EDITOR=true git rebase --continue")
+    await day.end()
+    assert day.outside("git log --format=%s -2") == "2\n3\n"
+    assert (day.project / "shop.py").read_text() == "def price():\n    return 2\n"
+    assert day.outside("git fsck --no-dangling 2>/dev/null && git status -s --ignore-submodules") == ""
+
+
+async def _add_worktree_beside(day: Day) -> None:
+    beside = day.person / "src/beside"
+    await day.begin()
+    refused = await day.fail("git worktree add ../beside")
+    need = f"write {beside}/"
+    assert f'needs: ["{need}"]' in refused, refused
+    assert not beside.exists()
+    await day.run("git worktree add ../beside && echo kept > ../beside/new.txt", needs=[need])
+    day.was_asked(f"Let commands make the folder {beside}, and read, change and delete everything in it?")
+    await day.run("cd ../beside && git add new.txt && git commit -qm beside && git status")
+    await day.end()
+    assert (beside / "new.txt").read_text() == "kept\n"
+    assert day.outside("git log -1 --format=%s,%an", beside) == "beside,Grace\n"
+
+    await day.begin()
+    await day.run("cd ../beside && git commit -q --allow-empty -m 'next day'")
+    await day.fail("touch ../other")
+    await day.end()
+    assert day.outside("git log -1 --format=%s beside") == "next day\n"
