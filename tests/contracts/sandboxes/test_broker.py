@@ -148,7 +148,7 @@ async def test_no_other_repository_of_the_host_gets_the_login(desktop: Desktop, 
     ada = Ada("once")
     result = await desktop.run(f"git clone -q {server.address}/other.git inside", ada)
     assert not (desktop.folder / "work/inside/file").exists(), result.text
-    assert [one.headline for one in ada.asked] == ["Let commands reach 127.0.0.2 over the network?"]
+    assert [one.headline for one in ada.asked] == ["Let commands reach 127.0.0.2?"]
     assert {given for _, _, given in server.requests} == {None}
 
 

@@ -138,7 +138,7 @@ async def test_a_port_is_not_opened_by_an_earlier_yes_once_private_data_was_read
 async def test_a_server_is_shown_once_on_this_address_and_as_long_as_it_runs(desktop: Desktop) -> None:
     serve = "python3 -m http.server 8124 --bind 127.0.0.1 & until [ -e stop ]; do sleep 0.02; done; kill $!"
     result = await desktop.run(serve, Ada("once"), needs=["publish 8124"], background=True)
-    link = result.text.partition("8124 at ")[2].partition("]")[0]
+    link = result.text.partition("port 8124 is served at ")[2].partition(" ")[0]
     port = int(link.rpartition(":")[2].strip("/"))
 
     def is_reached(address: str = link) -> bool:

@@ -146,7 +146,7 @@ async def test_a_folder_that_is_missing_is_made_with_the_same_yes(desktop: Deskt
     (beside / "work").mkdir()
     blocked = await desktop.run("touch ../x", None, project="person/beside/work", session="s2")
     assert f'needs: ["write {beside}"]' in blocked.text
-    assert "it can be written in the project" in (await desktop.run("touch ~/x", None)).text, (
+    assert "write in the project or /tmp instead]" in (await desktop.run("touch ~/x", None)).text, (
         "all of a home is too much"
     )
     refused = await desktop.run(f"touch {new}/x", Ada("no"), needs=[f"write {new}/"])
