@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 from talaria.config.routes import plan
 from talaria.config.selection import Choice, choose, endpoint
@@ -14,9 +15,11 @@ from talaria.model.secret import Secret
 from talaria.settings import read_settings
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.replies import Usage
+from talaria.tools.permissions import Kind, Permission, network
 
 TALARIA = (sys.executable, "-m", "talaria.cli.main")
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+REPOSITORY = "work-on-a-real-repository.md"
 
 
 def blocks(file: str, language: str) -> list[str]:
@@ -129,3 +132,45 @@ def test_the_context_engine_of_the_how_to_works(tmp_path: Path) -> None:
         sent = [request.body.decode() for request in server.requests]
     assert "older messages are in the attic" in sent[-1]
     assert "answer 2" in json.loads(json.loads(sent[-1])["messages"][-1]["content"])[0]
+
+
+def test_the_questions_of_the_how_to_are_those_that_people_are_asked() -> None:
+    text = (HOW_TO / REPOSITORY).read_text("utf-8")
+    asked = dict(
+        re.findall(r"^\| `((?:network|write|port|publish) \S+|unsandboxed)` \| (.*\?) \|$", text, re.MULTILINE)
+    )
+    assert len(asked) == 5
+    for need, question in asked.items():
+        kind, _, what = need.partition(" ")
+        permission = network(what) if kind == "network" else Permission(cast("Kind", kind), (what,))
+        assert question in (permission.question, permission.question.replace("Let commands run", "Run this command"))
+
+
+def test_the_settings_of_a_project_in_the_how_to_reach_its_commands(tmp_path: Path) -> None:
+    environment = {**os.environ, "TALARIA_HOME": str(tmp_path / "home"), "DJANGO_SETTINGS_MODULE": "shop.settings"}
+    project = tmp_path / "shop"
+    project.mkdir()
+
+    def talaria(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*TALARIA, *arguments],
+            cwd=project,
+            env=environment,
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+
+    for line in block(REPOSITORY, "sh").splitlines():
+        told = talaria(*shlex.split(line)[1:])
+        if line.endswith("get --project"):
+            assert json.loads(told.stdout)["terminal"]["ports"] == [5432]
+    shown = talaria("chat", "-m", "demo", typed="run echo $DJANGO_SETTINGS_MODULE\n/sandbox all\n")
+    assert "shop.settings" in shown.stdout + shown.stderr
+    assert "Hosts that are not asked about: pypi.org, files.pythonhosted.org" in shown.stderr
+    assert "Variables: DJANGO_SETTINGS_MODULE" in shown.stderr
+    assert "Ports of this machine" not in shown.stderr
+    assert [*project.iterdir()] == []
+    assert talaria("approvals", "list").stdout == ""

@@ -9,7 +9,7 @@ from talaria.runtime.surface_commands import GATEWAY_COMMANDS
 from talaria.store.chats import BusyMode
 from talaria.tools.person import Answer
 
-URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help", "start"})
+URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help", "start", "sandbox"})
 """Done at once, also while a turn runs."""
 GREETING = (
     "Hello! I am Talaria, an AI agent that works on the computer where it is installed. Send me a message to begin; "

@@ -272,7 +272,7 @@ def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:
 
 def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
-    lines = [f"{host} was blocked: {reason}" for host, reason in workspace.way_out.take_refused()]
+    lines = [f"{host} was blocked: {_explained(reason)}" for host, reason in workspace.way_out.take_refused()]
     if code != 0 and workspace.is_confined:
         lines += _probably_blocked(output[-LOOKED_THROUGH_CHARS:], workspace)
     return "".join(f"\n[sandbox: {line}]" for line in lines)
@@ -284,6 +284,14 @@ def _openable(folder: Path) -> str:
     if missing:
         return f"{missing[-1]}/"
     return "" if Path.home().is_relative_to(folder) or len(folder.parts) < 3 else str(folder)
+
+
+def _explained(reason: str) -> str:
+    """A yes to a host is not one to an address in a private network: names can be made to lead there."""
+    if "is not on the public internet" not in reason:
+        return reason
+    host = reason.partition(" ")[0]
+    return f"its address is private. The person can list {host} in web.allow_private of config.yaml, if it is meant"
 
 
 def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:

@@ -8,9 +8,12 @@ import msgspec
 import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop
 
+from talaria.model.clock import SystemClock
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Claim
 from talaria.tools.person import Answer
+from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.workspace import Workspaces
 
 FETCH = "curl -sS --noproxy '' --max-time 30 http://127.0.0.1:{port}/"
 SCRIPT = """\
@@ -126,3 +129,15 @@ async def test_a_registry_is_one_question(desktop: Desktop) -> None:
     (question,) = ada.asked
     assert "the Python package index (pypi.org and files.pythonhosted.org)" in question.headline
     assert msgspec.structs.asdict(question)["opens_sandbox"] is True
+
+
+async def test_a_host_with_a_private_address_says_why_it_is_blocked(desktop: Desktop, port: int) -> None:
+    await desktop.close()
+    settings = TerminalSettings(backend="bubblewrap")
+    desktop.workspaces = Workspaces(settings, desktop.folder / "home", SystemClock())
+    result = await desktop.run(FETCH.format(port=port), Ada("once"))
+    assert "reached" not in result.text
+    blocked = (
+        f"127.0.0.1:{port} was blocked: its address is private. The person can list 127.0.0.1 in web.allow_private"
+    )
+    assert f"[sandbox: {blocked}" in result.text

@@ -21,6 +21,7 @@ from tests.scenarios.screen.emulator import (
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Call, Reply, call
+from talaria.tools.sandbox import landlocked
 
 BOX = "── May terminal do this?"
 DENIED = "The person said no"
@@ -473,6 +474,13 @@ def test_a_question_about_the_sandbox_fits_40_columns_and_the_model_has_the_last
     screen.see("All told.")
 
 
+def listed_id(screen: Terminal, where: str) -> str:
+    listed = rf"- (\w{{8}}): read, change and delete everything in ~/beside \({where}, just now\)"
+    found = re.search(listed, screen.text)
+    assert found is not None, screen.text
+    return found[1]
+
+
 def test_what_was_allowed_is_seen_and_revoked_and_asked_about_again(
     open_screen: OpenScreen, server: ModelServer, work: Path
 ) -> None:
@@ -491,9 +499,7 @@ def test_what_was_allowed_is_seen_and_revoked_and_asked_about_again(
             screen.say("/sandbox")
             shown = screen.see("takes a yes back")
             assert "Commands can write: ~/work, ~/beside, and a /tmp of their own" in shown
-            found = re.search(r"- (\w{8}): read, change and delete everything in ~/beside \(in this project, ", shown)
-            assert found is not None, shown
-            screen.say(f"/sandbox revoke {found[1]}")
+            screen.say(f"/sandbox revoke {listed_id(screen, 'in this project')}")
             screen.see("You will be asked again.")
             assert (beside / "x").exists()
             (beside / "x").unlink()
@@ -509,3 +515,44 @@ def test_the_link_to_a_server_is_shown(open_screen: OpenScreen, server: ModelSer
     screen.type(f"y{ENTER}")
     screen.see("It runs.")
     assert "port 8765 is served at http://127.0.0.1:" in " ".join(screen.text.split())
+
+
+def test_a_folder_is_revoked_while_a_command_writes_to_it(
+    open_screen: OpenScreen, server: ModelServer, work: Path
+) -> None:
+    beside = work.parent / "beside"
+    beside.mkdir()
+    loop = f"while echo x > {beside}/x; do sleep 0.02; done; echo closed"
+    server.say(Reply(calls=(call("terminal", command=loop, needs=[f"write {beside}"]),)), "It has ended.")
+    screen = open_screen(columns=120, rows=40)
+    screen.say("go")
+    screen.see("── Open a folder?", "choose · Enter answers")
+    screen.type(f"s{ENTER}")
+    screen.wait((beside / "x").exists, "the first write")
+    screen.say("/sandbox")
+    screen.see("takes a yes back")
+    found = re.search(
+        r"- (\w{8}): read, change and delete everything in ~/beside \(in this conversation, ", screen.text
+    )
+    assert found is not None, screen.text
+    screen.say(f"/sandbox revoke {found[1]}")
+    screen.see("You will be asked again.", "closed", "It has ended.")
+
+
+def test_level_landlock_says_on_the_screen_what_it_cannot_do(
+    open_screen: OpenScreen, server: ModelServer, home: Path
+) -> None:
+    if (reason := landlocked.fault()) is not None:
+        pytest.skip(f"commands in Landlock: {reason}")
+    with (home / "config.yaml").open("a") as config:
+        config.write("terminal: {backend: landlock}\n")
+    screen = open_screen(columns=100)
+    screen.see(" · sandbox landlock (no network)")
+    screen.say("/sandbox")
+    told = " ".join(screen.see("Nothing else was allowed.").split())
+    assert "At this level there is no network, no service of this machine and no multiprocessing" in told
+    assert "install it (apt install bubblewrap" in told
+    server.say(Reply(calls=(call("terminal", command="true", needs=["port 5432"]),)), "Refused.")
+    screen.say("go")
+    screen.see("Refused.")
+    assert "the person can install bubblewrap" in " ".join(screen.text.split())

@@ -27,6 +27,7 @@ LEAVING_S = 5.0
 AGAIN_S = 2.0
 URGENT = frozenset(
     {"stop", "steer", "queue", "status", "usage", "help", "tools", "background", "approve", "deny", "details", "quit"}
+    | {"sandbox"}  # what is revoked is closed for what runs
     | {"handoff"}  # which says that it cannot be done now
 )
 """Heeded at once, also while a turn runs."""
