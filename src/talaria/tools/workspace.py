@@ -172,6 +172,7 @@ class Workspace:
                 faults += [await self._share_now(host, place, wanted) for place in added]
                 if any(faults):
                     await self._begin_anew(added or dropped)
+            self._guarded = tuple(one for one in self._guarded if not any(map(one.is_relative_to, dropped)))
             self._shared = wanted
 
     async def _share_now(self, host: Host, place: Path, wanted: tuple[Path, ...]) -> str:
