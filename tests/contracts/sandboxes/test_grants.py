@@ -7,19 +7,23 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.contracts.sandboxes.conftest import Alone, calling
 from tests.contracts.sandboxes.desktop import Ada, Desktop, until
 
+from talaria.model.clock import SystemClock
 from talaria.model.ids import SessionId
 from talaria.store.base import Store
-from talaria.tools.base import PRIVATE
+from talaria.tools.base import PRIVATE, Scope
+from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.sandbox import ports
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
+from talaria.tools.workspace import Workspaces
 
 
 @pytest.fixture
@@ -372,3 +376,44 @@ async def test_a_server_that_takes_no_connection_does_not_confuse_ports(
     number = service.getsockname()[1]
     connect = f"exec 5<>/dev/tcp/127.0.0.1/{number} && echo in"
     assert "in\n" in (await desktop.run(connect, Ada("once"), needs=[f"port {number}"])).text
+
+
+@pytest.mark.parametrize(
+    ("listed", "sentence"),
+    [
+        (TerminalSettings(backend="landlock", ports=(5432,)), "Only at the strict level do commands have a network"),
+        (TerminalSettings(backend="landlock", network=("pypi.org",)), "the sandbox that works here has no network"),
+    ],
+    ids=["ports", "network"],
+)
+@pytest.mark.parametrize("backend", ["landlock"], indirect=True)
+async def test_what_landlock_cannot_open_is_told_in_one_sentence(
+    backend: Backend, scope: Scope, tmp_path: Path, listed: TerminalSettings, sentence: str
+) -> None:
+    assert listed.backend == backend
+    async with aclosing(Workspaces(listed, tmp_path / "home", SystemClock())) as workspaces:
+        use = calling(scope, terminal_tools(workspaces), Alone())
+        refused = await use("terminal", command="true")
+    assert refused.is_error
+    assert sentence in refused.text
+    assert "\n" not in refused.text
+
+
+@pytest.mark.parametrize(
+    ("need", "sentence"),
+    [
+        ("write ~nobody-here/x", "begins with the name of nobody here"),
+        ("write {person}/.ssh/id", "holds too much to be opened"),
+        ("write {person}/file/below", "is not a usable path"),
+        ("write {person}/a\0b", "is not a usable path"),
+        ("port -1", "is not a port"),
+        ("network [::1]", "is this machine itself"),
+    ],
+)
+async def test_what_is_asked_for_badly_is_told_in_one_sentence(
+    desktop: Desktop, person: Path, need: str, sentence: str
+) -> None:
+    (person / "file").touch()
+    refused = await desktop.run("true", Ada(), needs=[need.format(person=person)])
+    assert refused.is_error
+    assert sentence in refused.text
