@@ -113,8 +113,18 @@ def test_what_is_set_for_a_project_reaches_its_next_session_and_no_other(
         ("OPENAI_API_KEY", "sk-1", "OPENAI_API_KEY cannot be set for one project"),
         ("terminal.env", "[GH_TOKEN]", "terminal.env lists 'GH_TOKEN', which is named like a secret"),
         ("terminal.cache_gb", "lots", "terminal.cache_gb is wrong"),
-        ("terminal.network", "http://pypi.org/", "'http://pypi.org/' is not a host: list names alone"),
+        ("terminal.network", "http://pypi.org/", "'http://pypi.org/' is not the name of a host"),
         ("terminal.network", "{a: b}", "Write a list in brackets"),
+        (
+            "terminal.network",
+            "[localhost]",
+            "'localhost' is this machine itself: list the port of the service in `ports`",
+        ),
+        ("terminal.network", "['https://pypi.org']", "'https://pypi.org' is not the name of a host, such as pypi.org"),
+        ("terminal.network", "['']", "'' is not the name of a host"),
+        ("terminal.network", "[py*.org]", "'py*.org' is not the name of a host"),
+        ("terminal.ports", "[0]", "terminal.ports[0] is wrong: Expected `int` >= 1"),
+        ("terminal.ports", "[http]", "terminal.ports[0] is wrong"),
     ],
 )
 def test_what_cannot_hold_in_one_project_is_refused(

@@ -150,6 +150,7 @@ async def test_the_effect_is_seen_before_the_reason_of_the_model_whatever_that_s
         await desktop.run("touch x", ada, needs=[need], reason=reason)
     for question, effect in zip(ada.asked, effects.values(), strict=True):
         assert question.headline == effect
+        assert question.note.count('"') == 2, "where the words of the model begin and end"
         for surface, seen in (await surfaces.show(question)).items():
             words, ours = squeezed(seen), squeezed(OURS)
             assert squeezed(effect) in words, surface

@@ -179,6 +179,7 @@ class Workspace:
                 faults += [await self._share_now(host, place, wanted) for place in added]
                 if any(faults):
                     await self._begin_anew(added or dropped)
+            self._guarded = tuple(one for one in self._guarded if not any(map(one.is_relative_to, dropped)))
             self._shared = wanted
 
     async def _share_now(self, host: Host, place: Path, wanted: tuple[Path, ...]) -> str:
@@ -260,17 +261,16 @@ class Workspace:
         if not ports and not self._has_ports:
             return
         async with self._opening:
-            host = self._living_host or await self._begin()
-        known = host.ports
-        if known is None:
-            raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
-        self._has_ports = True
-        for port in [port for port in known.open_inwards if port not in ports]:
-            await known.shut(port)
-        for port in [port for port in known.published if port not in published]:
-            await known.withdraw(port)
-        for port in ports:
-            await known.let_in(port)
+            known = (self._living_host or await self._begin()).ports
+            if known is None:
+                raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
+            self._has_ports = True
+            for port in [port for port in known.open_inwards if port not in ports]:
+                await known.shut(port)
+            for port in [port for port in known.published if port not in published]:
+                await known.withdraw(port)
+            for port in ports:
+                await known.let_in(port)
 
     async def publish(self, port: int) -> str:
         """The link under which the person sees what commands serve there. Raises `ToolFailed`."""
@@ -280,7 +280,8 @@ class Workspace:
         if host.ports is None:
             raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
         self._has_ports = True
-        return f"http://127.0.0.1:{await host.ports.publish(port)}/"
+        async with self._opening:
+            return f"http://127.0.0.1:{await host.ports.publish(port)}/"
 
     @asynccontextmanager
     async def leave_sandbox(

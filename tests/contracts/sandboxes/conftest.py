@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,6 +26,7 @@ from talaria.tools.base import Invocation, Scope, Tool
 from talaria.tools.builtin.process import process_tools
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
+from talaria.tools.permissions import Kind
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
 from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
@@ -195,7 +196,13 @@ async def workspaces(tmp_path: Path, settings: TerminalSettings) -> AsyncIterato
 
 
 class Alone(OpenGate):
-    """Nobody is there to allow changes of files that other programs obey."""
+    """Nobody is there to allow changes of files that other programs obey; `granted` was allowed before."""
+
+    def __init__(self, granted: Mapping[Kind, str] | None = None) -> None:
+        self._granted = granted or {}
+
+    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+        return ((self._granted[kind],),) if kind in self._granted else ()
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         if invocation.claim.writes:
@@ -203,9 +210,25 @@ class Alone(OpenGate):
 
 
 @pytest.fixture
-def use(scope: Scope, workspaces: Workspaces) -> Use:
+def granted(tmp_path: Path, backend: Backend) -> Iterator[Mapping[Kind, str]]:
+    """With TEST_WITH_GRANTS a folder with a repository, and where that can be a port; else nothing."""
+    if not os.environ.get("TEST_WITH_GRANTS") or backend not in ("bubblewrap", "landlock"):
+        yield {}
+        return
+    folder = tmp_path / "granted"
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    config = (folder / ".git/config").read_bytes()
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        more: dict[Kind, str] = {"port": str(service.getsockname()[1])} if backend == "bubblewrap" else {}
+        yield {"write": str(folder), **more}
+    if backend == "bubblewrap":
+        assert (folder / ".git/config").read_bytes() == config
+
+
+@pytest.fixture
+def use(scope: Scope, workspaces: Workspaces, granted: Mapping[Kind, str]) -> Use:
     """`await use("terminal", command="true")`"""
-    return calling(scope, (*terminal_tools(workspaces), *process_tools(workspaces)), Alone())
+    return calling(scope, (*terminal_tools(workspaces), *process_tools(workspaces)), Alone(granted))
 
 
 def calling(scope: Scope, tools: Sequence[Tool], gate: Alone) -> Use:

@@ -7,18 +7,23 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.contracts.sandboxes.conftest import Alone, calling
 from tests.contracts.sandboxes.desktop import Ada, Desktop, until
 
+from talaria.model.clock import SystemClock
 from talaria.model.ids import SessionId
 from talaria.store.base import Store
-from talaria.tools.base import PRIVATE
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.base import PRIVATE, Scope
+from talaria.tools.builtin.terminal import terminal_tools
+from talaria.tools.sandbox import ports
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
+from talaria.tools.workspace import Workspaces
 
 
 @pytest.fixture
@@ -94,14 +99,21 @@ async def test_a_folder_that_cannot_be_closed_is_told_instead_of_left_open(
     assert not (beside / "later").exists()
 
 
-async def test_a_host_is_closed_to_what_runs_when_its_grant_is_revoked(desktop: Desktop, store: Store) -> None:
+@pytest.mark.parametrize("is_revoked", [True, False], ids=["revoked", "no admin any more"])
+async def test_a_host_is_closed_to_what_runs_when_its_grant_does_not_count_any_more(
+    desktop: Desktop, store: Store, is_revoked: bool
+) -> None:
     fetch = "curl -s -o /dev/null -w '%{http_connect}%{http_code}\\n' --noproxy '' -m 20 http://127.0.0.1:9/"
-    await desktop.run(fetch, Ada("session"))
+    ada = Ada("session")
+    await desktop.run(fetch, ada)
     wait = f"{fetch} > first; touch waits; until [ -e go ]; do sleep 0.02; done; {fetch} > second; touch tried"
-    await desktop.run(wait, None, background=True)
+    await desktop.run(wait, ada, background=True)
     work = desktop.folder / "work"
     await until((work / "waits").exists)
-    await revoke(store)
+    if is_revoked:
+        await revoke(store)
+    else:
+        ada.is_admin = False
     (work / "go").touch()
     await until((work / "tried").exists)
     assert (work / "first").read_text() == "000502\n", "let through to where nobody listens"
@@ -335,3 +347,73 @@ async def test_a_refusal_does_not_tell_where_links_outside_lead(desktop: Desktop
     result = await desktop.run(f"echo \"'{person}/link/x': Read-only file system\"; exit 1", None)
     assert f"writing {person}/link/x was probably blocked" in result.text
     assert "business" not in result.text
+
+
+async def test_a_server_that_takes_no_connection_does_not_confuse_ports(
+    desktop: Desktop, service: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late answer to one order is not taken for that to the next."""
+    monkeypatch.setattr(ports, "ANSWER_S", 0.5)
+    full = (
+        "import pathlib, socket, threading\n"
+        "listener = socket.create_server(('127.0.0.1', 8126), backlog=0)\n"
+        "held = [socket.socket() for _ in range(8)]\n"
+        "for one in held: one.setblocking(False); one.connect_ex(('127.0.0.1', 8126))\n"
+        "pathlib.Path('full').touch()\n"
+        "threading.Event().wait()\n"
+    )
+    (desktop.folder / "work").mkdir()
+    (desktop.folder / "work/full.py").write_text(full)
+    shown = await desktop.run("python3 full.py", Ada("once"), needs=["publish 8126"], background=True)
+    port = int(shown.text.partition("8126 at ")[2].partition("]")[0].rpartition(":")[2].strip("/"))
+    await until((desktop.folder / "work/full").exists)
+
+    def ask() -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            return client.recv(1)
+
+    assert await asyncio.to_thread(ask) == b"", "nobody answers"
+    number = service.getsockname()[1]
+    connect = f"exec 5<>/dev/tcp/127.0.0.1/{number} && echo in"
+    assert "in\n" in (await desktop.run(connect, Ada("once"), needs=[f"port {number}"])).text
+
+
+@pytest.mark.parametrize(
+    ("listed", "sentence"),
+    [
+        (TerminalSettings(backend="landlock", ports=(5432,)), "Only at the strict level do commands have a network"),
+        (TerminalSettings(backend="landlock", network=("pypi.org",)), "the sandbox that works here has no network"),
+    ],
+    ids=["ports", "network"],
+)
+@pytest.mark.parametrize("backend", ["landlock"], indirect=True)
+async def test_what_landlock_cannot_open_is_told_in_one_sentence(
+    backend: Backend, scope: Scope, tmp_path: Path, listed: TerminalSettings, sentence: str
+) -> None:
+    assert listed.backend == backend
+    async with aclosing(Workspaces(listed, tmp_path / "home", SystemClock())) as workspaces:
+        use = calling(scope, terminal_tools(workspaces), Alone())
+        refused = await use("terminal", command="true")
+    assert refused.is_error
+    assert sentence in refused.text
+    assert "\n" not in refused.text
+
+
+@pytest.mark.parametrize(
+    ("need", "sentence"),
+    [
+        ("write ~nobody-here/x", "begins with the name of nobody here"),
+        ("write {person}/.ssh/id", "holds too much to be opened"),
+        ("write {person}/file/below", "is not a usable path"),
+        ("write {person}/a\0b", "is not a usable path"),
+        ("port -1", "is not a port"),
+        ("network [::1]", "is this machine itself"),
+    ],
+)
+async def test_what_is_asked_for_badly_is_told_in_one_sentence(
+    desktop: Desktop, person: Path, need: str, sentence: str
+) -> None:
+    (person / "file").touch()
+    refused = await desktop.run("true", Ada(), needs=[need.format(person=person)])
+    assert refused.is_error
+    assert sentence in refused.text

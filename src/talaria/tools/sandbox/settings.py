@@ -1,5 +1,6 @@
 """Where commands run and what they may reach, as the person has set it."""
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,11 +13,22 @@ from talaria.tools.sizes import parse_size
 Backend = Literal["auto", "bubblewrap", "landlock", "seatbelt", "local", "docker", "ssh"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 LEAST_SHARE_BYTES = 1 << 30
+_HOST_PATTERN = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
 
 
 def is_this_machine(host: str) -> bool:
     name = host.strip().lower().rstrip(".")
     return name in ("localhost", "::1", "[::1]") or name.endswith(".localhost")
+
+
+def _is_address(host: str) -> bool:
+    import ipaddress  # noqa: PLC0415  (names are what people list)
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class DockerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,8 +107,8 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         for host in self.network:
             if is_this_machine(host):
                 raise ValueError(f"network: {host!r} is this machine itself: list the port of the service in `ports`")
-            if "/" in host or " " in host.strip():
-                raise ValueError(f"network: {host!r} is not a host: list names alone, such as pypi.org or *.github.com")
+            if not _HOST_PATTERN.fullmatch(host) and not _is_address(host):
+                raise ValueError(f"network: {host!r} is not the name of a host, such as pypi.org or *.github.com")
         if self.env:
             from talaria.tools.sandbox.variables import check_names  # noqa: PLC0415  (few list any)
 

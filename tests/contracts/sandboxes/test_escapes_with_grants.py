@@ -1,0 +1,120 @@
+"""All that must fail in a sandbox also fails where a person has opened it: a folder to write, a port of the machine, a
+published port, a host; and where toolchains and package caches are mounted. What was opened is really open."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from talaria.model.clock import SystemClock
+from talaria.model.redaction import Redactor
+from talaria.tools.blocking import in_threads
+from talaria.tools.output import Output
+from talaria.tools.sandbox.base import Host, Level, Sandbox, View
+from talaria.tools.sandbox.bubblewrap import Bubblewrap
+from talaria.tools.sandbox.caches import use_caches, with_caches
+from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.landlocked import Landlocked
+from talaria.tools.sandbox.probes import Finding
+from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.trial import attempted
+from talaria.tools.sandbox.way_out import WayOut
+
+HERE = Path(__file__).parent
+PUBLISHED = 8137
+ATTACKS = (
+    *("test_attacks", "test_guards", "test_links", "test_repositories", "test_policy_files", "test_network"),
+    *("test_processes", "test_hosts", "test_limits", "test_scripts", "test_state"),
+)
+
+
+class Opened:
+    """A sandbox in which these are open, in every session."""
+
+    def __init__(self, inner: Sandbox, folder: Path, state: Path, port: int) -> None:
+        self._inner = inner
+        self._folder = folder
+        self._state = state
+        self._port = port
+        self.level: Level = inner.level
+        self.about = inner.about
+        self.was_open: list[str] = []
+
+    @asynccontextmanager
+    async def opened(self, view: View) -> AsyncGenerator[Host]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(in_threads(use_caches(self._state, 1 << 30)))
+            is_strict = self.level == "strict"
+            view = with_caches(view, self._state, can_mount=is_strict)
+            if is_strict:
+                view = structs.replace(view, has_egress=True)
+            elif not view.is_read_only:
+                view = structs.replace(view, writes=(*view.writes, self._folder))
+            host = await stack.enter_async_context(self._inner.opened(view))
+            if is_strict and not view.is_read_only:
+                assert not await host.share(self._folder)
+                assert host.ports is not None
+                await host.ports.let_in(self._port)
+                await host.ports.publish(PUBLISHED)
+            if host.listener is not None:
+                way_out = WayOut(("granted.example",), (), SystemClock())
+                await stack.enter_async_context(way_out.served(host.listener))
+            if not view.is_read_only:
+                self.was_open.append(await self._tried(host))
+            yield host
+
+    async def _tried(self, host: Host) -> str:
+        output = Output(self._state / "spill/output", Redactor())
+        connect = f"exec 5<>/dev/tcp/127.0.0.1/{self._port} && echo port" if self.level == "strict" else "echo port"
+        words = f"touch {self._folder}/made && echo folder; {connect}"
+        await host.start(Command(command=words, is_kept=False), output).ended()
+        output.close()
+        return output.text()
+
+
+async def tried(backend: Backend, folder: Path) -> list[Finding]:
+    for name in ("home", "state", "granted"):
+        (folder / name).mkdir()
+    subprocess.run(["git", "init", "-q", folder / "granted/repository"], check=True)
+    sandbox: Sandbox = Bubblewrap() if backend == "bubblewrap" else Landlocked()
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        opened = Opened(sandbox, folder / "granted", folder / "state", service.getsockname()[1])
+        settings = TerminalSettings(env=("LANG",))
+        found = await attempted(opened, folder / "home", settings)
+    told = {told.strip() for told in opened.was_open if told}  # with little memory no shell begins
+    assert told == {"folder\nport"}
+    return found
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", pytest.param("landlock", marks=pytest.mark.long)], indirect=True)
+async def test_no_escape_succeeds_with_grants_in_force(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
+    monkeypatch.setenv("VIRTUAL_ENV", str(venv))
+    level: Level = "strict" if backend == "bubblewrap" else "landlock"
+    failed = [(one.name, one.detail) for one in await tried(backend, tmp_path) if one.verdict(level) == "fail"]
+    assert failed == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("module", ATTACKS)
+def test_no_attack_succeeds_with_grants_in_force(module: str) -> None:
+    """The same tests, in sessions to which a person has granted something (`conftest.py`)."""
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", "-k", "bubblewrap or landlock")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, HERE / f"{module}.py"],
+        env={**os.environ, "TEST_WITH_GRANTS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-4000:]}\n{ran.stderr[-1000:]}"
