@@ -35,10 +35,12 @@ _HELD = (
     'removed nor moved here; that can be asked for with needs: ["unsandboxed"]'
 )
 _MAKES_FOLDER = re.compile(r"mkdir|create (?:leading )?director")
-_QUOTED = re.compile(
-    "['\"\u2018\u201c]([^'\"\u2018\u2019\u201c\u201d]*/[^'\"\u2018\u2019\u201c\u201d]*)['\"\u2019\u201d]"
-)
-_PLAIN = re.compile(r"((?:/|\.\.?/|~/)[^\s:'\"]+)")
+_MARKS = "'\"\u2018\u2019\u201c\u201d`"
+_QUOTED = re.compile(f"[{_MARKS}]([^{_MARKS}]*/[^{_MARKS}]*)[{_MARKS}]")
+_PLAIN = re.compile(rf"(?<![^\s:=(])((?:/|\.\.?/|~/)[^\s:{_MARKS}]+)")
+_LAST = re.compile(r": ((?:(?! /)[^:])+): (?:permission denied|read-only file system)", re.IGNORECASE)
+_OWN_HOME = re.compile(r".*/talaria-[0-9a-f]{16}/home(?:/|$)")
+"""Of a session, where nothing can be mounted: nobody can open it."""
 _REFUSED = re.compile(
     r"^.*(?:127\.0\.0\.1|localhost|\[?::1\]?)\D{0,20}?(?::|port )(\d{2,5})\b.*refused|"
     r"^.*refused.*(?:127\.0\.0\.1|localhost|::1)\]?:(\d{2,5})\b|"
@@ -235,15 +237,18 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     found = [*_READ_ONLY.findall(output), *(_DENIED.findall(output) if at_landlock else ())]
     paths: dict[str, str] = {}
     for line in found:
-        named = _QUOTED.findall(line) or _PLAIN.findall(line)
+        named = _QUOTED.findall(line) or _LAST.findall(line) or _PLAIN.findall(line)
         path = Path(workspace.cwd, Path(named[-1]).expanduser()) if named else None
         if path is not None and not any(path.resolve().is_relative_to(root) for root in workspace.roots):
             real = path.resolve()
-            paths[str(real)] = _openable(real if _MAKES_FOLDER.search(line) else real.parent)
+            paths[str(real)] = (
+                "" if _OWN_HOME.match(str(real)) else _openable(real if _MAKES_FOLDER.search(line) else real.parent)
+            )
+    scratch = "/tmp" if workspace.level == "strict" else "$TMPDIR"  # noqa: S108
     told += [
         f"writing {path} was probably blocked; "
         + (f'it can be asked for with needs: ["write {folder}"], or ' if folder else "it can be ")
-        + "written in the project or /tmp"
+        + f"written in the project or {scratch}"
         for path, folder in paths.items()
     ]
     ports = {port for found in _REFUSED.finditer(output) for port in found.groups() if port is not None}
