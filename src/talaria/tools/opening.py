@@ -220,12 +220,13 @@ def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     return "".join(f"\n[sandbox: {line}]" for line in lines)
 
 
-def _openable(folder: Path) -> str:
-    """As it can be asked for: one that is missing ends with a slash, and is made. Empty: it holds too much."""
+def _openable(folder: Path, workspace: "Workspace") -> str:
+    """As it can be asked for: one that is missing ends with a slash, and is made. Empty: nobody can open it."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    if missing:
-        return f"{missing[-1]}/"
-    return "" if Path.home().is_relative_to(folder) or len(folder.parts) < 3 else str(folder)
+    nearest = missing[-1] if missing else folder
+    if len(nearest.parts) < 3 or not workspace.can_be_opened(nearest):
+        return ""
+    return f"{nearest}/" if missing else str(nearest)
 
 
 def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
@@ -242,7 +243,9 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         if path is not None and not any(path.resolve().is_relative_to(root) for root in workspace.roots):
             real = path.resolve()
             paths[str(real)] = (
-                "" if _OWN_HOME.match(str(real)) else _openable(real if _MAKES_FOLDER.search(line) else real.parent)
+                ""
+                if _OWN_HOME.match(str(real))
+                else _openable(real if _MAKES_FOLDER.search(line) else real.parent, workspace)
             )
     scratch = "/tmp" if workspace.level == "strict" else "$TMPDIR"  # noqa: S108
     told += [

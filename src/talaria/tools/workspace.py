@@ -76,11 +76,12 @@ class Workspace:
         git: GitSettings | None = None,
         caches: Callable[[], AbstractContextManager[None]] = nullcontext,
         settings: TerminalSettings | None = None,
+        can_be_opened: Callable[[Path], bool] = lambda _: True,
     ) -> None:
         """`look`: what commands see, as it is then, if they may also write to some places. `events`: who tells what is
         made in folders. `caches`: entered while commands may use the project's package caches. All not on the loop.
         `others`: those of other sessions in the same project or repository. `git`: None, where commands have git's
-        settings as they are."""
+        settings as they are. `can_be_opened`: whether a person can open a folder."""
         self._sandbox = sandbox
         self._caches = caches
         self._quarantine = quarantine
@@ -88,6 +89,7 @@ class Workspace:
         self._events = events
         self._others = others
         self._git = git
+        self.can_be_opened = can_be_opened
         self._addresses: list[AddressChange] = []
         self.way_out = way_out
         self.consent = RunningConsent()
@@ -519,6 +521,11 @@ def _name(path: Path, top: Path) -> str:
     return str(path.relative_to(top)) if path.is_relative_to(top) else str(path)
 
 
+def _may_be_shared(protected: Protected, folder: Path) -> bool:
+    is_system = any(folder.is_relative_to(place) for place in NEVER)
+    return protected.may_be_shared(folder) and not protected.is_secret(folder) and not is_system
+
+
 class Workspaces:
     def __init__(
         self,
@@ -590,9 +597,10 @@ class Workspaces:
 
     def may_be_shared(self, folder: Path) -> bool:
         """Whether a person can open it: not if it holds too much, or what nobody may see."""
-        protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
-        is_system = any(folder.is_relative_to(place) for place in NEVER)
-        return protected.may_be_shared(folder) and not protected.is_secret(folder) and not is_system
+        return _may_be_shared(self._protected(), folder)
+
+    def _protected(self) -> Protected:
+        return Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
 
     def place(self, scope: Scope) -> str:
         """Where the next command of a session begins."""
@@ -619,8 +627,19 @@ class Workspaces:
         level, git = self.sandbox.level, None
         if level in ("strict", "landlock", "seatbelt"):
             git = GitSettings(self._home.resolve() / "git" / harmless(scope.session), has_mounts=level == "strict")
+        can_be_opened = partial(_may_be_shared, self._protected())
         return Workspace(
-            self.sandbox, project, look, way_out, quarantine, lambda: self._events, others, git, caches, settings
+            self.sandbox,
+            project,
+            look,
+            way_out,
+            quarantine,
+            lambda: self._events,
+            others,
+            git,
+            caches,
+            settings,
+            can_be_opened,
         )
 
     @contextmanager

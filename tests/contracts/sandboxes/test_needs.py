@@ -304,6 +304,8 @@ async def test_landlock_says_what_it_cannot_do(store: Store, tmp_path: Path, mon
         refused = (await desktop.run("echo lost > ~/note", None)).text
         assert "it can be written in the project or $TMPDIR" in refused
         assert "needs:" not in refused, "nobody can open the home of a session"
+        refused = (await desktop.run("git config --global user.name Zoe", None)).text
+        assert "was probably blocked; it can be written in the project" in refused, "nobody can open Talaria's own home"
         assert f"writing {beside}/x was probably blocked" in (await desktop.run(f"touch {beside}/x", None)).text
         allowed = await desktop.run(f"touch {beside}/x", Ada("session"), needs=[f"write {beside}"])
         assert (beside / "x").exists()
