@@ -143,14 +143,14 @@ async def test_the_effect_is_seen_before_the_reason_of_the_model_whatever_that_s
     ada = Ada("no", "no", "no")
     effects = {
         f"write {beside}": f"Let commands read, change and delete everything in {beside}?",
-        "network example.org": "Let commands reach example.org over the network?",
-        "unsandboxed": "Run this command outside the sandbox, with your rights, files and network?",
+        "network example.org": "Let commands reach example.org?",
+        "unsandboxed": "Run this command outside the sandbox, with your rights: your files, keys and network?",
     }
     for need in effects:
         await desktop.run("touch x", ada, needs=[need], reason=reason)
     for question, effect in zip(ada.asked, effects.values(), strict=True):
         assert question.headline == effect
-        assert question.note.count('"') == 2, "where the words of the model begin and end"
+        assert question.model_words.count('"') == 2, "where the words of the model begin and end"
         for surface, seen in (await surfaces.show(question)).items():
             words, ours = squeezed(seen), squeezed(OURS)
             assert squeezed(effect) in words, surface
@@ -190,7 +190,7 @@ async def test_what_a_yes_that_lasts_covers_is_seen(desktop: Desktop, surfaces: 
     ada = Ada("no")
     await desktop.run("git push origin main", ada, needs=["unsandboxed"])
     for surface, seen in (await surfaces.show(ada.asked[0])).items():
-        covered = "(A yes that lasts covers commands that begin with 'git push', outside the sandbox.)"
+        covered = "commands that start with `git push`"
         assert squeezed(covered) in squeezed(seen), surface
 
 
@@ -202,7 +202,7 @@ async def test_each_of_many_needs_is_asked_about_by_itself(desktop: Desktop, bes
         f"touch {beside}/x", ada, needs=[*hosts, f"write {beside}", "port 22"], reason="mirrors"
     )
     assert [question.headline for question in ada.asked[-2:]] == [
-        "Let commands reach mirror5.example.org over the network?",
+        "Let commands reach mirror5.example.org?",
         f"Let commands read, change and delete everything in {beside}?",
     ]
     assert refused.is_error
@@ -240,10 +240,10 @@ async def test_after_some_refusals_nobody_is_asked_in_the_same_turn(desktop: Des
 @pytest.mark.parametrize(
     ("host", "shown"),
     [
-        ("pypi.org.evil.example", "reach pypi.org.evil.example over"),
-        ("PyPI.org.", "reach the Python package index (pypi.org and files.pythonhosted.org) over"),
-        ("xn--pyp-pma.org", "reach xn--pyp-pma.org over"),
-        ("rnicrosoft.com", "reach rnicrosoft.com over"),
+        ("pypi.org.evil.example", "reach pypi.org.evil.example"),
+        ("PyPI.org.", "reach the Python package index (pypi.org and files.pythonhosted.org)"),
+        ("xn--pyp-pma.org", "reach xn--pyp-pma.org"),
+        ("rnicrosoft.com", "reach rnicrosoft.com"),
         ("p\u0443pi.org", None),
         ("pypi\u3002org", None),
         ("pypi.org\u200b", None),

@@ -179,6 +179,9 @@ class GitSettings:
         """What the real file held when its copy was last made."""
         self._stamps: dict[Path, tuple[Stamp | None, Stamp | None]] = {}
         """Of the copy and of the real file, at that time."""
+        self._session_settings: Settings = {}
+        """What commands have set for themselves with `git config --global`."""
+        self._session_stamp: Stamp | None = None
 
     def let_see(self, view: View) -> View:
         """What commands see, with the person's settings and the copies. The repository's own identity counts more."""
@@ -224,6 +227,7 @@ class GitSettings:
         self._copies.clear()
         self._base.clear()
         self._stamps.clear()
+        self._session_settings, self._session_stamp = {}, None
         self.remove()
         if _program() is None:
             return False
@@ -269,11 +273,13 @@ class GitSettings:
     @property
     def may_have_changed(self) -> bool:
         """Looks at the stamps of the files, and at nothing else."""
-        return any(self._stamp(file) != stamps for file, stamps in self._stamps.items())
+        return self._session_stamp != _stamp(self._session_file) or any(
+            self._stamp(file) != stamps for file, stamps in self._stamps.items()
+        )
 
     def sync(self, changing: Changing) -> Synced:
         """Save what commands have changed and is harmless, take over what the person has changed."""
-        told: list[str] = []
+        told = self._take_session_settings()
         asked: list[AddressChange] = []
         saved: list[Path] = []
         for file, base in list(self._base.items()):
@@ -308,6 +314,25 @@ class GitSettings:
                 told.append(f"git: settings in {file} are not saved any more in this session: {fault.strerror}.")
                 del self._base[file], self._stamps[file]
         return Synced(tuple(told), tuple(asked), tuple(saved))
+
+    @property
+    def _session_file(self) -> Path:
+        return self._folder / "copies/global"
+
+    def _take_session_settings(self) -> list[str]:
+        """What commands have newly set with `--global` is for this session; they believe that it lasts."""
+        stamp = _stamp(self._session_file)
+        if stamp == self._session_stamp:
+            return []
+        self._session_stamp = stamp
+        settings: Settings | None = None
+        with suppress(OSError), Root.open(self._folder / "copies") as copies:
+            settings = list_settings(copies.read("global", gitconfig.MAX_BYTES))
+        before, self._session_settings = self._session_settings, settings or {}
+        new = [key for key, values in self._session_settings.items() if values != before.get(key)]
+        names = ", ".join(key if key.isprintable() else ascii(key) for key in new[:MAX_TOLD])
+        whose = "for this session only: the person's own settings are not changed by commands"
+        return [f"git: {names} was set {whose}."] if new else []
 
     def save(self, file: Path, changes: Sequence[SettingChange], changing: Changing) -> str:
         """Whole or not at all; returns what went wrong. A setting that the person has changed meanwhile stays."""

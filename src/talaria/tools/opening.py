@@ -31,18 +31,23 @@ MAX_LINE_CHARS = 500
 """Of the output of a command: what programs say of an error is shorter."""
 LOOKED_THROUGH_CHARS = 20_000
 MAX_TOLD = 3
+MAX_LINKS = 10
 MAX_BLOCKED = 20
 OTHERS_RUN = "other commands run at the same time, and it may be one of them that wants this"
 _READ_ONLY = re.compile(r"read-only file system|EROFS", re.IGNORECASE)
 _DENIED = re.compile(r"permission denied", re.IGNORECASE)
-_QUOTED = re.compile("['\"\u2018\u201c]([^'\"\u2018\u2019\u201c\u201d]+)['\"\u2019\u201d]")
 _BUSY = re.compile(r"device or resource busy|EBUSY", re.IGNORECASE)
 _HELD = (
     "settings and hooks of git repositories are held in place, because git obeys them: what they are in can be neither "
     'removed nor moved here; that can be asked for with needs: ["unsandboxed"]'
 )
 _MAKES_FOLDER = re.compile(r"mkdir|create (?:leading )?director")
-_PLAIN = re.compile(r"((?:/|\.\.?/|~/)[^\s:'\"]+)")
+_MARKS = "'\"\u2018\u2019\u201c\u201d`"
+_QUOTED = re.compile(f"[{_MARKS}]([^{_MARKS}]*/[^{_MARKS}]*)[{_MARKS}]")
+_PLAIN = re.compile(rf"(?<![^\s:=(])((?:/|\.\.?/|~/)[^\s:{_MARKS}]+)")
+_LAST = re.compile(r": ((?:(?! /)[^:])+): (?:permission denied|read-only file system)", re.IGNORECASE)
+_OWN_HOME = re.compile(r".*/talaria-[0-9a-f]{16}/home(?:/|$)")
+"""Of a session, where nothing can be mounted: nobody can open it."""
 _REFUSED = re.compile(
     r"(?:127\.0\.0\.1|localhost|\[?::1\]?)\D{0,20}?(?::|port )(\d{2,5})\b.*refused|"
     r"refused.*(?:127\.0\.0\.1|localhost|::1)\]?:(\d{2,5})\b|"
@@ -278,12 +283,13 @@ def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     return "".join(f"\n[sandbox: {line}]" for line in lines)
 
 
-def _openable(folder: Path) -> str:
-    """As it can be asked for: one that is missing ends with a slash, and is made. Empty: it holds too much."""
+def _openable(folder: Path, workspace: "Workspace") -> str:
+    """As it can be asked for: one that is missing ends with a slash, and is made. Empty: nobody can open it."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    if missing:
-        return f"{missing[-1]}/"
-    return "" if Path.home().is_relative_to(folder) or len(folder.parts) < 3 else str(folder)
+    nearest = missing[-1] if missing else folder
+    if len(nearest.parts) < 3 or not workspace.can_be_opened(nearest):
+        return ""
+    return f"{nearest}/" if missing else str(nearest)
 
 
 def _explained(reason: str) -> str:
@@ -292,6 +298,17 @@ def _explained(reason: str) -> str:
         return reason
     host = reason.partition(" ")[0]
     return f"its address is private. The person can list {host} in web.allow_private of config.yaml, if it is meant"
+
+
+def _follow_inside(path: Path, roots: Sequence[Path]) -> Path:
+    """Where it leads by links that commands can read. Where links outside lead is nothing that they may learn."""
+    for _ in range(MAX_LINKS):
+        inside = (one for one in (*reversed(path.parents), path) if any(one.is_relative_to(root) for root in roots))
+        link = next((one for one in inside if one.is_symlink()), None)
+        if link is None:
+            break
+        path = Path(os.path.normpath(link.parent / link.readlink() / path.relative_to(link)))
+    return path
 
 
 def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
@@ -305,20 +322,22 @@ def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     for line in lines:
         if not _READ_ONLY.search(line) and not (at_landlock and _DENIED.search(line)):
             continue
-        named = [name for name in _QUOTED.findall(line) if "/" in name] or _PLAIN.findall(line)
+        named = _QUOTED.findall(line) or _LAST.findall(line) or _PLAIN.findall(line)
         if named and named[-1].isprintable():
-            # by the name alone: where links outside lead is nothing that commands may learn
-            path = Path(os.path.normpath(Path(workspace.cwd, re.sub("^~(?=/)", str(Path.home()), named[-1]))))
+            given = Path(workspace.cwd, re.sub("^~(?=/)", str(Path.home()), named[-1]))
+            path = _follow_inside(Path(os.path.normpath(given)), workspace.roots)
             if not any(path.is_relative_to(root) for root in workspace.roots):
-                paths[str(path)] = _openable(path if _MAKES_FOLDER.search(line) else path.parent)
+                wanted = path if _MAKES_FOLDER.search(line) else path.parent
+                paths[str(path)] = "" if _OWN_HOME.match(str(path)) else _openable(wanted, workspace)
     refused = filter(None, map(_REFUSED.search, lines))
     ports = {port for found in refused for port in found.groups() if port is not None}
     workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
     by_folder: dict[str, list[str]] = {}
     for path, folder in paths.items():
         by_folder.setdefault(folder, []).append(path)
+    scratch = "/tmp" if workspace.level == "strict" else "$TMPDIR"  # noqa: S108
     told += [
-        f"writing {' and '.join(inside)} was probably blocked; write in the project or /tmp instead"
+        f"writing {' and '.join(inside)} was probably blocked; write in the project or {scratch} instead"
         + (f', or ask for the folder with needs: ["write {folder}"]' if folder else "")
         for folder, inside in by_folder.items()
     ]

@@ -82,11 +82,12 @@ class Workspace:
         git: GitSettings | None = None,
         caches: Callable[[], AbstractContextManager[None]] = nullcontext,
         settings: TerminalSettings | None = None,
+        can_be_opened: Callable[[Path], bool] = lambda _: True,
     ) -> None:
         """`look`: what commands see, as it is then, if they may also write to some places. `events`: who tells what is
         made in folders. `caches`: entered while commands may use the project's package caches. All not on the loop.
         `others`: those of other sessions in the same project or repository. `git`: None, where commands have git's
-        settings as they are."""
+        settings as they are. `can_be_opened`: whether a person can open a folder."""
         self._sandbox = sandbox
         self._caches = caches
         self._quarantine = quarantine
@@ -94,6 +95,7 @@ class Workspace:
         self._events = events
         self._others = others
         self._git = git
+        self.can_be_opened = can_be_opened
         self._addresses: list[AddressChange] = []
         self.way_out = way_out
         self.consent = RunningConsent()
@@ -694,7 +696,17 @@ class Workspaces:
         if level in ("strict", "landlock", "seatbelt"):
             git = GitSettings(self._home.resolve() / "git" / harmless(scope.session), has_mounts=level == "strict")
         workspace = Workspace(
-            self.sandbox, project, look, way_out, quarantine, lambda: self._events, others, git, caches, settings
+            self.sandbox,
+            project,
+            look,
+            way_out,
+            quarantine,
+            lambda: self._events,
+            others,
+            git,
+            caches,
+            settings,
+            self.may_be_shared,
         )
         if git is not None and level == "strict":
             way_out.intercept = partial(workspace.intercept, git, partial(self.reading, scope))

@@ -356,6 +356,7 @@ async def test_a_question_ends_with_the_command_that_wanted_it(desktop: Desktop,
     class Slow(Ada):
         async def allow(self, question: Question) -> Answer | Instead:
             self.asked.append(question)
+            (desktop.folder / "work/asked").touch()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -365,7 +366,8 @@ async def test_a_question_ends_with_the_command_that_wanted_it(desktop: Desktop,
         has_ended = asyncio.Event()
 
     slow = Slow()
-    push = "git commit -q --allow-empty -m two; timeout 2 git push -q origin main; true"
+    wait = "until [ -e asked ]; do sleep 0.05; done; kill $!"
+    push = f"git commit -q --allow-empty -m two; git push -q origin main & {wait}"
     result = await desktop.run(push, slow)
     await asyncio.wait_for(slow.has_ended.wait(), PATIENCE_S)
     assert len(slow.asked) == 1, result.text

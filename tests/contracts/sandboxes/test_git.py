@@ -110,6 +110,15 @@ async def test_settings_are_judged_by_their_names(desktop: Desktop, tmp_path: Pa
     assert not any(word in listed for word in ("hookspath", "fsmonitor", "alias", "include"))
 
 
+async def test_settings_of_the_person_are_not_changed_and_that_is_told(desktop: Desktop, tmp_path: Path) -> None:
+    make(tmp_path / "work")
+    result = await desktop.run("git config --global alias.st status && git config --global user.name Zoe; git st", None)
+    assert "On branch main" in result.text
+    assert "git: alias.st, user.name was set for this session only" in result.text
+    assert "session only" not in (await desktop.run("git st", None)).text
+    assert (tmp_path / "person/.gitconfig").read_text() == PERSON
+
+
 async def test_a_new_address_asks(desktop: Desktop, tmp_path: Path) -> None:
     main = make(tmp_path / "work")
     ada = Ada("no", "once")

@@ -365,7 +365,8 @@ async def test_a_server_that_takes_no_connection_does_not_confuse_ports(
     (desktop.folder / "work").mkdir()
     (desktop.folder / "work/full.py").write_text(full)
     shown = await desktop.run("python3 full.py", Ada("once"), needs=["publish 8126"], background=True)
-    port = int(shown.text.partition("8126 at ")[2].partition("]")[0].rpartition(":")[2].strip("/"))
+    link = shown.text.partition("8126 is served at ")[2].partition(" ")[0]
+    port = int(link.rpartition(":")[2].strip("/"))
     await until((desktop.folder / "work/full").exists)
 
     def ask() -> bytes:

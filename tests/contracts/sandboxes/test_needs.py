@@ -55,6 +55,26 @@ async def test_writes_outside_the_project_fail_instead_of_being_lost(desktop: De
     assert [*person.iterdir()] == [beside]
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("error: failed to create directory `/srv/a/b`: Read-only file system (os error 30)", "/srv/a/b"),
+        ("touch: cannot touch \u2018/srv/a\u2019: Read-only file system", "/srv/a"),
+        ("OSError: [Errno 30] Read-only file system: '/srv/my file'", "/srv/my file"),
+        ("Error: EROFS: read-only file system, open '/srv/a'", "/srv/a"),
+        ("/bin/bash: line 2: out/new: Read-only file system", "{beside}/new"),
+        ("go: open /srv/a: read-only file system", "/srv/a"),
+        ("/bin/bash: line 2: /srv/my file: Read-only file system", "/srv/my file"),
+    ],
+)
+async def test_what_programs_say_is_read(desktop: Desktop, beside: Path, said: str, told: str) -> None:
+    (desktop.folder / "work").mkdir()
+    (desktop.folder / "work/out").symlink_to(beside)
+    (desktop.folder / "work/said").write_text(said)
+    result = await desktop.run("cat said; exit 1", None)
+    assert f"[sandbox: writing {told.format(beside=beside)} was probably blocked" in result.text
+
+
 async def test_scratch_lasts_from_command_to_command(desktop: Desktop) -> None:
     await desktop.run("echo kept > /tmp/note", None)
     assert "kept" in (await desktop.run("cat /tmp/note", None)).text
@@ -282,7 +302,10 @@ async def test_landlock_says_what_it_cannot_do(store: Store, tmp_path: Path, mon
             refused = (await desktop.run(f"node -e \"require('net').{fetch}\"", None)).text
             assert "there is no network at the landlock level" in refused or "node: command not found" in refused
         refused = (await desktop.run("echo lost > ~/note", None)).text
-        assert "Permission denied" in refused
+        assert "write in the project or $TMPDIR instead" in refused
+        assert "needs:" not in refused, "nobody can open the home of a session"
+        refused = (await desktop.run("git config --global user.name Zoe", None)).text
+        assert "was probably blocked; write in the project" in refused, "nobody can open Talaria's own home"
         assert f"writing {beside}/x was probably blocked" in (await desktop.run(f"touch {beside}/x", None)).text
         allowed = await desktop.run(f"touch {beside}/x", Ada("session"), needs=[f"write {beside}"])
         assert (beside / "x").exists()

@@ -69,7 +69,7 @@ async def _spend(day: Day, registry: Registry) -> None:
     await day.fail("npm test")
     if day.has_network:
         await day.run("npm install")
-        day.was_asked(f"Let commands reach {HOST} over the network?")
+        day.was_asked(f"Let commands reach {HOST}?")
     else:
         refused = await day.fail("npm install --fetch-retries=0")
         assert "no network at the landlock level" in refused, refused
@@ -105,9 +105,9 @@ async def _look_at_server(day: Day) -> None:
         day.was_asked()
         return
     started = (await day.call("node server.js", needs=["publish 3000"], background=True)).text
-    link = started.partition("port 3000 at ")[2].partition("]")[0]
+    link = started.partition("port 3000 is served at ")[2].partition(" ")[0]
     assert await _fetched(link) == "Hello, Ada", started
-    day.was_asked("Let commands serve pages on this machine, from port 3000 of the sandbox?")
+    day.was_asked("Let commands be reached from this machine on port 3000?")
 
 
 async def _fetched(link: str) -> str:

@@ -55,7 +55,7 @@ async def _spend(day: Day, registry: Registry) -> None:
         assert f'needs: ["write {venv}' in refused, refused
         await day.run("pip install salutation", needs=[f"write {venv}"])
         day.was_asked(
-            f"Let commands reach {HOST} over the network?",
+            f"Let commands reach {HOST}?",
             f"Let commands read, change and delete everything in {venv}?",
         )
     else:

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -54,16 +53,14 @@ class Landlocked:
                 f"({self.about}). Install bubblewrap, or take terminal.network out of config.yaml."
             )
         async with in_threads(scratch()) as folder:
-            shell = folder / "shell"
-            await in_thread(partial(shell.mkdir, mode=0o700))
-            own = (folder / "tmp", shell)  # not the home: what commands wrote there would be lost
+            own = (folder / "tmp", folder / "shell")  # not the home: what commands wrote there would be lost
             readable = (*await in_thread(lambda: tuple(_readable(view))), folder)
             caches = tuple(bind.source for bind in view.binds if bind.is_writable)
             writable = own if view.is_read_only else (view.project, *view.writes, *caches, *own)
             path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
             environment = {**view.environment, **surroundings(folder), "PATH": path}
             places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}
-            launch = unwrapped(view, environment, f"{shell}/state", confinement=places, **measures(view.limits))
+            launch = unwrapped(view, environment, f"{folder}/shell/state", confinement=places, **measures(view.limits))
             async with launched(msgspec.structs.replace(launch, limits=view.limits)) as host:
                 yield host
 

@@ -1,4 +1,5 @@
-"""A session's own folders where its sandbox cannot mount any: a home and a place for temporary files."""
+"""A session's own folders where its sandbox cannot mount any: a home, and places for temporary files and for the state
+of the shell."""
 
 import os
 from collections.abc import Generator
@@ -14,7 +15,7 @@ def scratch() -> Generator[Path]:
     """By its true name: sandboxes that judge by names follow no links. Removed at the end, with all that is in it."""
     folder = Path(gettempdir()).resolve() / f"talaria-{os.urandom(8).hex()}"
     try:
-        for place in (folder, folder / "home", folder / "tmp"):
+        for place in (folder, folder / "home", folder / "tmp", folder / "shell"):
             place.mkdir(mode=0o700)
         yield folder
     finally:
