@@ -122,7 +122,6 @@ ALLOWED = {
     },
     ("tools/sandbox/guard_program.py", ".stat"): "of what was listed, without following it",
     ("tools/sandbox/guarding.py", ".read_bytes"): "/proc",
-    ("tools/sandbox/landlocked.py", ".mkdir"): "in a folder that was made for this sandbox, before commands run in it",
     ("tools/sandbox/port_program.py", "os.open"): "/proc",
     ("tools/sandbox/guarding.py", ".read_text"): "/proc",
     ("tools/sandbox/inside.py", ".read_text"): "/proc/net/unix",

@@ -272,7 +272,7 @@ class GitSettings:
 
     @property
     def may_have_changed(self) -> bool:
-        """Looks at the stamps of the files, and at nothing else."""
+        """Looks at the stamps of the files, and at nothing else: not on the loop."""
         return self._session_stamp != _stamp(self._session_file) or any(
             self._stamp(file) != stamps for file, stamps in self._stamps.items()
         )

@@ -369,7 +369,7 @@ class Workspace:
     async def _sync_git(self) -> bool:
         """Whether files were replaced: they have lost their guards then."""
         git = self._git
-        if git is None or not git.may_have_changed:
+        if git is None or not await in_thread(lambda: git.may_have_changed):
             return False
         synced = await in_thread(lambda: git.sync(self._changing_everywhere))
         self._warnings += synced.told

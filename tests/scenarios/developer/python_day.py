@@ -6,20 +6,14 @@ import subprocess
 from importlib.metadata import distribution
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from tests.scenarios.developer.day import PATH, Day
 from tests.scenarios.developer.registries import HOST, Registry, a_registry, packed_wheel, plain_wheel
 
 from talaria.tools.sandbox.system import PYTHON
 
-TOOLS = {
-    "pytest": ("pytest", "pluggy", "iniconfig", "packaging", "pygments"),
-    "pre_commit": (
-        *("pre-commit", "cfgv", "identify", "nodeenv", "pyyaml", "virtualenv", "distlib", "filelock", "platformdirs"),
-        "python-discovery",
-    ),
-    "pip": ("pip",),
-}
-"""Programs of the environment, with the distributions that they need."""
+TOOLS = {"pytest": "pytest", "pre_commit": "pre-commit", "pip": "pip"}
+"""Programs of the environment, by their modules, with their distributions."""
 PROJECT = {
     "greeting.py": "import salutation\n\n\ndef greet(name):\n    return f'{salutation.WORD}, {name}'\n",
     "test_greeting.py": (
@@ -91,19 +85,31 @@ def _make_venv(venv: Path) -> Path:
     """By hand, and quickly: what pip would unpack is copied."""
     subprocess.run((PYTHON, "-m", "venv", "--without-pip", str(venv)), check=True)
     (packages,) = venv.glob("lib/python3*/site-packages")
-    for program, names in TOOLS.items():
-        for name in names:
-            for file in distribution(name).files or ():
-                source, target = Path(str(file.locate())), packages / file
-                if ".." not in file.parts and source.exists():
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(source, target)  # with its time, for what is compiled already
+    for name in _with_dependencies(*TOOLS.values()):
+        for file in distribution(name).files or ():
+            source, target = Path(str(file.locate())), packages / file
+            if ".." not in file.parts and source.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target)  # with its time, for what is compiled already
+    for program in TOOLS:
         script = venv / "bin" / program.replace("_", "-")
         script.write_text(f"#!{venv}/bin/python\nimport runpy, sys\nsys.argv[0] = {str(script)!r}\n")
         with script.open("a") as written:
             written.write(f"runpy.run_module({program!r}, run_name='__main__')\n")
         script.chmod(0o755)
     return venv
+
+
+def _with_dependencies(*names: str) -> list[str]:
+    found = dict.fromkeys(names)
+    waiting = [*names]
+    for name in waiting:
+        for line in distribution(name).requires or ():
+            needed = Requirement(line)
+            if (needed.marker is None or needed.marker.evaluate({"extra": ""})) and needed.name not in found:
+                found[needed.name] = None
+                waiting.append(needed.name)
+    return [*found]
 
 
 def _set_index(day: Day, registry: Registry) -> tuple[str, ...]:

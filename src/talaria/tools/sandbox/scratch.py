@@ -1,5 +1,5 @@
-"""A session's own folders where its sandbox cannot mount any: a home, and places for temporary files and for the state
-of the shell."""
+"""A session's own folders where its sandbox cannot mount any: a home, one for temporary files, one for the state of the
+shell."""
 
 import os
 from collections.abc import Generator
