@@ -155,7 +155,9 @@ async def test_the_effect_is_seen_before_the_reason_of_the_model_whatever_that_s
             words, ours = squeezed(seen), squeezed(OURS)
             assert squeezed(effect) in words, surface
             if ours in words:
-                assert words.index(squeezed(effect)) < words.casefold().index("themodelsays:") < words.index(ours), surface
+                assert words.index(squeezed(effect)) < words.casefold().index("themodelsays:") < words.index(ours), (
+                    surface
+                )
             assert not _STEERING.search(seen.replace("\n", "")), surface
             assert not _UNSEEN.search(seen), surface
             assert not any(line.strip(" │()").startswith(OURS[:12]) and OURS in line for line in seen.splitlines()), (

@@ -63,7 +63,7 @@ class Menu:
         self._body = decidable(body) if typing == "keys" else without_blank_runs(readable(body))
         self._painted = painted
         self._footer = visible(footer)
-        self._quoted = visible(quoted)
+        self._quoted = decidable(quoted)
         self._facts = tuple(map(visible, facts))
         self._choices = tuple(choices)
         self._typing: Typing = typing

@@ -41,6 +41,8 @@ class Status(NamedTuple):
                     return _joined(model, {**parts, "name": cut(name, room)})
         for dropped in ("name", "cost", "background", "waiting", "sandbox", "context"):
             parts.pop(dropped, None)
+            if dropped == "waiting" and "sandbox" in parts:
+                parts["sandbox"] = parts["sandbox"].partition(" (")[0]  # what the level lacks goes before the level
             room = columns - width(_joined("", parts))
             if room >= min(width(short), MIN_MODEL_COLUMNS) or not parts:
                 return _joined(self.model if width(self.model) <= room else cut(short, room), parts)

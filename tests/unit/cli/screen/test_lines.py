@@ -59,6 +59,12 @@ def test_a_long_title_is_cut_and_an_id_is_not() -> None:
     assert unnamed.line(70) == "anthropic:claude · 42,000 tokens · sandbox strict"
 
 
+def test_what_the_level_lacks_leaves_the_status_before_the_level() -> None:
+    status = Status("custom:test-model", 15, session="20260131_120000_0a1b2c3d", sandbox="landlock (no network)")
+    assert status.line(70) == "custom:test-model · 15 tokens · sandbox landlock (no network)"
+    assert status.line(40) == "test-mod… · 15 tokens · sandbox landlock"
+
+
 def test_large_pastes_are_one_word_and_whole_again_when_sent() -> None:
     pastes = Pastes()
     short, long = "one\ntwo", "\n".join("x" * 3 for _ in range(MOST_LINES + 1))
