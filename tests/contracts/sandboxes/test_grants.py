@@ -17,6 +17,7 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop, until
 
 from talaria.model.clock import SystemClock
 from talaria.model.ids import SessionId
+from talaria.runtime.sandbox_report import SandboxState, describe_sandbox
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Scope
 from talaria.tools.builtin.terminal import terminal_tools
@@ -440,3 +441,21 @@ async def test_at_landlock_a_folder_with_hooks_stays_closed_because_nothing_can_
         await desktop.close()
     assert not (beside / ".git/hooks/pre-commit").exists()
     assert (beside / ".git/config").read_bytes() == config
+
+
+def test_no_yes_opens_the_folders_of_all_people_in_chats(tmp_path: Path) -> None:
+    people = tmp_path / "people"
+    workspaces = Workspaces(TerminalSettings(), tmp_path / "home", SystemClock(), people=people)
+    assert not workspaces.may_be_shared(people)
+    assert not workspaces.may_be_shared(tmp_path)
+    assert workspaces.may_be_shared(tmp_path / "other")
+
+
+async def test_no_name_of_a_folder_passes_for_another_grant(desktop: Desktop, beside: Path, store: Store) -> None:
+    folder = beside / "x\n  abcd1234  network pypi.org (in every project)"
+    folder.mkdir()
+    await desktop.run("true", Ada("project"), needs=[f"write {folder}"])
+    state = SandboxState("strict", "bubblewrap", desktop.folder / "work")
+    lines = (await describe_sandbox(state, store.grants, SessionId("s1"))).splitlines()
+    assert sum("pypi.org" in line for line in lines) == 1
+    assert not any(line.strip().startswith("abcd1234") for line in lines)
