@@ -120,6 +120,8 @@ class Workspace:
         self._writes: tuple[Path, ...] = ()
         self._shared: tuple[Path, ...] = ()
         """What the person has opened: writable besides the project."""
+        self._unguardable: set[Path] = set()
+        """Of what was allowed, what cannot be opened here."""
         self._has_new_files = False
         self._has_ports = False
         self._watching: asyncio.Task[None] | None = None
@@ -171,6 +173,8 @@ class Workspace:
         async with self._opening:
             others = (self.project, self.top, *self._writes, *places)
             wanted = tuple(place for place in places if not any(_is_below(place, other) for other in others))
+            if self.level == "landlock":
+                wanted = await self._without_guarded(wanted)
             added = [place for place in wanted if place not in self._shared]
             dropped = [place for place in self._shared if place not in wanted]
             if not added and not dropped:
@@ -183,6 +187,22 @@ class Workspace:
                     await self._begin_anew(added or dropped)
             self._guarded = tuple(one for one in self._guarded if not any(map(one.is_relative_to, dropped)))
             self._shared = wanted
+
+    async def _without_guarded(self, places: tuple[Path, ...]) -> tuple[Path, ...]:
+        """Where nothing can be mounted, what other programs obey could be changed there."""
+        kept = tuple(place for place in places if place in self._shared)
+        for place in (place for place in places if place not in kept):
+            view = await in_thread(partial(self._look, (place,)))
+            obeyed = next((one for one in view.guarded if one.is_relative_to(place)), None)
+            if obeyed is None:
+                kept = (*kept, place)
+            elif place not in self._unguardable:
+                self._unguardable.add(place)
+                self._warn(
+                    f"{place} stays closed: other programs obey {obeyed}, and the sandbox that works here (Landlock) "
+                    "cannot guard it. Name a folder that holds nothing of that kind, or install bubblewrap."
+                )
+        return kept
 
     async def _share_now(self, host: Host, place: Path, wanted: tuple[Path, ...]) -> str:
         """Returns why it cannot be done while the sandbox runs."""

@@ -211,18 +211,20 @@ class Alone(OpenGate):
 
 @pytest.fixture
 def granted(tmp_path: Path, backend: Backend) -> Iterator[Mapping[Kind, str]]:
-    """With TEST_WITH_GRANTS a folder with a repository, and where that can be a port; else nothing."""
+    """With TEST_WITH_GRANTS a folder, and where that is possible with a repository, and a port; else nothing."""
     if not os.environ.get("TEST_WITH_GRANTS") or backend not in ("bubblewrap", "landlock"):
         yield {}
         return
     folder = tmp_path / "granted"
+    folder.mkdir()
+    if backend == "landlock":
+        yield {"write": str(folder)}
+        return
     subprocess.run(["git", "init", "-q", folder], check=True)
     config = (folder / ".git/config").read_bytes()
     with socket.create_server(("127.0.0.1", 0)) as service:
-        more: dict[Kind, str] = {"port": str(service.getsockname()[1])} if backend == "bubblewrap" else {}
-        yield {"write": str(folder), **more}
-    if backend == "bubblewrap":
-        assert (folder / ".git/config").read_bytes() == config
+        yield {"write": str(folder), "port": str(service.getsockname()[1])}
+    assert (folder / ".git/config").read_bytes() == config
 
 
 @pytest.fixture

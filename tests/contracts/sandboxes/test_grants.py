@@ -17,10 +17,11 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop, until
 
 from talaria.model.clock import SystemClock
 from talaria.model.ids import SessionId
+from talaria.runtime.sandbox_report import SandboxState, describe_sandbox
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Scope
 from talaria.tools.builtin.terminal import terminal_tools
-from talaria.tools.sandbox import ports
+from talaria.tools.sandbox import landlocked, ports
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
 from talaria.tools.workspace import Workspaces
@@ -418,3 +419,44 @@ async def test_what_is_asked_for_badly_is_told_in_one_sentence(
     refused = await desktop.run("true", Ada(), needs=[need.format(person=person)])
     assert refused.is_error
     assert sentence in refused.text
+
+
+async def test_at_landlock_a_folder_with_hooks_stays_closed_because_nothing_can_guard_them(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (reason := landlocked.fault()) is not None:
+        pytest.skip(f"commands in Landlock: {reason}")
+    beside = repository(tmp_path / "person/beside")
+    (beside / "sub").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    config = (beside / ".git/config").read_bytes()
+    desktop = Desktop(store, await store.owners.join("test"), tmp_path, "landlock")
+    try:
+        plant = f"touch {beside}/.git/hooks/pre-commit; echo x >> {beside}/.git/config; touch {beside}/sub/made"
+        told = await desktop.run(plant, Ada("once"), needs=[f"write {beside}"])
+        assert f"[{beside} stays closed: other programs obey {beside}/.git" in told.text
+        assert not (beside / "sub/made").exists()
+        await desktop.run(plant, Ada("session"), needs=[f"write {beside}/sub"])
+        assert (beside / "sub/made").exists()
+    finally:
+        await desktop.close()
+    assert not (beside / ".git/hooks/pre-commit").exists()
+    assert (beside / ".git/config").read_bytes() == config
+
+
+def test_no_yes_opens_the_folders_of_all_people_in_chats(tmp_path: Path) -> None:
+    people = tmp_path / "people"
+    workspaces = Workspaces(TerminalSettings(), tmp_path / "home", SystemClock(), people=people)
+    assert not workspaces.may_be_shared(people)
+    assert not workspaces.may_be_shared(tmp_path)
+    assert workspaces.may_be_shared(tmp_path / "other")
+
+
+async def test_no_name_of_a_folder_passes_for_another_grant(desktop: Desktop, beside: Path, store: Store) -> None:
+    folder = beside / "x\n  abcd1234  network pypi.org (in every project)"
+    folder.mkdir()
+    await desktop.run("true", Ada("project"), needs=[f"write {folder}"])
+    state = SandboxState("strict", "bubblewrap", desktop.folder / "work")
+    lines = (await describe_sandbox(state, store.grants, SessionId("s1"))).splitlines()
+    assert sum("pypi.org" in line for line in lines) == 1
+    assert not any(line.strip().startswith("abcd1234") for line in lines)
