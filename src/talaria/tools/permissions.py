@@ -158,6 +158,14 @@ class Permission(msgspec.Struct, frozen=True):
                 return f"be reached on port {self.what[0]}"
             case "unsandboxed":
                 return f"commands that start with `{shlex.join(self.covered)}`"
+            case "fetch":
+                return "fetch from there"
+            case "push":
+                return f"{' and '.join(map(_pushed, self.what[1:]))} there"
+            case "sign":
+                return "sign with this key"
+            case "gh":
+                return "read there" if self.what[1:] == ("read",) else f"`gh {' '.join(self.what[1:])}` there"
             case _:
                 return self.in_words
 

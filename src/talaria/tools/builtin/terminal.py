@@ -123,7 +123,8 @@ def _about_network(terminal: FunctionTool, settings: TerminalSettings) -> Functi
     reach = (
         f"It runs in a sandbox: of the network it reaches {network}, and what the person allows: they are asked when "
         "a command first tries another host. Of the files only the working directory is shared "
-        "with the other tools; /tmp is its own and thrown away, and ~ cannot be written."
+        "with the other tools; /tmp is its own and thrown away, and ~ cannot be written. `git push`, `git fetch`, "
+        "signed commits and `gh` need nothing else: the person is asked, and their login stays outside."
     )
     spec = msgspec.structs.replace(terminal.spec, description=f"{terminal.spec.description}\n{reach}")
     return msgspec.structs.replace(terminal, spec=spec)
