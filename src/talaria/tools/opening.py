@@ -73,7 +73,8 @@ _AT_LANDLOCK = (
     (
         re.compile(
             r"Errno 1\] Operation not permitted|Could not resolve|name resolution|socket: Operation not|EAI_AGAIN|"
-            r"\b(?:connect|listen) EPERM\b|socket: operation not permitted"
+            r"\b(?:connect|listen) EPERM\b|socket: operation not permitted|"
+            r"unable to access 'http|ssh: connect to host"
         ),
         _NO_NETWORK,
     ),

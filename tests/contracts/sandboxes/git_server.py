@@ -104,6 +104,8 @@ def serve_git_repositories(folder: Path) -> Generator[GitServer]:
     with GitServer(folder) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -71,6 +71,8 @@ def serve_github(folder: Path) -> Generator[GitHubServer]:
     with GitHubServer(folder) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -148,6 +148,7 @@ def _found_on_loopback() -> Generator[None]:
 async def a_day(folder: Path, level: Backend) -> AsyncGenerator[Day]:
     (folder / "person/src/shop").mkdir(parents=True)
     os.environ.update(HOME=str(folder / "person"), PATH=PATH)
+    os.environ.pop("GIT_SSL_CAINFO", None)
     async with MemoryStore(SystemClock()) as store:
         day = Day(folder, level, store, await store.owners.join("test"))
         (day.person / ".gitconfig").write_text(GIT_SETTINGS)

@@ -1,8 +1,15 @@
-"""Git: from a subfolder, in a worktree and a submodule, settings, a rebase with conflicts, a worktree beside."""
+"""Git: from a subfolder, in a worktree and a submodule, settings, a rebase with conflicts, a worktree beside, signed
+commits, pushing and fetching."""
 
+import os
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests.scenarios.developer.day import Day
+from tests.contracts.sandboxes.git_server import LOGIN, GitServer, serve_git_repositories
+from tests.scenarios.developer.day import Day, wanted
 
 SOURCE = "def price():\n    return 1\n"
 
@@ -20,6 +27,10 @@ async def spend(day: Day) -> None:
     await _work_elsewhere(day, day.person / "src/side", day.project / "lib")
     await _rebase(day)
     await _add_worktree_beside(day)
+    folder = day.person / "server"
+    folder.mkdir()
+    with serve_git_repositories(folder) as server, _signing_key():
+        await _sign_and_push(day, server)
     day.was_asked()
 
 
@@ -83,7 +94,74 @@ async def _add_worktree_beside(day: Day) -> None:
     assert day.outside("git log -1 --format=%s,%an", beside) == "beside,Grace\n"
 
     await day.begin()
+    if day.level == "landlock":
+        refused = await day.fail("cd ../beside && git commit -q --allow-empty -m 'next day'")
+        assert f"{beside} stays closed: other programs obey {beside}/.git" in refused
+        return
     await day.run("cd ../beside && git commit -q --allow-empty -m 'next day'")
     await day.fail("touch ../other")
     await day.end()
     assert day.outside("git log -1 --format=%s beside") == "next day\n"
+
+
+@contextmanager
+def _signing_key() -> Generator[None]:
+    """Of gpg, whose sockets need a short path."""
+    wanted("gpg")
+    with TemporaryDirectory(prefix="gpg-") as folder:
+        os.environ["GNUPGHOME"] = folder
+        make = (
+            "gpg",
+            "-q",
+            "--batch",
+            "--passphrase",
+            "",
+            "--quick-gen-key",
+            "Ada <ada@example.org>",
+            "ed25519",
+            "sign",
+        )
+        subprocess.run(make, capture_output=True, check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(("gpgconf", "--kill", "all"), capture_output=True, check=False)
+
+
+async def _sign_and_push(day: Day, server: GitServer) -> None:
+    address = f"{server.address}/shop.git"
+    day.write({".git-credentials": f"https://{LOGIN}@{server.address.removeprefix('https://')}\n"}, day.person)
+    day.outside(f"git init -q --bare {server.folder}/shop.git")
+    for setting in (
+        f"http.sslCAInfo {server.certificate}",
+        "credential.helper store",
+        "commit.gpgSign true",
+        "user.signingKey ada@example.org",
+    ):
+        day.outside(f"git config --global {setting}")
+    day.outside(f"git switch -q main && git remote add upstream {address}")
+    change = "echo {0} > {0}.txt && git add . && git commit -qm {0} && git push -q upstream main"
+    await day.begin()
+    if not day.has_network:
+        assert "cannot be signed at the landlock level" in await day.fail(change.format("four"))
+        push = "git push -q upstream main"
+        assert "no network at the landlock level" in await day.fail(push)
+        await day.run(push, needs=["unsandboxed"])
+        day.was_asked("Run this command outside the sandbox, with your rights: your files, keys and network?")
+        return
+    await day.run(change.format("four"))
+    day.was_asked(
+        "Let commands sign commits and tags with your key ada@example.org (gpg)?",
+        f"Let commands push main at {address} with your login?",
+    )
+    elsewhere = day.person / "src/elsewhere"
+    day.outside(
+        f"git clone -q {address} {elsewhere} && cd {elsewhere} && git commit -q --allow-empty -m five && git push -q"
+    )
+    await day.run("git pull -q --rebase upstream main")
+    day.was_asked(f"Let commands fetch from {address} with your login?")
+    await day.run(change.format("six"))
+    await day.begin()
+    await day.run(f"{change.format('seven')} && git fetch -q upstream")
+    await day.end()
+    assert day.outside("git log --format=%s,%G? -4", server.folder / "shop.git") == "seven,G\nsix,G\nfive,G\nfour,G\n"

@@ -192,7 +192,10 @@ class CredentialBroker:
                 case "gh":
                     code = await self._gh(request, reader, answer)
             await answer.end(code)
-        except (_Failed, Denied, OddPush, CannotSign, GhRefused) as refusal:
+        except CannotSign as refusal:
+            self._around.refused("signing", str(refusal))  # git keeps what its signing program says to itself
+            await answer.fail(str(refusal))
+        except (_Failed, Denied, OddPush, GhRefused) as refusal:
             await answer.fail(str(refusal))
         except (OSError, EOFError, msgspec.MsgspecError):
             return  # it has gone, or is not one of ours
