@@ -569,7 +569,8 @@ class Workspace:
         self._host = None
         await self._open.aclose()
         self._running.clear()
-        await self._compare()
+        if not self._is_settled:  # else what has changed since is the person's own doing
+            await self._compare()
         self._news.extend(f"[{one}]" for one in self.take_held())
         self._news.extend(
             f"[git: not done, because nobody could be asked: {one.effect}]" for one in self.take_addresses()

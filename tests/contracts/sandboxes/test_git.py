@@ -186,3 +186,13 @@ async def test_hooks_run_inside(desktop: Desktop, tmp_path: Path) -> None:
     seen = (main / "hooked").read_text().split()
     assert seen[-1] == "ran"
     assert "note" not in seen
+
+
+async def test_what_the_person_changes_after_the_last_command_is_kept(desktop: Desktop, tmp_path: Path) -> None:
+    main = make(tmp_path / "work")
+    await desktop.run("true", None)
+    git(main, "remote", "add", "mine", "https://mine.example/")
+    (main / ".envrc").write_text("mine")
+    await desktop.close()
+    assert git(main, "remote") == "mine\n"
+    assert (main / ".envrc").read_text() == "mine"

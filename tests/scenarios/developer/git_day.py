@@ -97,6 +97,7 @@ async def _add_worktree_beside(day: Day) -> None:
     if day.level == "landlock":
         refused = await day.fail("cd ../beside && git commit -q --allow-empty -m 'next day'")
         assert f"{beside} stays closed: other programs obey {beside}/.git" in refused
+        await day.end()
         return
     await day.run("cd ../beside && git commit -q --allow-empty -m 'next day'")
     await day.fail("touch ../other")
@@ -145,7 +146,8 @@ async def _sign_and_push(day: Day, server: GitServer) -> None:
     if not day.has_network:
         assert "cannot be signed at the landlock level" in await day.fail(change.format("four"))
         push = "git push -q upstream main"
-        assert "no network at the landlock level" in await day.fail(push)
+        refused = await day.fail(push)
+        assert "no network at the landlock level" in refused, refused
         await day.run(push, needs=["unsandboxed"])
         day.was_asked("Run this command outside the sandbox, with your rights: your files, keys and network?")
         return
