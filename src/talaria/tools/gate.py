@@ -323,10 +323,6 @@ def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict,
     if verdict.kind == "reading" and verdict.longest != "once":
         lasting = f"{proposal.headline} (A yes that lasts covers {covered}, in this project.)"
         proposal = msgspec.structs.replace(proposal, headline=lasting)
-    permission = invocation.claim.permission
-    if permission is not None and permission.kind == "unsandboxed" and verdict.longest != "once":
-        lasting = f"{proposal.headline} (A yes that lasts covers {covered}.)"
-        proposal = msgspec.structs.replace(proposal, headline=lasting)
     # A folder or a file may be called anything, also something with line breaks.
     headline, place = (words.replace("\n", "\\n") for words in (proposal.headline, invocation.claim.place))
     if len(headline) > MAX_HEADLINE_CHARS:
