@@ -60,7 +60,7 @@ ELSEWHERE = {
     ),
     "only names a place, for the gate or for a mount; whoever opens it follows no link": (
         *("tools/base", "tools/builtin/located", "tools/builtin/terminal", "tools/policy", "tools/protected"),
-        *("tools/opening", "tools/permissions", "tools/sandbox/bubblewrap", "tools/sandbox/docker"),
+        *("tools/blocked", "tools/opening", "tools/permissions", "tools/sandbox/bubblewrap", "tools/sandbox/docker"),
         *("tools/sandbox_state", "tools/sandbox/outside", "tools/sandbox/toolchains", "tools/sandbox/view"),
     ),
     "shows names to the person who types": ("cli/screen/completing",),

@@ -2,8 +2,6 @@
 what a running command wants, while it waits for the answer."""
 
 import asyncio
-import os
-import re
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,59 +25,8 @@ if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace
 
 MAX_REASON_CHARS = 300
-MAX_LINE_CHARS = 500
-"""Of the output of a command: what programs say of an error is shorter."""
-LOOKED_THROUGH_CHARS = 20_000
-MAX_TOLD = 3
-MAX_LINKS = 10
 MAX_BLOCKED = 20
 OTHERS_RUN = "other commands run at the same time, and it may be one of them that wants this"
-_READ_ONLY = re.compile(r"read-only file system|EROFS", re.IGNORECASE)
-_DENIED = re.compile(r"permission denied", re.IGNORECASE)
-_BUSY = re.compile(r"device or resource busy|EBUSY", re.IGNORECASE)
-_HELD = (
-    "settings and hooks of git repositories are held in place, because git obeys them: what they are in can be neither "
-    'removed nor moved here; that can be asked for with needs: ["unsandboxed"]'
-)
-_MAKES_FOLDER = re.compile(r"mkdir|create (?:leading )?director")
-_MARKS = "'\"\u2018\u2019\u201c\u201d`"
-_QUOTED = re.compile(f"[{_MARKS}]([^{_MARKS}]*/[^{_MARKS}]*)[{_MARKS}]")
-_PLAIN = re.compile(rf"(?<![^\s:=(])((?:/|\.\.?/|~/)[^\s:{_MARKS}]+)")
-_LAST = re.compile(r": ((?:(?! /)[^:])+): (?:permission denied|read-only file system)", re.IGNORECASE)
-_OWN_HOME = re.compile(r".*/talaria-[0-9a-f]{16}/home(?:/|$)")
-"""Of a session, where nothing can be mounted: nobody can open it."""
-_REFUSED = re.compile(
-    r"(?:127\.0\.0\.1|localhost|\[?::1\]?)\D{0,20}?(?::|port )(\d{2,5})\b.*refused|"
-    r"refused.*(?:127\.0\.0\.1|localhost|::1)\]?:(\d{2,5})\b|"
-    r"ECONNREFUSED.*:(\d{2,5})\b|"
-    r"(?:127\.0\.0\.1|localhost) port (\d{2,5})\b",
-    re.IGNORECASE,
-)
-
-
-_NO_SEMAPHORES = (
-    "semaphores and shared memory (multiprocessing uses them) are not there at the landlock level, because they cannot "
-    "be kept apart from those of other programs; they are with bubblewrap. Threads work"
-)
-_NO_NETWORK = "there is no network at the landlock level, and none can be allowed; there is with bubblewrap"
-_NO_SIGNING = (
-    "commits cannot be signed at the landlock level; they can with bubblewrap, or outside the sandbox with needs: "
-    '["unsandboxed"]'
-)
-_NO_SERVICES = "no service of it is reached at the landlock level; with bubblewrap the person can allow it"
-_AT_LANDLOCK = (
-    (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
-    (re.compile(r"failed to sign|gpg: signing failed|Load key \""), _NO_SIGNING),
-    (
-        re.compile(
-            r"Errno 1\] Operation not permitted|Could not resolve|name resolution|socket: Operation not|EAI_AGAIN|"
-            r"\b(?:connect|listen) EPERM\b|socket: operation not permitted|"
-            r"unable to access 'http|ssh: connect to host"
-        ),
-        _NO_NETWORK,
-    ),
-)
-"""What programs say there, and what it means."""
 
 
 class _Opening(msgspec.Struct, frozen=True):
@@ -274,79 +221,3 @@ def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:
     """What was granted and has gone, or is a link by now, does not count."""
     places = dict.fromkeys(Path(path) for (path,) in granted)
     return [place for place in places if place.exists() and place.resolve() == place]
-
-
-def told_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
-    """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
-    lines = [f"{host} was blocked: {_explained(reason)}" for host, reason in workspace.way_out.take_refused()]
-    if code != 0 and workspace.is_confined:
-        lines += _probably_blocked(output[-LOOKED_THROUGH_CHARS:], workspace)
-    return "".join(f"\n[sandbox: {line}]" for line in lines)
-
-
-def _openable(folder: Path, workspace: "Workspace") -> str:
-    """As it can be asked for: one that is missing ends with a slash, and is made. Empty: nobody can open it."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    nearest = missing[-1] if missing else folder
-    if len(nearest.parts) < 3 or not workspace.can_be_opened(nearest):
-        return ""
-    return f"{nearest}/" if missing else str(nearest)
-
-
-def _explained(reason: str) -> str:
-    """A yes to a host is not one to an address in a private network: names can be made to lead there."""
-    if "is not on the public internet" not in reason:
-        return reason
-    host = reason.partition(" ")[0]
-    return f"its address is private. The person can list {host} in web.allow_private of config.yaml, if it is meant"
-
-
-def _follow_inside(path: Path, roots: Sequence[Path]) -> Path:
-    """Where it leads by links that commands can read. Where links outside lead is nothing that they may learn."""
-    for _ in range(MAX_LINKS):
-        inside = (one for one in (*reversed(path.parents), path) if any(one.is_relative_to(root) for root in roots))
-        link = next((one for one in inside if one.is_symlink()), None)
-        if link is None:
-            break
-        path = Path(os.path.normpath(link.parent / link.readlink() / path.relative_to(link)))
-    return path
-
-
-def _probably_blocked(output: str, workspace: "Workspace") -> list[str]:
-    """The kernel does not tell which file it was, so this is what the program has said."""
-    at_landlock = workspace.level in ("landlock", "seatbelt")
-    told = [sentence for sign, sentence in _AT_LANDLOCK if workspace.level == "landlock" and sign.search(output)]
-    if workspace.level == "strict" and _BUSY.search(output):
-        told.append(_HELD)
-    lines = [line for line in output.splitlines() if len(line) <= MAX_LINE_CHARS]
-    paths: dict[str, str] = {}
-    for line in lines:
-        if not _READ_ONLY.search(line) and not (at_landlock and _DENIED.search(line)):
-            continue
-        named = _QUOTED.findall(line) or _LAST.findall(line) or _PLAIN.findall(line)
-        if named and named[-1].isprintable():
-            given = Path(workspace.cwd, re.sub("^~(?=/)", str(Path.home()), named[-1]))
-            path = _follow_inside(Path(os.path.normpath(given)), workspace.roots)
-            if not any(path.is_relative_to(root) for root in workspace.roots):
-                wanted = path if _MAKES_FOLDER.search(line) else path.parent
-                paths[str(path)] = "" if _OWN_HOME.match(str(path)) else _openable(wanted, workspace)
-    refused = filter(None, map(_REFUSED.search, lines))
-    ports = {port for found in refused for port in found.groups() if port is not None}
-    workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
-    by_folder: dict[str, list[str]] = {}
-    for path, folder in paths.items():
-        by_folder.setdefault(folder, []).append(path)
-    scratch = "/tmp" if workspace.level == "strict" else "$TMPDIR"  # noqa: S108
-    told += [
-        f"writing {' and '.join(inside)} was probably blocked; write in the project or {scratch} instead"
-        + (f', or ask for the folder with needs: ["write {folder}"]' if folder else "")
-        for folder, inside in by_folder.items()
-    ]
-    told += [
-        f"port {port} of this machine was probably blocked; {_NO_SERVICES}"
-        if workspace.level == "landlock"
-        else f"port {port} of this machine was probably blocked; if a service of the person listens there, ask for it "
-        f'with needs: ["port {port}"]'
-        for port in sorted(ports)
-    ]
-    return told[:MAX_TOLD]

@@ -12,10 +12,10 @@ from talaria.model.errors import BadArguments
 from talaria.model.ids import CallId
 from talaria.model.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Shown, Tool
+from talaria.tools.blocked import describe_blocked
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.live import shown_live
-from talaria.tools.opening import told_blocked
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
@@ -96,7 +96,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 await workspace.tidy()
         held = await ask_about_held(workspace, run)
         text = reading.output.text()
-        blocked = told_blocked(workspace, text, end.code if end else None)
+        blocked = describe_blocked(workspace, text, end.code if end else None)
         return with_output(text, end, limit_s, f"{blocked}{held}")
 
     return (execute_code,)

@@ -10,11 +10,12 @@ import msgspec
 from talaria.model.errors import BadArguments, ToolFailed
 from talaria.model.messages import Outcome
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Shown, Tool
+from talaria.tools.blocked import describe_blocked
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.live import shown_live
-from talaria.tools.opening import told_blocked, told_reason
+from talaria.tools.opening import told_reason
 from talaria.tools.output import Output
 from talaria.tools.permissions import FORMS, Permission, needed
 from talaria.tools.person import Proposal
@@ -109,7 +110,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 await workspace.tidy()
         held = await ask_about_held(workspace, run)
         text = output.text()
-        blocked = "" if is_outside else told_blocked(workspace, text, end.code if end else None)
+        blocked = "" if is_outside else describe_blocked(workspace, text, end.code if end else None)
         return with_output(text, end, limit_s, f"{blocked}{await _published(workspace, opening)}{held}")
 
     return (_about_network(terminal, workspaces.settings),)
