@@ -1,6 +1,7 @@
 """Deliberate mistakes, each of which must turn a test red. They are listed in the `.toml` files of this folder: the
 text to replace, what to put in its place, and which tests must notice."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -55,6 +56,27 @@ def test_no_two_mutants_share_a_name() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_every_mutant_still_applies_to_the_source() -> None:
+    faults: list[str] = []
+    for one in MUTANTS:
+        try:
+            assert one.mutated
+        except (AssertionError, OSError) as fault:
+            faults.append(f"{one.name}: {fault}")
+    assert not faults, "\n".join(faults)
+
+
+def test_every_mutant_names_tests_that_are_there() -> None:
+    named = {test.partition("[")[0] for one in MUTANTS for test in one.tests}
+    assert [test for test in sorted(named) if not _is_there(test)] == []
+
+
+def _is_there(test: str) -> bool:
+    file, _, name = test.partition("::")
+    path = ROOT / file
+    return path.exists() and (not name or f"def {name.rpartition('::')[2]}(" in path.read_text("utf-8"))
+
+
 def _case(mutant: Mutant) -> object:
     marks = [] if mutant.is_quick else [pytest.mark.long]
     return pytest.param(mutant, marks=marks, id=mutant.name.replace(" ", "_"))
@@ -62,6 +84,7 @@ def _case(mutant: Mutant) -> object:
 
 @pytest.mark.parametrize("mutant", [_case(one) for one in MUTANTS])
 def test_it_turns_a_test_red(mutant: Mutant, tmp_path: Path) -> None:
+    ast.parse(mutant.mutated)  # what is no program at all would turn any test red
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / mutant.file).write_text(mutant.mutated, "utf-8")
     options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", f"timeout={HANGS_S}")

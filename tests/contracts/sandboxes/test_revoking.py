@@ -85,6 +85,23 @@ async def test_what_is_taken_back_is_closed_for_what_runs(
     assert not await store.grants.list()
 
 
+async def test_a_folder_is_closed_although_files_in_it_are_open_now_and_then(
+    desktop: Desktop, store: Store, beside: Path
+) -> None:
+    held = beside / "held"
+    await desktop.run("while :; do sleep 0.1 > ../person/beside/held; sleep 0.02; done", None, background=True)
+    for _ in range(4):
+        await desktop.run("true", Ada("session"), needs=[f"write {beside}"])
+        await until(held.exists)
+        (grant,) = await store.grants.list()
+        permission = read_grant((await take_grant_back(store.grants, grant.id, "local")).what)
+        assert permission is not None
+        assert await desktop.workspaces.close_again(permission) == ()
+        held.unlink()
+        await desktop.run(f"touch {beside}/later", None)
+        assert not [*beside.iterdir()]
+
+
 async def test_a_link_is_closed_when_its_permission_is_taken_back(desktop: Desktop, store: Store) -> None:
     serve = "python3 -m http.server 8123 --bind 127.0.0.1"
     await desktop.run(serve, Ada("session"), needs=["publish 8123"], background=True)

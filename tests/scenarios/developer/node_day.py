@@ -74,7 +74,7 @@ async def _spend(day: Day, registry: Registry) -> None:
         refused = await day.fail("npm install --fetch-retries=0")
         assert "no network at the landlock level" in refused, refused
         await day.run("npm install", needs=["unsandboxed"])
-        day.was_asked("Run this command outside the sandbox, with your rights, files and network?")
+        day.was_asked("Run this command outside the sandbox, with your rights: your files, keys and network?")
     locked = json.loads((day.project / "package-lock.json").read_text())["packages"]
     assert {"node_modules/greeter", "node_modules/words"} < locked.keys()
     assert "Hello" in (day.project / "node_modules/words/index.js").read_text()

@@ -56,7 +56,7 @@ async def _spend(day: Day, registry: Registry) -> None:
         refused = await day.fail(f"pip install --retries 1 --index-url {registry.url}/simple salutation")
         assert "no network at the landlock level" in refused, refused
         await day.run(f"pip install --index-url {registry.url}/simple salutation", needs=["unsandboxed"])
-        day.was_asked("Run this command outside the sandbox, with your rights, files and network?")
+        day.was_asked("Run this command outside the sandbox, with your rights: your files, keys and network?")
     assert [*venv.glob("lib/python3*/site-packages/salutation.py")], "what pip reports as installed is there"
     assert "1 passed" in await day.run("pytest -q")
     first = await day.run("pre-commit run --all-files")

@@ -33,6 +33,11 @@ def wants(server: ModelServer, *commands: str, then: str = "All told.") -> None:
     server.say(then)
 
 
+def joined(screen: Terminal) -> str:
+    """What is on the screen, wherever its rows end."""
+    return " ".join(screen.text.split())
+
+
 def asked(screen: Terminal) -> str:
     return screen.see(BOX, "choose · Enter answers")
 
@@ -514,7 +519,7 @@ def test_the_link_to_a_server_is_shown(open_screen: OpenScreen, server: ModelSer
     screen.see("── Open a port of the sandbox?")
     screen.type(f"y{ENTER}")
     screen.see("It runs.")
-    assert "port 8765 is served at http://127.0.0.1:" in " ".join(screen.text.split())
+    assert "port 8765 is served at http://127.0.0.1:" in joined(screen)
 
 
 def test_a_folder_is_revoked_while_a_command_writes_to_it(
@@ -532,11 +537,13 @@ def test_a_folder_is_revoked_while_a_command_writes_to_it(
     screen.say("/sandbox")
     screen.see("takes a yes back")
     found = re.search(
-        r"- (\w{8}): read, change and delete everything in ~/beside \(in this conversation, ", screen.text
+        r"- (\w{8}): read, change and delete everything in ~/beside \(in this conversation, ", joined(screen)
     )
     assert found is not None, screen.text
     screen.say(f"/sandbox revoke {found[1]}")
-    screen.see("You will be asked again.", "closed", "It has ended.")
+    screen.wait(lambda: "You will be asked again." in joined(screen), "that it is revoked")
+    screen.see("It has ended.")
+    assert "closed" in told_by_tools(server.requests[1])[-1]
 
 
 def test_level_landlock_says_on_the_screen_what_it_cannot_do(
@@ -555,4 +562,4 @@ def test_level_landlock_says_on_the_screen_what_it_cannot_do(
     server.say(Reply(calls=(call("terminal", command="true", needs=["port 5432"]),)), "Refused.")
     screen.say("go")
     screen.see("Refused.")
-    assert "the person can install bubblewrap" in " ".join(screen.text.split())
+    assert "the person can install bubblewrap" in joined(screen)

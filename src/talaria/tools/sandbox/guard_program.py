@@ -30,6 +30,9 @@ ENDING_MS = 2_000
 STOPPING_MS = 5
 MAX_STOPPING = 100
 """How often it is looked whether all have stopped. Some do only later, where they do no harm: in the kernel."""
+CLOSING_MS = 10
+MAX_CLOSING = 100
+"""How often a folder is tried to be closed: most files are open for a moment only."""
 SHOWN_CHARS = 80
 
 ENDED = "the sandbox has ended"
@@ -429,7 +432,14 @@ def withdraw(pid: int, path: str, _: dict[str, list[str]]) -> None:
     enter(pid)
     place = refer(path)
     deep = _AT_RECURSIVE if stat.S_ISDIR(os.fstat(place).st_mode) else 0
-    set_flags(place, _MOUNT_ATTR_RDONLY, 0, deep)
+    for left in reversed(range(MAX_CLOSING)):
+        try:
+            set_flags(place, _MOUNT_ATTR_RDONLY, 0, deep)
+            break
+        except OSError as fault:
+            if fault.errno != errno.EBUSY or not left:
+                raise
+            select.poll().poll(CLOSING_MS)
     os.close(place)
     unmount(path)
 
