@@ -1,9 +1,11 @@
 """What a push would do, told from the commits themselves. Git reads the repository in a sandbox, and what it says
-counts only as far as it hashes to the name that the server will be told: no other commits pass for these."""
+counts only as far as it hashes to the name that the server will be told: no other commits pass for these, and none is
+left out unsaid."""
 
 import hashlib
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,12 +14,19 @@ from talaria.tools.broker.packets import RefUpdate
 from talaria.tools.sandbox.base import Host
 from talaria.tools.sandbox.commands import Command
 
-MAX_COMMITS = 1_000
+MAX_COMMITS = 2_000
+"""Of all refs of a push together."""
 MAX_LISTED = 12
+MAX_SUBJECT_CHARS = 100
 MAX_OUTPUT_BYTES = 8 << 20
 READ_S = 15.0
+_PARENTS = re.compile(rb"tree [0-9a-f]+\n((?:parent [0-9a-f]+\n)*)|(object [0-9a-f]+\n)")
 _GIT = "git --no-replace-objects --git-dir={folder} -c core.commitGraph=false -c core.fsmonitor=false"
-_LIST = "{git} rev-list -n {most} {new} {without} 2>/dev/null | GIT_NO_LAZY_FETCH=1 {git} cat-file --batch 2>/dev/null"
+_LIST = (
+    "export GIT_NO_LAZY_FETCH=1; { printf '%s\\n' NAMES; GIT rev-list --ignore-missing -n MOST NAMES; } 2>/dev/null | "
+    "GIT cat-file --batch 2>/dev/null"
+)
+"""Nothing is left out because the repository says that the server has it: that is told from the commits alone."""
 
 
 class Push(msgspec.Struct, frozen=True):
@@ -35,57 +44,69 @@ class _Collected:
 
     def __init__(self) -> None:
         self.content = bytearray()
-        self.is_whole = True
 
     def add(self, chunk: bytes) -> None:
         self.content += chunk
 
     def skip(self, size_bytes: int) -> None:
-        self.is_whole = self.is_whole and not size_bytes
+        """What comes after it is not what it is called, and so does not count."""
 
 
-async def describe_push(update: RefUpdate, host: Host | None, folder: Path) -> Push:
-    """`host`: where the repository can be read; None: nowhere, so nothing is known of its commits."""
-    short = f"{update.old[:10]} → {update.new[:10]}"
+async def read_commits(host: Host, folders: Collection[Path], updates: Sequence[RefUpdate]) -> dict[str, bytes]:
+    """What is known of the history on both sides of a push, by name, tags included. `folders`: where it may be."""
+    names = dict.fromkeys(name for one in updates for name in (one.new, one.old) if name.strip("0"))
+    commits: dict[str, bytes] = {}
+    for folder in folders if names else ():
+        git = _GIT.format(folder=shlex.quote(str(folder)))
+        command = _LIST.replace("NAMES", " ".join(names)).replace("MOST", str(MAX_COMMITS)).replace("GIT ", f"{git} ")
+        collected = _Collected()
+        started = host.start(Command(command=command, cwd="/", is_kept=False, limit_bytes=MAX_OUTPUT_BYTES), collected)
+        if await started.awaited(READ_S) is None:
+            break
+        commits |= _verified(bytes(collected.content))
+    return commits
+
+
+def describe_push(update: RefUpdate, commits: Mapping[str, bytes]) -> Push:
     if update.is_deletion:
-        return Push(update, is_forced=True, text=f"{update.name}: deleted (was {update.old[:10]})")
-    commits: Mapping[str, bytes] = {}
-    if host is not None:
-        commits = await _read_commits(host, folder, update)
-    listed = _walk(update.new, commits)
-    subjects = [f"    {name[:10]} {_subject(commits[name])}" for name in listed[:MAX_LISTED]]
+        return Push(update, is_forced=True, text=f"{update.name}: deleted (was {update.old})")
+    ours = _walk(update.new, commits)
+    theirs = frozenset[str]() if update.is_new else frozenset((update.old, *_walk(update.old, commits)))
+    listed = [name for name in ours if name not in theirs]
+    is_forced = False
+    what = f"{update.name}: new, at {update.new}; its latest commits:"
+    if not update.is_new:
+        is_forced = update.ref.startswith("refs/tags/") or not any(update.old in _parents(commits[one]) for one in ours)
+        how = ", replaces what is there (forced)" if is_forced else ""
+        what = f"{update.name}: {update.old} → {update.new}{how}"
+    lines = [what, *(f"    {name[:10]} {_subject(commits[name])}" for name in listed[:MAX_LISTED])]
     if len(listed) > MAX_LISTED:
-        subjects.append(f"    … and {len(listed) - MAX_LISTED:,} more")
-    if update.is_new:
-        return Push(update, is_forced=False, text="\n".join([f"{update.name}: new, {update.new[:10]}", *subjects]))
-    is_forced = not any(update.old in _parents(commits[name]) for name in listed)
-    how = ", replaces what is there (forced)" if is_forced else ""
-    return Push(update, is_forced, "\n".join([f"{update.name}: {short}{how}", *subjects]))
-
-
-async def _read_commits(host: Host, folder: Path, update: RefUpdate) -> dict[str, bytes]:
-    git = _GIT.format(folder=shlex.quote(str(folder)))
-    without = "--not --remotes" if update.is_new else f"^{update.old}"
-    command = _LIST.format(git=git, most=MAX_COMMITS, new=update.new, without=without)
-    collected = _Collected()
-    started = host.start(Command(command=command, cwd="/", is_kept=False, limit_bytes=MAX_OUTPUT_BYTES), collected)
-    end = await started.awaited(READ_S)
-    return _verified(bytes(collected.content)) if end is not None and collected.is_whole else {}
+        lines.append(f"    … and {len(listed) - MAX_LISTED:,} more")
+    if update.new not in commits:
+        lines.append("    its commits cannot be read here")
+    elif any(parent not in commits and parent not in theirs for one in listed for parent in _parents(commits[one])):
+        lines.append("    there may be more, which cannot be read here")
+    return Push(update, is_forced, "\n".join(lines))
 
 
 def _verified(listed: bytes) -> dict[str, bytes]:
-    """The commits that are what they are called."""
+    """The commits and tags that are what they are called."""
     commits: dict[str, bytes] = {}
-    while listed:
-        line, _, listed = listed.partition(b"\n")
-        words = line.split()
-        if len(words) != 3 or words[1] != b"commit" or not words[2].isdigit():
+    at = 0
+    while (end := listed.find(b"\n", at)) >= 0:
+        words = listed[at:end].split()
+        at = end + 1
+        if words[1:] == [b"missing"]:
+            continue
+        if len(words) != 3 or not words[2].isdigit():
             break
         size = int(words[2])
-        content, listed = listed[:size], listed[size + 1 :]
+        content = listed[at : at + size]
+        at += size + 1
         name = words[0].decode("ascii", "replace")
         algorithm = hashlib.sha256 if len(name) == 64 else hashlib.sha1
-        if algorithm(b"commit %d\0" % size + content).hexdigest() == name:
+        is_known = words[1] in (b"commit", b"tag")
+        if is_known and algorithm(words[1] + b" %d\0" % size + content).hexdigest() == name:
             commits[name] = content
     return commits
 
@@ -103,10 +124,11 @@ def _walk(start: str, commits: Mapping[str, bytes]) -> list[str]:
 
 
 def _parents(commit: bytes) -> list[str]:
-    head = commit.partition(b"\n\n")[0]
-    return [line[7:].decode("ascii", "replace") for line in head.split(b"\n") if line.startswith(b"parent ")]
+    """As git reads them: right after the tree, and nowhere else. Of a tag: what it names."""
+    found = _PARENTS.match(commit)
+    return re.findall("[0-9a-f]{40,}", (found[1] or found[2] or b"").decode()) if found else []
 
 
 def _subject(commit: bytes) -> str:
-    first = commit.partition(b"\n\n")[2].partition(b"\n")[0]
-    return first.decode("utf-8", "replace")[:100]
+    text = commit.partition(b"\n\n")[2].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
+    return text if len(text) <= MAX_SUBJECT_CHARS else f"{text[:MAX_SUBJECT_CHARS]}…"

@@ -130,12 +130,13 @@ async def _answer(
 
 async def _read_push(request: h11.Request, heard: h11.Connection, reader: asyncio.StreamReader) -> PushHead:
     if any(name == b"content-encoding" for name, _ in request.headers):
-        raise OddPush("A compressed push is not passed on.")
+        raise OddPush("it is compressed")
     head = PushHead()
-    while not head.is_complete and heard.their_state is h11.SEND_BODY:
+    while not head.is_decided and heard.their_state is h11.SEND_BODY:
         event = await _next_event(heard, reader)
         if isinstance(event, h11.Data):
             head.feed(bytes(event.data))
+    head.end()
     return head
 
 
@@ -145,8 +146,10 @@ def _request(request: h11.Request, wanted: GitRequest, url: WebUrl, authorizatio
     headers = [("Host", place if url.port == 443 else f"{place}:{url.port}"), ("User-Agent", _USER_AGENT)]
     given = dict(request.headers)
     if wanted.is_post:
-        framing = [name for name in (b"content-length", b"transfer-encoding") if name in given]
-        headers += [(name.decode(), given[name].decode()) for name in framing]
+        framing = next(name for name in (b"transfer-encoding", b"content-length") if name in given)
+        headers.append(
+            (framing.decode(), given[framing].decode())
+        )  # one of them: where it ends is not for servers to guess
     if wanted.remote is None:
         headers += [(name.decode(), value.decode("latin-1")) for name, value in given.items() if name in _PASSED_ON]
     else:

@@ -19,7 +19,7 @@ import msgspec
 from talaria.model.errors import Denied
 from talaria.net.egress import Dial, Serve
 from talaria.net.proxy_requests import ProxyRequest
-from talaria.tools.broker.commits import Push, describe_push
+from talaria.tools.broker.commits import Push, describe_push, read_commits
 from talaria.tools.broker.gh import GhRefused, check_gh
 from talaria.tools.broker.packets import OddPush, PushHead
 from talaria.tools.broker.relay import CHUNK_BYTES, Answer, copy_input, end_program, run_joined, write_input
@@ -150,8 +150,10 @@ class CredentialBroker:
             await self._allow(Permission("fetch", (wanted.remote.address,)), wanted.remote.address)
 
     async def _judge_push(self, remote: Remote, head: PushHead) -> None:
+        folders = dict.fromkeys(one.folder for one in self._remotes() if one.address == remote.address)
         async with self._around.reading() as host:
-            pushes = [await describe_push(update, host, remote.folder) for update in head.updates]
+            commits = await read_commits(host, folders, head.updates) if host is not None else {}
+        pushes = [describe_push(update, commits) for update in head.updates]
         permission = Permission("push", (remote.address, *map(_ref, pushes)))
         content = "\n".join((f"to {remote.address}", *(push.text for push in pushes)))
         await self._allow(permission, remote.address, content, "push")
@@ -220,8 +222,9 @@ class CredentialBroker:
         async def pass_in(process: asyncio.subprocess.Process) -> None:
             if service == "git-receive-pack":
                 head = PushHead()
-                while not head.is_complete and (chunk := await reader.read(CHUNK_BYTES)):
+                while not head.is_decided and (chunk := await reader.read(CHUNK_BYTES)):
                     head.feed(chunk)
+                head.end()
                 if head.updates:
                     await self._judge_push(remote, head)
                 await write_input(process, bytes(head.received))

@@ -64,6 +64,13 @@ def test_nothing_to_push_names_no_ref() -> None:
         push(f"{OLD} {NEW} refs/heads/main", "shallow " + OLD),
         push(f"{OLD} {NEW} refs/heads/main\0 x\nrefs/heads/other", f"x {OLD} {NEW} refs/heads/other"),
         push(*(f"{NONE} {NEW} refs/heads/{number}" for number in range(MAX_REFS + 1))),
+        push(f"{OLD} {NEW} refs/heads/main\0 report-status push-options"),
+        push(f"{OLD} {NEW} refs/heads/main\0 report-status", f"{OLD} {NEW} refs/heads/x\0 push-options"),
+        push(f"{OLD} {NEW} refs/heads/main\0 push-cert=1"),
+        push(f"{OLD} {NEW} refs/heads/\udcff"),
+        push(f"{OLD} {NEW} refs/heads/main\n\0 quiet"),
+        b"0000" + push(f"{OLD} {NEW} refs/heads/main"),
+        push(f"shallow {OLD}") + b"P",
     ],
 )
 def test_what_is_not_plainly_a_push_is_refused(sent: bytes) -> None:
@@ -74,3 +81,19 @@ def test_what_is_not_plainly_a_push_is_refused(sent: bytes) -> None:
 def test_a_push_that_names_no_end_is_refused() -> None:
     with pytest.raises(OddPush):
         PushHead().feed(packet("shallow " + OLD) * 100_000)
+
+
+@pytest.mark.parametrize("sent", [b"", b"00", packet(f"{OLD} {NEW} refs/heads/main\0 quiet"), USUAL[:60]])
+def test_a_push_that_ends_before_all_refs_are_named_is_refused(sent: bytes) -> None:
+    head = PushHead()
+    head.feed(sent)
+    with pytest.raises(OddPush):
+        head.end()
+
+
+def test_what_git_agrees_on_with_servers_passes() -> None:
+    head = PushHead()
+    agreed = "report-status-v2 side-band-64k atomic quiet object-format=sha1 agent=git/2.39 session-id=x delete-refs"
+    head.feed(push(f"{OLD} {NEW} refs/heads/main\0 {agreed}"))
+    head.end()
+    assert head.is_decided
