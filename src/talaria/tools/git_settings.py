@@ -212,14 +212,14 @@ class GitSettings:
     def _put_programs(self, root: Root, known: Settings) -> None:
         """What git starts in the sandbox in place of ssh and gpg, and what stands in place of `gh`."""
         self._has_gh = shutil.which("gh") is not None
-        root.replace("shown/inside.py", read_file(_INSIDE, _MAX_CERTIFICATES_BYTES), mode=0o644)
+        _write_new(root, "shown/inside.py", read_file(_INSIDE, _MAX_CERTIFICATES_BYTES))
         for folder, name in (("programs", "ssh"), ("programs", "sign"), *([("bin", "gh")] if self._has_gh else [])):
             root.make_folder(f"shown/{folder}", 0o700).close()
             script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_SHOWN}/inside.py {name} "$@"\n'
-            root.replace(f"shown/{folder}/{name}", script.encode(), mode=0o700)
+            _write_new(root, f"shown/{folder}/{name}", script.encode(), 0o700)
         trusted = (*filter(None, map(_read_certificates, _trusted_by_all())),)[:1]
         own = filter(None, map(_read_certificates, own_certificates(known)))
-        root.replace(_CERTIFICATES, b"\n".join((*trusted, *own)), mode=0o600)
+        _write_new(root, _CERTIFICATES, b"\n".join((*trusted, *own)))
 
     def prepare(self, repository: Path) -> bool:
         """Makes the folders anew. `repository`: whose person it is, since their settings may differ by folder. False:
@@ -240,9 +240,9 @@ class GitSettings:
             named = (Path(value).expanduser() for value in known.get("core.excludesfile", ())[-1:])
             with suppress(OSError, RuntimeError):
                 ignored = read_file(next(named, Path.home() / ".config/git/ignore"), gitconfig.MAX_BYTES)
-                root.replace("shown/ignore", ignored, mode=0o600)
+                _write_new(root, "shown/ignore", ignored)
                 lines.append(_line("core.excludesfile", f"{self._shown}/ignore"))
-            root.replace("shown/settings", "".join(lines).encode("utf-8", "surrogateescape"), mode=0o600)
+            _write_new(root, "shown/settings", "".join(lines).encode("utf-8", "surrogateescape"))
             if self._has_mounts:
                 self._put_programs(root, known)
         return True
@@ -462,6 +462,12 @@ def read_person_settings(repository: Path) -> Settings:
                     file = Path.home() / Path(path).expanduser()  # one beside ~/.gitconfig, if it is relative
                     known.update(_list_as_person(("--file", str(file))))
     return known
+
+
+def _write_new(root: Root, name: str, content: bytes, mode: int = 0o600) -> None:
+    """What is made anew for each session need not survive a power cut."""
+    with root.create(name, mode) as file:
+        file.write(content)
 
 
 def own_certificates(settings: Settings) -> list[Path]:
