@@ -28,7 +28,7 @@ from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.builtin.todo import todo
 from talaria.tools.builtin.web import web_tools
 from talaria.tools.protected import Protected
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:

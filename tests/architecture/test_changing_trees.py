@@ -136,7 +136,7 @@ ALLOWED = {
         for name in ("open", "scandir", "stat")
     },
     ("tools/undo/scan.py", ".stat"): "of what was listed, without following it",
-    ("tools/workspace.py", ".resolve"): "the project's own path, and the home's",
+    ("tools/workspaces.py", ".resolve"): "the project's own path, and the home's",
 }
 """What is left, and why that is no danger."""
 

@@ -12,7 +12,7 @@ from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.project_state import project_folder
 
 if TYPE_CHECKING:
-    from talaria.tools.workspace import Workspaces
+    from talaria.tools.workspaces import Workspaces
 
 
 class SandboxState(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from talaria.tools.permissions import Kind
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
 from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
 

@@ -17,7 +17,7 @@ from talaria.tools.sandbox import commands
 from talaria.tools.sandbox.bubblewrap import arguments
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
 

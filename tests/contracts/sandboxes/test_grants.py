@@ -24,7 +24,7 @@ from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.sandbox import landlocked, ports
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from talaria.tools.sandbox.probes import ATTEMPTS, NEEDS
 from talaria.tools.sandbox.resource_trial import DISK, RESOURCES
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
 

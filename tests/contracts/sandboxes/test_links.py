@@ -25,7 +25,8 @@ from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.system import own_code
 from talaria.tools.sandbox.view import view_of
 from talaria.tools.sandbox.way_out import WayOut
-from talaria.tools.workspace import Workspace, Workspaces
+from talaria.tools.workspace import Workspace
+from talaria.tools.workspaces import Workspaces
 from talaria.trees import Root
 
 Use = Callable[..., Awaitable[ToolResult]]

@@ -13,7 +13,7 @@ from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 Fetch = Callable[..., Awaitable[str]]
 

@@ -29,7 +29,8 @@ from talaria.tools.folder_events import FolderEvents
 from talaria.tools.person import Proposal
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.guarding import Guards
-from talaria.tools.workspace import MAX_HELD, Workspaces
+from talaria.tools.workspace import MAX_HELD
+from talaria.tools.workspaces import Workspaces
 
 pytestmark = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
 UseWith = Callable[..., Awaitable[ToolResult]]

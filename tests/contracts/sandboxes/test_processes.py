@@ -12,7 +12,7 @@ import pytest
 from talaria.model.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.builtin.process import process_tools
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
 

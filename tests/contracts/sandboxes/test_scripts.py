@@ -15,7 +15,7 @@ from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.seen import Seen
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 Script = Callable[..., Awaitable[ToolResult]]
 

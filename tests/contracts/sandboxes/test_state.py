@@ -9,7 +9,7 @@ import pytest
 from talaria.model.ids import SessionId
 from talaria.model.messages import ToolResult
 from talaria.tools.base import Scope
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
 

@@ -13,7 +13,7 @@ from talaria.model.clock import SystemClock
 from talaria.tools.base import Scope
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 SANDBOXES: tuple[Backend, ...] = ("seatbelt",) if sys.platform == "darwin" else ("bubblewrap", "landlock")
 

@@ -21,7 +21,7 @@ from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
 from talaria.tools.sandbox.commands import Command, Started
 from talaria.tools.sandbox.host import script
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 from talaria.waiting import completed, in_thread
 
 MAX_TIMEOUT_S = 600

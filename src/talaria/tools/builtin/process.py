@@ -12,7 +12,7 @@ from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
 from talaria.tools.processes import Process, ended, outcome_of
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 from talaria.waiting import completed
 
 MAX_WAIT_S = 600

@@ -22,7 +22,7 @@ from talaria.tools.sandbox.reading import PACKAGE
 from talaria.tools.sandbox.system import PYTHON
 from talaria.tools.searching.program import REFUSED, Hit, Wanted
 from talaria.tools.searching.tree import Identity, ignored_above
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 from talaria.waiting import completed, in_thread
 
 TIME_S = 20.0

@@ -23,7 +23,8 @@ from talaria.tools.processes import with_output
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
 from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.workspace import Workspace, Workspaces
+from talaria.tools.workspace import Workspace
+from talaria.tools.workspaces import Workspaces
 from talaria.waiting import in_thread
 
 MAX_TIMEOUT_S = 600

@@ -8,7 +8,7 @@ from talaria.tools.base import Scope
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.choosing import Choosing
 from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
-from talaria.tools.workspace import Workspaces
+from talaria.tools.workspaces import Workspaces
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,287 @@
+"""The workspaces of all sessions, by the session's id, with the sandbox that was chosen and what their commands see."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import (
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from talaria.files import harmless
+from talaria.model.clock import Clock
+from talaria.model.errors import BadConfig, ToolFailed
+from talaria.model.ids import SessionId
+from talaria.tools.base import Scope
+from talaria.tools.git_settings import GitSettings
+from talaria.tools.permissions import Permission
+from talaria.tools.protected import Protected
+from talaria.tools.quarantine import Quarantine
+from talaria.tools.sandbox.base import Host, Sandbox, View
+from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.project_state import project_folder
+from talaria.tools.sandbox.reading import LEVELS, MAX_OPEN, Reader
+from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.view import NEVER, view_of
+from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.workspace import Workspace
+from talaria.waiting import completed, in_thread
+
+if TYPE_CHECKING:
+    from talaria.tools.folder_events import FolderEvents
+
+_WITH_CACHES = ("strict", "landlock", "seatbelt")
+"""Where commands see a home that is not the person's: their tools would find no cache in it."""
+log = logging.getLogger(__name__)
+
+
+class Workspaces:
+    def __init__(
+        self,
+        settings: TerminalSettings,
+        home: Path,
+        clock: Clock,
+        private: tuple[str, ...] = (),
+        programs: Sequence[Path] = (),
+        people: Path | None = None,
+        of_project: Callable[[TerminalSettings, Path], TerminalSettings] = lambda settings, _: settings,
+    ) -> None:
+        """`private`: what a way out may reach although it is not on the public internet. `programs`: files that no
+        command changes. `people`: where those in chats have their folders. `of_project`: the settings with what is set
+        for one project; not on the loop."""
+        self.settings = settings
+        self._of_project = of_project
+        self._private = private
+        self._programs = programs
+        self._people = people
+        self._home = home
+        self._clock = clock
+        self._choosing = Choosing(settings)
+        self._all: dict[SessionId, Workspace] = {}
+        self._readers: dict[SessionId, Reader] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Tried out at the first use, which takes a moment: not on the loop."""
+        return self._choosing.sandbox
+
+    def when_chosen(self, tell: Callable[[Sandbox], None]) -> None:
+        """From another thread, at the first use, before a command runs."""
+        self._choosing.tell = tell
+
+    @property
+    def is_confined(self) -> bool:
+        """On another machine commands have all rights of the account there."""
+        return self.sandbox.level not in ("none", "remote")
+
+    def settings_in(self, session: SessionId, cwd: Path) -> TerminalSettings:
+        """What holds for a session: it keeps what was set when it opened its workspace. Raises `ToolFailed`."""
+        workspace = self._all.get(session)
+        return workspace.settings if workspace else self._settings_of(cwd.resolve())
+
+    def _settings_of(self, project: Path) -> TerminalSettings:
+        try:
+            return self._of_project(self.settings, project)
+        except BadConfig as fault:
+            raise ToolFailed(str(fault)) from fault
+
+    def brings_strange_words(self, scope: Scope) -> bool:
+        """Whether commands reach what strangers write, unasked. Where each is asked about, people know what it does."""
+        return self.is_confined and (
+            bool(self.settings_in(scope.session, scope.cwd).network) or self.sandbox.level == "container"
+        )
+
+    def can_send(self, scope: Scope) -> bool:
+        """Whether commands reach somebody outside: what is not confined always does."""
+        match self.sandbox.level:
+            case "none" | "remote":
+                return True
+            case "container":
+                return self.settings.docker.network != "none"
+            case "landlock":
+                return False
+            case "strict" | "seatbelt":
+                return bool(self.settings_in(scope.session, scope.cwd).network)
+
+    def may_be_shared(self, folder: Path) -> bool:
+        """Whether a person can open it: not if it holds too much, or what nobody may see."""
+        protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
+        is_system = any(folder.is_relative_to(place) for place in NEVER)
+        if self._people is not None and self._people.is_relative_to(folder):
+            return False
+        return protected.may_be_shared(folder) and not protected.is_secret(folder) and not is_system
+
+    def place(self, scope: Scope) -> str:
+        """Where the next command of a session begins."""
+        workspace = self._all.get(scope.session)
+        return workspace.cwd if workspace else str(scope.cwd.resolve())
+
+    async def open(self, scope: Scope) -> Workspace:
+        """The one of this session; nothing is started in it yet."""
+        known = self._all.get(scope.session)
+        if known is not None:
+            return known
+        self._loop = asyncio.get_running_loop()
+        made = await in_thread(lambda: self._made(scope))
+        return self._all.setdefault(scope.session, made)  # another call may have been quicker
+
+    def _made(self, scope: Scope) -> Workspace:
+        project = scope.cwd.resolve()
+        settings = self._settings_of(project)
+        way_out = WayOut(settings.network, self._private, self._clock)
+        quarantine = Quarantine(self._home.resolve(), scope.session)
+        look = partial(self.look, project, settings)
+        others = partial(self._beside, scope.session)
+        caches = partial(self._use_caches, project, settings)
+        level, git = self.sandbox.level, None
+        if level in ("strict", "landlock", "seatbelt"):
+            git = GitSettings(self._home.resolve() / "git" / harmless(scope.session), has_mounts=level == "strict")
+        workspace = Workspace(
+            self.sandbox,
+            project,
+            look,
+            way_out,
+            quarantine,
+            lambda: self._events,
+            others,
+            git,
+            caches,
+            settings,
+            self.may_be_shared,
+        )
+        if git is not None and level == "strict":
+            way_out.intercept = partial(workspace.intercept, git, partial(self.reading, scope))
+        return workspace
+
+    @contextmanager
+    def _use_caches(self, project: Path, settings: TerminalSettings) -> Generator[None]:
+        limit_bytes = int(settings.cache_gb * (1 << 30))
+        if not limit_bytes or self.sandbox.level not in _WITH_CACHES:
+            yield
+            return
+        from talaria.tools.sandbox.caches import use_caches  # noqa: PLC0415  (only for whoever runs commands)
+
+        with use_caches(project_folder(self._home.resolve(), project), limit_bytes):
+            yield
+
+    def _beside(self, session: SessionId) -> Sequence[Workspace]:
+        """Of other sessions, in the same project or repository."""
+        own = self._all.get(session)
+        if own is None:
+            return ()
+        return [one for one in tuple(self._all.values()) if one is not own and one.top == own.top]
+
+    def find(self, session: SessionId) -> Workspace | None:
+        """None: no command of it has run here."""
+        return self._all.get(session)
+
+    async def close_again(self, permission: Permission) -> tuple[str, ...]:
+        """In all sessions of this process. What keeps it for now. Who may use it by another grant still may: the next
+        command opens it."""
+        left = [await workspace.close_again(permission) for workspace in tuple(self._all.values())]
+        return tuple(filter(None, dict.fromkeys(left)))
+
+    def look(self, project: Path, settings: TerminalSettings | None = None, shared: Sequence[Path] = ()) -> View:
+        """What commands in a project see, by the settings of a session or those of now. `shared`: what the person has
+        opened besides. Not on the loop. Raises `ToolFailed`."""
+        settings = settings or self._settings_of(project)
+        view = view_of(
+            project,
+            self._home.resolve(),
+            settings,
+            os.environ,
+            programs=self._programs,
+            people=self._people,
+            shared=shared,
+        )
+        if settings.cache_gb and self.sandbox.level in _WITH_CACHES:
+            from talaria.tools.sandbox.caches import with_caches  # noqa: PLC0415
+
+            folder = project_folder(self._home.resolve(), project)
+            view = with_caches(view, folder, can_mount=self.sandbox.level == "strict")
+        can_be_opened = self.sandbox.level in ("strict", "seatbelt")  # so that a host can be allowed while they run
+        return msgspec.structs.replace(view, has_egress=True) if can_be_opened else view
+
+    @cached_property
+    def _events(self) -> "FolderEvents | None":
+        """None: this machine has none, or no more of them."""
+        from talaria.tools.folder_events import FolderEvents  # noqa: PLC0415  (ctypes: only for whoever runs commands)
+
+        try:
+            events = FolderEvents()
+        except OSError as fault:
+            log.warning("new files cannot be watched, so projects are looked through after each command: %s", fault)
+            return None
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(events.listen, self._loop)
+        return events
+
+    @contextmanager
+    def changing(self, path: Path, content: bytes) -> Generator[None]:
+        """While a tool writes a file with the person's consent, whatever runs meanwhile. Not on the loop."""
+        with ExitStack() as held:
+            for workspace in tuple(self._all.values()):
+                held.enter_context(workspace.changing(path, content))
+            yield
+
+    @asynccontextmanager
+    async def reading(self, scope: Scope) -> AsyncGenerator[Host | None]:
+        """Where our own programs read the project of a session; None: there is no sandbox for that. Raises
+        `ToolFailed`."""
+        sandbox, project = await in_thread(lambda: (self.sandbox, scope.cwd.resolve()))
+        if sandbox.level not in LEVELS:
+            yield None
+            return
+        reader = self._readers.pop(scope.session, None) or Reader(
+            sandbox, lambda: self.look(project, self.settings_in(scope.session, scope.cwd))
+        )
+        self._readers[scope.session] = reader  # the one that was used last is last
+        reader.users += 1
+        try:
+            idle = [session for session, one in self._readers.items() if not one.users]
+            for session in idle[: max(0, len(self._readers) - MAX_OPEN)]:
+                await completed(self._readers.pop(session).close())
+            yield await reader.host()
+        finally:
+            reader.users -= 1
+
+    def has(self, session: SessionId) -> bool:
+        return session in self._all
+
+    def has_running(self, session: SessionId) -> bool:
+        """Whether commands run in the project, of this session or of another."""
+        own = self._all.get(session)
+        return own is not None and any(one.has_running for one in (own, *self._beside(session)))
+
+    def has_background(self, session: SessionId) -> bool:
+        """Whether processes of a session run in the background."""
+        workspace = self._all.get(session)
+        return workspace is not None and any(process.is_running for process in workspace.processes.all)
+
+    def has_news(self, session: SessionId) -> bool:
+        return session in self._all and self._all[session].has_news
+
+    def take_news(self, session: SessionId) -> tuple[str, ...]:
+        workspace = self._all.get(session)
+        return workspace.take_news() if workspace else ()
+
+    async def close(self, session: SessionId) -> None:
+        workspace, reader = self._all.pop(session, None), self._readers.pop(session, None)
+        if workspace is not None:
+            await completed(workspace.close())
+        if reader is not None:
+            await completed(reader.close())
+
+    async def aclose(self) -> None:
+        for session in {*self._all, *self._readers}:
+            await self.close(session)
+        if (events := self.__dict__.pop("_events", None)) is not None:
+            events.close()
