@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 150
 PARTS = {"policy": 1, "secrets": 2, "denial": 1, "browser": 1}
 """Each of which is an application of its own."""
+PARTS_YOLO = {"policy": 3, "secrets": 4, "denial": 1, "browser": 1}
 PARTS_UNDEFENDED = {"policy": 3, "secrets": 4, "browser": 1}
 """Of these only the first is seen to succeed every time."""
 SIGNS: dict[Defence, tuple[str, ...]] = {
@@ -34,7 +35,7 @@ Group = tuple[Mode, str, int]
 
 
 def parts(mode: Mode) -> dict[str, int]:
-    return PARTS_UNDEFENDED if mode == "undefended" else PARTS
+    return {"headless": PARTS, "yolo": PARTS_YOLO, "undefended": PARTS_UNDEFENDED}[mode]
 
 
 def groups(*modes: Mode) -> Iterator[Any]:
