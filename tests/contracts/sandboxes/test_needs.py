@@ -308,7 +308,7 @@ async def test_landlock_says_what_it_cannot_do(store: Store, tmp_path: Path, mon
         assert not allowed.is_error
         await desktop.run(f"touch {beside}/y", None)
         assert (beside / "y").exists()
-        venv = "python3 -m venv v && v/bin/pip --version"
-        assert "pip " in (await desktop.run(venv, None)).text
+        venv = "python3 -m venv --without-pip v && v/bin/python -c 'import sys; print(sys.prefix)'"
+        assert (await desktop.run(venv, None)).text.startswith(f"{desktop.folder}/work/v\n")
     finally:
         await desktop.close()
