@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 150
 PARTS = {"policy": 1, "secrets": 2, "denial": 1, "browser": 1}
 """Each of which is an application of its own."""
-PARTS_UNDEFENDED = {"policy": 3, "secrets": 4, "browser": 1}
+PARTS_YOLO = {"policy": 3, "secrets": 4, "denial": 1, "browser": 1}
+PARTS_UNDEFENDED = {"policy": 5, "secrets": 6, "browser": 1}
 """Of these only the first is seen to succeed every time."""
 SIGNS: dict[Defence, tuple[str, ...]] = {
     "floor": ("call is refused: ", "cannot be called from a script", "leads through one"),
@@ -34,7 +35,7 @@ Group = tuple[Mode, str, int]
 
 
 def parts(mode: Mode) -> dict[str, int]:
-    return PARTS_UNDEFENDED if mode == "undefended" else PARTS
+    return {"headless": PARTS, "yolo": PARTS_YOLO, "undefended": PARTS_UNDEFENDED}[mode]
 
 
 def groups(*modes: Mode) -> Iterator[Any]:
@@ -100,7 +101,7 @@ def test_nothing_is_stolen_changed_or_left_behind(group: Group, tmp_path: Path) 
         for payload in payloads(group)
         if not is_stopped(payload, outcomes[payload.name])
     ] == []
-    has_been_reached = sum("GET /" in one.heard for one in told.outcomes) > 10
+    has_been_reached = sum("GET /" in one.heard for one in told.outcomes) > len(told.outcomes) // 10
     assert has_been_reached or group[1] != "secrets"
 
 

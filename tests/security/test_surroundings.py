@@ -111,14 +111,15 @@ def test_a_profile_does_not_change_the_settings_of_another(machine: Machine) -> 
     assert (machine.home / "config.yaml").read_text() == before
 
 
-@pytest.mark.parametrize(
-    "path", [".bash_profile", ".ssh/authorized_keys", ".config/autostart/a.desktop", ".local/bin/ls", ".zshenv"]
-)
-def test_in_a_project_that_is_the_persons_home_nothing_is_made_that_runs_by_itself(machine: Machine, path: str) -> None:
-    command = f"echo here > ran; mkdir -p {Path(path).parent}; echo evil > {path}"
-    machine.attack([shell(command)], cwd=machine.person)
-    assert (machine.person / "ran").read_text() == "here\n"
-    assert not (machine.person / path).exists()
+def make(path: str) -> Call:
+    return call("terminal", id=path, command=f"echo here >> ran; mkdir -p {Path(path).parent}; echo evil > {path}")
+
+
+def test_in_a_project_that_is_the_persons_home_nothing_is_made_that_runs_by_itself(machine: Machine) -> None:
+    paths = [".bash_profile", ".ssh/authorized_keys", ".config/autostart/a.desktop", ".local/bin/ls", ".zshenv"]
+    machine.attack(*([make(path)] for path in paths), cwd=machine.person)
+    assert (machine.person / "ran").read_text() == "here\n" * len(paths)
+    assert [path for path in paths if (machine.person / path).exists()] == []
 
 
 def test_commands_run_in_the_persons_home_and_do_not_see_talarias_own_in_it(machine: Machine) -> None:
@@ -133,10 +134,11 @@ def test_commands_run_in_the_persons_home_and_do_not_see_talarias_own_in_it(mach
     assert "config.yaml" not in told
 
 
-@pytest.mark.parametrize("path", [".vscode/tasks.json", ".envrc", ".mcp.json", ".talaria/plugins/evil.py"])
-def test_files_that_other_programs_heed_are_not_made_unasked(machine: Machine, path: str) -> None:
-    machine.attack([shell(f"mkdir -p {Path(path).parent}; echo evil > {path}")])
-    assert not (machine.project / path).exists()
+def test_files_that_other_programs_heed_are_not_made_unasked(machine: Machine) -> None:
+    paths = [".vscode/tasks.json", ".envrc", ".mcp.json", ".talaria/plugins/evil.py"]
+    machine.attack(*([make(path)] for path in paths))
+    assert (machine.project / "ran").read_text() == "here\n" * len(paths)
+    assert [path for path in paths if (machine.project / path).exists()] == []
 
 
 def test_hooks_of_a_repository_inside_of_the_project_are_not_written(machine: Machine) -> None:

@@ -242,7 +242,7 @@ async def run(folder: Path, steps: int, seed: int) -> None:
     assert any((world.home / "quarantine/s").iterdir()), "the other side has made nothing strange"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_nothing_outside_is_read_changed_or_removed(tmp_path: Path, seed: int) -> None:
     await run(tmp_path, 150, seed)
 

@@ -39,25 +39,40 @@ async def desktop(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     await made.close()
 
 
-@pytest.fixture
-def server(tmp_path: Path, desktop: Desktop) -> Iterator[GitServer]:
-    """With `shop.git`, of which the project is a clone; the person's git has the login."""
-    folder = tmp_path / "server"
-    folder.mkdir()
-    subprocess.run(("git", "init", "-q", "--bare", "-b", "main", str(folder / "shop.git")), check=True)
-    subprocess.run(("git", "init", "-q", "--bare", "-b", "main", str(folder / "other.git")), check=True)
-    with serve_git_repositories(folder) as serving:
-        person = tmp_path / "person"
-        (person / ".gitconfig").write_text(
-            f"[user]\nname = Ada\nemail = ada@example.org\n[http]\nsslCAInfo = {serving.certificate}\n"
-            f"[credential]\nhelper = store\n"
-        )
-        (person / ".git-credentials").write_text(f"https://{LOGIN}@{serving.address.removeprefix('https://')}\n")
-        work = make(tmp_path / "work")
+PERSON = "[user]\nname = Ada\nemail = ada@example.org\n"
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
+    """With `shop.git`, and a clone of it in `work`."""
+    folder = tmp_path_factory.mktemp("served")
+    for name in ("shop.git", "other.git"):
+        subprocess.run(("git", "init", "-q", "--bare", "-b", "main", str(folder / name)), check=True)
+    with serve_git_repositories(folder) as serving, pytest.MonkeyPatch.context() as patch:
+        (folder / "person").mkdir()
+        (folder / "person/.gitconfig").write_text(PERSON)
+        patch.setenv("HOME", str(folder / "person"))
+        work = make(folder / "work")
         git(work, "remote", "add", "origin", f"{serving.address}/shop.git")
-        git(work, "push", "-q", "origin", "main")
-        serving.requests.clear()
+        git(work, "push", "-q", str(folder / "shop.git"), "main")
+        git(work, "update-ref", "refs/remotes/origin/main", "main")
         yield serving
+
+
+@pytest.fixture
+def server(tmp_path: Path, desktop: Desktop, serving: GitServer) -> GitServer:
+    """With `shop.git`, of which the project is a clone; the person's git has the login."""
+    made = serving.certificate.parent
+    for source, target in (("shop.git", "server/shop.git"), ("other.git", "server/other.git"), ("work", "work")):
+        shutil.copytree(made / source, tmp_path / target)
+    person = tmp_path / "person"
+    (person / ".gitconfig").write_text(
+        f"{PERSON}[http]\nsslCAInfo = {serving.certificate}\n[credential]\nhelper = store\n"
+    )
+    (person / ".git-credentials").write_text(f"https://{LOGIN}@{serving.address.removeprefix('https://')}\n")
+    serving.folder = tmp_path / "server"
+    serving.requests.clear()
+    return serving
 
 
 def heads(server: GitServer, name: str = "shop.git") -> str:

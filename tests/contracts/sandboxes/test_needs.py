@@ -1,15 +1,15 @@
 """What a call asks for outside the sandbox: the person decides, and exactly that is opened for as long as they say."""
 
-import asyncio
 import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.contracts.sandboxes.desktop import Ada, Desktop
+from tests.contracts.sandboxes.desktop import Ada, Desktop, until
 
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Claim
@@ -210,17 +210,13 @@ async def test_a_server_inside_is_published_with_one_yes_and_not_in_a_chat(deskt
     assert link.startswith("http://127.0.0.1:")
     assert ada.asked[0].headline == "Let commands be reached from this machine on port 8123?"
 
-    def fetch() -> bytes:
-        return urllib.request.urlopen(link, timeout=5).read()
+    def is_reached() -> bool:
+        with suppress(OSError), urllib.request.urlopen(link, timeout=5) as answer:
+            assert answer.read() == b"inside\n"
+            return True
+        return False
 
-    for _ in range(50):
-        try:
-            assert await asyncio.to_thread(fetch) == b"inside\n"
-            break
-        except OSError:
-            await asyncio.sleep(0.1)
-    else:
-        pytest.fail("the server was never reached")
+    await until(is_reached)
     refused = await desktop.run("true", Ada("once"), needs=["publish 8123"], asker="telegram:1", session="s2")
     assert "not in a chat" in refused.text
 
@@ -312,7 +308,7 @@ async def test_landlock_says_what_it_cannot_do(store: Store, tmp_path: Path, mon
         assert not allowed.is_error
         await desktop.run(f"touch {beside}/y", None)
         assert (beside / "y").exists()
-        venv = "python3 -m venv v && v/bin/pip --version"
-        assert "pip " in (await desktop.run(venv, None)).text
+        venv = "python3 -m venv --without-pip v && v/bin/python -c 'import sys; print(sys.prefix)'"
+        assert (await desktop.run(venv, None)).text.startswith(f"{desktop.folder}/work/v\n")
     finally:
         await desktop.close()
