@@ -201,7 +201,7 @@ class GitSettings:
     @property
     def known(self) -> Mapping[Path, bytes]:
         """The settings of the repositories, by file, as they really were when they were last read."""
-        return self._base
+        return dict(self._base)
 
     def trust(self, certificate: bytes) -> None:
         """From now on git in the sandbox trusts it, besides those that it trusts anyway."""

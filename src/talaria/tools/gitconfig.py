@@ -29,7 +29,6 @@ _HARMLESS = {
                 "core.safecrlf",
                 "user.name",
                 "user.email",
-                "user.signingkey",
                 "user.useconfigonly",
                 "init.defaultbranch",
                 "pull.rebase",
@@ -62,7 +61,8 @@ _HARMLESS = {
 }
 """Keys that can neither run a program nor make git read settings, hooks or a repository from elsewhere, with the values
 that are harmless. Left out on purpose: `branch.*.mergeoptions` and `pull.twohead` choose programs, `init.templatedir`
-brings hooks, and with `extensions.partialclone` git contacts the remote whenever an object is missing."""
+brings hooks, `user.signingkey` may name a file that commands write, and with `extensions.partialclone` git contacts the
+remote whenever an object is missing."""
 
 
 _REMOTE = re.compile(r"\.|(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./-]*")

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ async def ask_to_open(
         hosts=permission.what if permission.kind == "network" else (),
         writes=(Path(permission.what[0]),) if permission.kind == "write" else (),
         place=place,
-        is_untrusted=permission.kind == "network",
+        is_untrusted=permission.brings_strange_words,
         permission=permission,
     )
     question = Proposal(permission.question, content, noun, note, model_reason=told_reason(reason))
@@ -109,11 +110,20 @@ class RunningConsent:
 
     async def allow(self, permission: Permission, content: str | None = None, noun: str = "command") -> None:
         """`content`: what is shown in place of the command. Raises `Denied`."""
-        running = self._running
-        newest = next((one for one in reversed(running) if one.may_ask), running[-1] if running else None)
+        newest = self._newest
         if newest is None:
             raise Denied(f"Commands cannot {permission.effect}: none runs that somebody could be asked about.")
-        await newest.allow(permission, content=content, noun=noun, is_alone=len(running) == 1)
+        await newest.allow(permission, content=content, noun=noun, is_alone=len(self._running) == 1)
+
+    async def check_listing(self, address: str) -> None:
+        """The refs of a remote may be listed unasked where a push could be allowed. Raises `Denied`."""
+        if self._newest is None or not await self._newest.may_list(address):
+            raise Denied(f"Commands cannot push to {address} with a login: nobody is here to allow it.", by="nobody")
+
+    @property
+    def _newest(self) -> "Asking | None":
+        asking = (one for one in reversed(self._running) if one.may_ask)
+        return next(asking, self._running[-1] if self._running else None)
 
 
 class Asking:
@@ -160,6 +170,14 @@ class Asking:
         self._answers.update(asked._answers)  # noqa: SLF001  (of the same class)
         self.given = asked.given
 
+    async def may_list(self, address: str) -> bool:
+        """Whether somebody could be asked, or has allowed to fetch from there, or to push."""
+        person, tools = self._run.scope.person, self._run.tools
+        if self.may_ask and person is not None and person.may_approve():
+            return True
+        given = (*await tools.granted("fetch"), *await tools.granted("push")) if tools is not None else ()
+        return any(words[0] == address for words in given)
+
     async def _is_granted(self, permission: Permission) -> bool:
         """For longer than this command: then it counts until it is revoked."""
         tools = self._run.tools
@@ -175,7 +193,7 @@ class Asking:
         is_alone: bool = True,
     ) -> None:
         """Not `is_alone`: others run, and may be those who want it. Raises `Denied`."""
-        key = permission.key, content or ""
+        key = permission.key, sha256((content or "").encode("utf-8", "replace")).hexdigest()  # contents may be large
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._answers:
                 try:

@@ -170,6 +170,11 @@ class Permission(msgspec.Struct, frozen=True):
                 return self.in_words
 
     @property
+    def brings_strange_words(self) -> bool:
+        """Whether commands then read what strangers write."""
+        return self.kind == "network" or (self.kind == "gh" and self.what[1:] == ("read",))
+
+    @property
     def _registry(self) -> str:
         return next((name for name, hosts in REGISTRIES.items() if hosts == self.what), "")
 

@@ -1,5 +1,6 @@
 """One suite over every place where commands can run: the tools are called as the model calls them."""
 
+import getpass
 import json
 import os
 import shutil
@@ -8,12 +9,15 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec import structs
-from tests.contracts.sandboxes.desktop import Desktop
+from tests.contracts.sandboxes.desktop import Desktop, git, make
+from tests.contracts.sandboxes.git_server import LOGIN, GitServer, serve_git_repositories
+from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer, serve_github
 
 from talaria.model.clock import SystemClock
 from talaria.model.errors import Denied
@@ -259,3 +263,71 @@ async def desktop(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     made = Desktop(store, await store.owners.join("test"), tmp_path)
     yield made
     await made.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, desktop: Desktop, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitServer]:
+    """With `shop.git`, of which the project is a clone; the person's git has the login."""
+    assert desktop.folder == tmp_path
+    monkeypatch.delenv("GIT_SSL_CAINFO", raising=False)
+    folder = tmp_path / "server"
+    folder.mkdir()
+    subprocess.run(("git", "init", "-q", "--bare", "-b", "main", str(folder / "shop.git")), check=True)
+    subprocess.run(("git", "init", "-q", "--bare", "-b", "main", str(folder / "other.git")), check=True)
+    with serve_git_repositories(folder) as serving:
+        person = tmp_path / "person"
+        (person / ".gitconfig").write_text(
+            f"[user]\nname = Ada\nemail = ada@example.org\n[http]\nsslCAInfo = {serving.certificate}\n"
+            f"[credential]\nhelper = store\n"
+        )
+        (person / ".git-credentials").write_text(f"https://{LOGIN}@{serving.address.removeprefix('https://')}\n")
+        work = make(tmp_path / "work")
+        git(work, "remote", "add", "origin", f"{serving.address}/shop.git")
+        git(work, "push", "-q", "origin", "main")
+        serving.requests.clear()
+        yield serving
+
+
+@pytest.fixture
+def by_ssh(sshd: SshSettings, server: GitServer, desktop: Desktop, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of `shop.git` at a real ssh server; the person's ssh has the key for it."""
+    options = dict(zip(sshd.options[::2], sshd.options[1::2], strict=True))
+    program = f"ssh -F none -i {options['-i']} -o {options['-o']}"
+    git(desktop.folder, "config", "--global", "core.sshCommand", program)
+    address = f"ssh://{getpass.getuser()}@127.0.0.1:{options['-p']}{server.folder}/shop.git"
+    git(desktop.folder / "work", "remote", "set-url", "origin", address)
+    return address
+
+
+@pytest.fixture(scope="module")
+def gpg_home() -> Iterator[Path]:
+    if shutil.which("gpg") is None:
+        pytest.skip("signing with gpg: gpg is not installed")
+    with TemporaryDirectory(prefix="gpg-") as name:  # its sockets need a short path
+        home = Path(name)
+        make = ("--batch", "--passphrase", "", "--quick-gen-key", "Ada <ada@example.org>", "ed25519", "sign")
+        environment = {**os.environ, "GNUPGHOME": name}
+        subprocess.run(("gpg", "--homedir", name, *make), env=environment, capture_output=True, check=True)
+        yield home
+        subprocess.run(("gpgconf", "--homedir", name, "--kill", "all"), check=False, capture_output=True)
+
+
+@pytest.fixture
+def github(tmp_path: Path, desktop: Desktop, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
+    """With a login of the person; the project is a clone of `o/shop` there."""
+    assert desktop.folder == tmp_path
+    if shutil.which("gh") is None:
+        pytest.skip("gh is not installed")
+    with ExitStack() as around:
+        try:
+            serving = around.enter_context(serve_github(tmp_path))
+        except PermissionError:
+            pytest.skip("gh: only root may serve on port 443 here")
+        for name, value in (("GH_HOST", serving.host), ("GH_ENTERPRISE_TOKEN", TOKEN)):
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("SSL_CERT_FILE", str(serving.certificate))
+        (tmp_path / "person/.gitconfig").write_text("[user]\nname = Ada\nemail = ada@example.org\n")
+        work = make(tmp_path / "work")
+        git(work, "remote", "add", "origin", f"https://{serving.host}/o/shop.git")
+        git(work, "switch", "-qc", "topic")
+        yield serving

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,20 @@ from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
+
+
+def git(folder: Path, *words: str) -> str:
+    words = ("git", "-C", str(folder), "-c", "commit.gpgsign=false", *words)
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "file").write_text("one\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -60,11 +75,12 @@ class Desktop:
         backend: Backend = "bubblewrap",
         *,
         env: tuple[str, ...] = (),
+        network: tuple[str, ...] = (),
     ) -> None:
         self._store = store
         self._owner = owner
         self.folder = folder
-        settings = TerminalSettings(backend=backend, env=env)
+        settings = TerminalSettings(backend=backend, env=env, network=network)
         self.workspaces = Workspaces(settings, folder / "home", SystemClock(), private=("127.0.0.1", "127.0.0.2"))
 
     async def run(

@@ -23,6 +23,8 @@ class GitServer(ThreadingHTTPServer):
         self.folder = folder
         self.requests: list[tuple[str, str, str | None]] = []
         """Method, target and credential of each."""
+        self.ambiguous: list[str] = []
+        """Targets of requests that tell their length in two ways."""
         authority = SessionAuthority()
         self.certificate = folder / "server.pem"
         self.certificate.write_bytes(authority.pem)
@@ -53,6 +55,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         given = self.headers.get("Authorization")
         self.server.requests.append((self.command, self.path, given))
+        if self.headers.get("Transfer-Encoding") and self.headers.get("Content-Length"):
+            self.server.ambiguous.append(self.path)
         body = self._body()
         if given != f"Basic {b64encode(LOGIN.encode()).decode()}":
             self.send_response(401)

@@ -1,78 +1,22 @@
 """Commands use the person's logins and keys, and never hold them."""
 
 import asyncio
-import getpass
-import os
 import re
-import shutil
 import subprocess
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from tests.contracts.sandboxes.desktop import Ada, Desktop
-from tests.contracts.sandboxes.git_server import LOGIN, GitServer, serve_git_repositories
-from tests.contracts.sandboxes.github_server import TOKEN, serve_github
-from tests.contracts.sandboxes.test_git import git, make
+from tests.contracts.sandboxes.desktop import Ada, Desktop, git, make
+from tests.contracts.sandboxes.git_server import LOGIN, GitServer
+from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer
 
-from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import Claim
 from talaria.tools.person import Answer, Instead, Question
-from talaria.tools.sandbox import bubblewrap
-from talaria.tools.sandbox.settings import SshSettings
 
 SECRET = LOGIN.partition(":")[2]
-
-
-@pytest.fixture
-async def desktop(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desktop]:
-    if (reason := bubblewrap.fault()) is not None:
-        pytest.skip(f"commands in bubblewrap: {reason}")
-    (tmp_path / "person").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "person"))
-    monkeypatch.delenv("GIT_SSL_CAINFO", raising=False)
-    made = Desktop(store, await store.owners.join("test"), tmp_path)
-    yield made
-    await made.close()
-
-
-PERSON = "[user]\nname = Ada\nemail = ada@example.org\n"
-
-
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
-    """With `shop.git`, and a clone of it in `work`."""
-    folder = tmp_path_factory.mktemp("served")
-    for name in ("shop.git", "other.git"):
-        subprocess.run(("git", "init", "-q", "--bare", "-b", "main", str(folder / name)), check=True)
-    with serve_git_repositories(folder) as serving, pytest.MonkeyPatch.context() as patch:
-        (folder / "person").mkdir()
-        (folder / "person/.gitconfig").write_text(PERSON)
-        patch.setenv("HOME", str(folder / "person"))
-        work = make(folder / "work")
-        git(work, "remote", "add", "origin", f"{serving.address}/shop.git")
-        git(work, "push", "-q", str(folder / "shop.git"), "main")
-        git(work, "update-ref", "refs/remotes/origin/main", "main")
-        yield serving
-
-
-@pytest.fixture
-def server(tmp_path: Path, desktop: Desktop, serving: GitServer) -> GitServer:
-    """With `shop.git`, of which the project is a clone; the person's git has the login."""
-    made = serving.certificate.parent
-    for source, target in (("shop.git", "server/shop.git"), ("other.git", "server/other.git"), ("work", "work")):
-        shutil.copytree(made / source, tmp_path / target)
-    person = tmp_path / "person"
-    (person / ".gitconfig").write_text(
-        f"{PERSON}[http]\nsslCAInfo = {serving.certificate}\n[credential]\nhelper = store\n"
-    )
-    (person / ".git-credentials").write_text(f"https://{LOGIN}@{serving.address.removeprefix('https://')}\n")
-    serving.folder = tmp_path / "server"
-    serving.requests.clear()
-    return serving
 
 
 def heads(server: GitServer, name: str = "shop.git") -> str:
@@ -209,17 +153,6 @@ async def test_a_large_push_goes_through_in_pieces(desktop: Desktop, server: Git
     assert heads(server) == "main large\n", result.text
 
 
-@pytest.fixture
-def by_ssh(sshd: SshSettings, server: GitServer, desktop: Desktop, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of `shop.git` at a real ssh server; the person's ssh has the key for it."""
-    options = dict(zip(sshd.options[::2], sshd.options[1::2], strict=True))
-    program = f"ssh -F none -i {options['-i']} -o {options['-o']}"
-    git(desktop.folder, "config", "--global", "core.sshCommand", program)
-    address = f"ssh://{getpass.getuser()}@127.0.0.1:{options['-p']}{server.folder}/shop.git"
-    git(desktop.folder / "work", "remote", "set-url", "origin", address)
-    return address
-
-
 async def test_push_and_fetch_by_ssh_run_outside_and_the_key_stays_there(
     desktop: Desktop, server: GitServer, by_ssh: str
 ) -> None:
@@ -258,19 +191,6 @@ async def test_ssh_runs_for_remotes_of_the_repository_alone(
         assert "talaria: " in result.text, attempt
     assert not mark.exists()
     assert not ada.asked
-
-
-@pytest.fixture(scope="module")
-def gpg_home() -> Iterator[Path]:
-    if shutil.which("gpg") is None:
-        pytest.skip("signing with gpg: gpg is not installed")
-    with TemporaryDirectory(prefix="gpg-") as name:  # its sockets need a short path
-        home = Path(name)
-        make = ("--batch", "--passphrase", "", "--quick-gen-key", "Ada <ada@example.org>", "ed25519", "sign")
-        environment = {**os.environ, "GNUPGHOME": name}
-        subprocess.run(("gpg", "--homedir", name, *make), env=environment, capture_output=True, check=True)
-        yield home
-        subprocess.run(("gpgconf", "--homedir", name, "--kill", "all"), check=False, capture_output=True)
 
 
 def set_up_gpg(person: Path, gpg_home: Path) -> None:
@@ -313,17 +233,6 @@ async def test_commits_are_signed_outside_as_they_were_shown(
     assert git(work, "log", "-1", "--format=%s").strip() == "Sell more"
 
 
-async def test_a_key_that_cannot_sign_is_told(desktop: Desktop, tmp_path: Path) -> None:
-    person = tmp_path / "person"
-    (person / ".gitconfig").write_text(
-        "[user]\nname = Ada\nemail = ada@example.org\nsigningkey = /nowhere/key\n[gpg]\nformat = ssh\n"
-        "[commit]\ngpgsign = true\n"
-    )
-    make(tmp_path / "work")
-    result = await desktop.run("git commit -q --allow-empty -m two", Ada("once"))
-    assert "[sandbox: signing was blocked: ssh-keygen could not sign with /nowhere/key" in result.text
-
-
 async def test_nothing_but_commits_is_signed(desktop: Desktop, tmp_path: Path, gpg_home: Path) -> None:
     set_up_gpg(tmp_path / "person", gpg_home)
     work = make(tmp_path / "work")
@@ -335,42 +244,30 @@ async def test_nothing_but_commits_is_signed(desktop: Desktop, tmp_path: Path, g
 
 
 async def test_gh_speaks_of_the_repository_with_a_login_that_stays_outside(
-    desktop: Desktop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desktop: Desktop, github: GitHubServer
 ) -> None:
-    if shutil.which("gh") is None:
-        pytest.skip("gh is not installed")
-    if os.geteuid() != 0:
-        pytest.skip("gh: only root may serve on port 443 here")
-    with serve_github(tmp_path) as server:
-        for name, value in (("GH_HOST", server.host), ("GH_ENTERPRISE_TOKEN", TOKEN)):
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
-        (tmp_path / "person/.gitconfig").write_text("[user]\nname = Ada\nemail = ada@example.org\n")
-        work = make(tmp_path / "work")
-        git(work, "remote", "add", "origin", f"https://{server.host}/o/shop.git")
-        git(work, "switch", "-qc", "topic")
-        ada = Ada("session", "once")
-        listed = await desktop.run("gh pr list; env; gh pr list --limit 1", ada)
-        assert listed.text.count("Sell more") == 2
-        assert TOKEN not in listed.text
-        assert ada.asked[0].headline == (
-            f"Let commands read issues, pull requests and runs of {server.host}/o/shop with gh and your login?"
-        )
-        await desktop.run("echo 'It sells *more*.' > body; gh pr create --title 'New' --body-file body", ada)
-        (created,) = server.created
-        assert (created["title"], created["body"], created["headRefName"]) == ("New", "It sells *more*.\n", "topic")
-        assert f"run `gh pr create` on {server.host}/o/shop" in ada.asked[1].headline
-        assert "It sells *more*." in (ada.asked[1].content or "")
-        assert server.credentials == {f"token {TOKEN}"}
-        for words in (
-            "pr list --repo o/other",
-            "api user",
-            "auth token",
-            "repo clone x",
-            "pr view https://x/o/r/pull/1",
-        ):
-            refused = await desktop.run(f"gh {words}", ada)
-            assert "talaria: " in refused.text, words
+    ada = Ada("session", "once")
+    listed = await desktop.run("gh pr list; env; gh pr list --limit 1", ada)
+    assert listed.text.count("Sell more") == 2
+    assert TOKEN not in listed.text
+    assert ada.asked[0].headline == (
+        f"Let commands read issues, pull requests and runs of {github.host}/o/shop with gh and your login?"
+    )
+    await desktop.run("echo 'It sells *more*.' > body; gh pr create --title 'New' --body-file body", ada)
+    (created,) = github.created
+    assert (created["title"], created["body"], created["headRefName"]) == ("New", "It sells *more*.\n", "topic")
+    assert f"run `gh pr create` on {github.host}/o/shop" in ada.asked[1].headline
+    assert "It sells *more*." in (ada.asked[1].content or "")
+    assert github.credentials == {f"token {TOKEN}"}
+    for words in (
+        "pr list --repo o/other",
+        "api user",
+        "auth token",
+        "repo clone x",
+        "pr view https://x/o/r/pull/1",
+    ):
+        refused = await desktop.run(f"gh {words}", ada)
+        assert "talaria: " in refused.text, words
 
 
 async def test_a_question_ends_with_the_command_that_wanted_it(desktop: Desktop, server: GitServer) -> None:
@@ -393,3 +290,14 @@ async def test_a_question_ends_with_the_command_that_wanted_it(desktop: Desktop,
     await asyncio.wait_for(slow.has_ended.wait(), PATIENCE_S)
     assert len(slow.asked) == 1, result.text
     assert heads(server) == "main one\n"
+
+
+async def test_a_key_that_cannot_sign_is_told(desktop: Desktop, tmp_path: Path) -> None:
+    person = tmp_path / "person"
+    (person / ".gitconfig").write_text(
+        "[user]\nname = Ada\nemail = ada@example.org\nsigningkey = /nowhere/key\n[gpg]\nformat = ssh\n"
+        "[commit]\ngpgsign = true\n"
+    )
+    make(tmp_path / "work")
+    result = await desktop.run("git commit -q --allow-empty -m two", Ada("once"))
+    assert "[sandbox: signing was blocked: ssh-keygen could not sign with /nowhere/key" in result.text

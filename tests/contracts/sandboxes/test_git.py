@@ -1,10 +1,10 @@
 """Git works in the sandbox as it does outside, and nothing of a command reaches its settings unjudged."""
 
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.sandboxes.desktop import git, make
 from tests.contracts.sandboxes.test_opening import Ada, Desktop
 
 from talaria.model.clock import SystemClock
@@ -24,20 +24,6 @@ gpgsign = true
 [alias]
 secret = !true
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    words = ("git", "-C", str(folder), "-c", "commit.gpgsign=false", *words)
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-
-def make(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    git(folder, "init", "-q", "-b", "main")
-    (folder / "file").write_text("one\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "one")
-    return folder
 
 
 @pytest.fixture

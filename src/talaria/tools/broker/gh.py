@@ -61,7 +61,20 @@ _OPTIONS = frozenset(
 _REPOSITORY = ("-R", "--repo")
 _MAKES_TEMPLATE = re.compile(r"(?:pr|issue) create")
 """There `--template` names a file."""
-_BY_LENGTH = re.compile(r"--[a-z][a-z-]*=.*", re.DOTALL)
+_JOINED = re.compile(r"--[a-z][a-z-]*=.*", re.DOTALL)
+_ADDRESS = re.compile(r"https?:.*|.*:/.*|[\w.-]+/[\w.-]+#[0-9]+", re.DOTALL | re.IGNORECASE)
+"""`gh` takes `https:/o/other/pull/1` for one, too."""
+_JQ = ("-q", "--jq")
+_ENVIRONMENT = re.compile(r"env(?![A-Za-z0-9_])", re.IGNORECASE)
+"""By these an expression of jq reads the environment, and with it the login: `env.GH_TOKEN`, `$ENV`."""
+_FILTERS = frozenset(
+    {
+        *("--app", "--assignee", "-a", "--author", "-A", "--base", "-B", "--head", "-H", "--label", "-l", "--mention"),
+        *("--milestone", "-m", "--search", "-S", "--state", "-s"),
+    }
+)
+_WIDENS_SEARCH = re.compile(r"[\"()]|\bOR\b|\b(?:repo|org|user|owner|enterprise)\s*:", re.IGNORECASE)
+"""What lets a search find something in other repositories."""
 
 
 class GhRefused(Exception):
@@ -90,14 +103,19 @@ def check_gh(words: Sequence[str], repository: str, branch: str, *, has_text: bo
     kept = _without_repository(rest, repository)
     for word in kept:
         _check_word(word, f"{command} {subcommand}")
+    if subcommand == "list":
+        _check_filters(kept)
+    if any(_is_option(word, *_JQ) for word in kept) and any(map(_ENVIRONMENT.search, kept)):
+        raise GhRefused("An expression of jq cannot read the environment here: leave `env` out.")
     if command == "repo" and any(not word.startswith("-") for word in kept[:1]):
         raise GhRefused("`gh repo view` shows the repository of the project only: leave its name out.")
+    given = ["--body-file", "-"] if has_text else []
     if (command, subcommand) == ("pr", "create") and not any(_is_option(word, "-H", "--head") for word in kept):
-        if not branch:
+        if not branch or "\0" in branch:
             raise GhRefused("`gh pr create` needs --head BRANCH, because no branch is checked out.")
-        kept += ["--head", branch]
-    more = ("--body-file", "-") if has_text else ()
-    return GhCall((command, subcommand, "--repo", repository, *kept, *more), is_reading)
+        given += ["--head", branch]
+    about = (repository,) if command == "repo" else ("--repo", repository)
+    return GhCall((command, subcommand, *about, *given, *kept), is_reading)
 
 
 def _without_repository(words: Sequence[str], repository: str) -> list[str]:
@@ -117,10 +135,13 @@ def _without_repository(words: Sequence[str], repository: str) -> list[str]:
 
 def _check_word(word: str, command: str) -> None:
     if not word.startswith("-"):
-        if "://" in word:
-            raise GhRefused(f"{word[:200]!r}: name a number or a branch, not an address.")
+        if _ADDRESS.fullmatch(word):
+            raise GhRefused(
+                f"{word[:200]!r}: name a number or a branch, not an address. A value with an address in it is written "
+                "as --option=VALUE, or read from a file with --body-file."
+            )
         return
-    name = word.partition("=")[0] if _BY_LENGTH.fullmatch(word) else word
+    name = word.partition("=")[0] if _JOINED.fullmatch(word) else word
     if name == "--template" and _MAKES_TEMPLATE.fullmatch(command):
         raise GhRefused("--template reads a file outside of the sandbox: give --title and --body instead.")
     if name not in _OPTIONS:
@@ -128,6 +149,15 @@ def _check_word(word: str, command: str) -> None:
             f"{name[:80]!r} is not an option that gh has in the sandbox. Write each option by itself, and a value that "
             "begins with a dash as --option=VALUE."
         )
+
+
+def _check_filters(words: Sequence[str]) -> None:
+    for before, word in zip(("", *words), words, strict=False):
+        name, _, value = word.partition("=")
+        if name not in _FILTERS:
+            value = word if before in _FILTERS else ""
+        if _WIDENS_SEARCH.search(value):
+            raise GhRefused(f"{value[:200]!r} could find something in other repositories, so it is not searched for.")
 
 
 def _is_option(word: str, *names: str) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from socket import socket
 
@@ -18,9 +18,9 @@ from talaria.model.errors import Denied
 from talaria.net.proxy_requests import TurnedDown
 from talaria.net.urls import WebUrl
 from talaria.tools.broker.packets import OddPush, PushHead
+from talaria.tools.broker.relay import CHUNK_BYTES, close_writer
 from talaria.tools.broker.remotes import Remote
 
-CHUNK_BYTES = 64 << 10
 MAX_HEAD_BYTES = 32 << 10
 HEAD_S = 30.0
 IDLE_S = 600.0
@@ -54,8 +54,10 @@ class Handling(msgspec.Struct, frozen=True):
     authorize: Callable[[Remote], Awaitable[str | None]]
     """The value of the header."""
     forget: Callable[[Remote], None]
-    """The server did not take it."""
+    """The server wants another one."""
     remotes: Callable[[], list[Remote]]
+    refused: Callable[[str], None]
+    """A push was not passed on; git does not show why."""
     context: ssl.SSLContext
     """Towards the server."""
 
@@ -69,6 +71,8 @@ async def serve_git(
             try:
                 await _answer(reader, writer, dial, handling)
             except (TurnedDown, Denied, OddPush) as refusal:
+                if isinstance(refusal, OddPush):
+                    handling.refused(str(refusal))
                 status = refusal.status if isinstance(refusal, TurnedDown) else 403
                 await _refuse(writer, status, str(refusal))
     except (OSError, EOFError, TimeoutError, h11.ProtocolError):
@@ -120,7 +124,7 @@ async def _answer(
                 await upstream.drain()
         upstream.write(said.send(h11.EndOfMessage()) or b"")
         chunk = await _read_head(answer)
-        if authorization is not None and wanted.remote is not None and _UNAUTHORIZED.match(chunk):
+        if wanted.remote is not None and _UNAUTHORIZED.match(chunk):
             handling.forget(wanted.remote)
         while chunk:
             writer.write(chunk)
@@ -146,10 +150,9 @@ def _request(request: h11.Request, wanted: GitRequest, url: WebUrl, authorizatio
     headers = [("Host", place if url.port == 443 else f"{place}:{url.port}"), ("User-Agent", _USER_AGENT)]
     given = dict(request.headers)
     if wanted.is_post:
-        framing = next(name for name in (b"transfer-encoding", b"content-length") if name in given)
-        headers.append(
-            (framing.decode(), given[framing].decode())
-        )  # one of them: where it ends is not for servers to guess
+        told = [name for name in (b"transfer-encoding", b"content-length") if name in given]
+        framing = told[:1]  # where it ends is not for servers to guess
+        headers += [(name.decode(), given[name].decode()) for name in framing]
     if wanted.remote is None:
         headers += [(name.decode(), value.decode("latin-1")) for name, value in given.items() if name in _PASSED_ON]
     else:
@@ -217,7 +220,7 @@ async def _tls_from(
     try:
         yield reader, writer
     finally:
-        await _close(writer)
+        await close_writer(writer)
 
 
 @asynccontextmanager
@@ -238,11 +241,4 @@ async def _tls_to(
     try:
         yield reader, writer
     finally:
-        await _close(writer)
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(5.0):
-            await writer.wait_closed()
+        await close_writer(writer)

@@ -32,6 +32,16 @@ class Answer:
         await self.send(b"x", str(code).encode())
 
 
+async def close_writer(writer: asyncio.StreamWriter) -> None:
+    """What the other side has not read after a while, it never gets."""
+    writer.close()
+    try:
+        async with asyncio.timeout(END_S):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()
+
+
 PassIn = Callable[[asyncio.subprocess.Process], Awaitable[None]]
 
 
@@ -52,8 +62,11 @@ async def run_joined(words: Sequence[str], environment: Mapping[str, str], answe
         while stream is not None and (chunk := await stream.read(CHUNK_BYTES)):
             await answer.send(kind, chunk)
 
+    async def pass_all_out() -> None:
+        await asyncio.gather(pass_out(b"o", process.stdout), pass_out(b"e", process.stderr))
+
     passing = asyncio.ensure_future(pass_in(process))
-    output = asyncio.gather(pass_out(b"o", process.stdout), pass_out(b"e", process.stderr))
+    output = asyncio.ensure_future(pass_all_out())
     try:
         await asyncio.wait([passing, output], return_when=asyncio.FIRST_COMPLETED)
         if passing.done():
@@ -63,7 +76,7 @@ async def run_joined(words: Sequence[str], environment: Mapping[str, str], answe
     finally:
         passing.cancel()
         output.cancel()
-        await completed(asyncio.wait([passing]))
+        await completed(asyncio.wait([passing, output]))
         await completed(end_program(process))
 
 

@@ -7,26 +7,35 @@ import shutil
 import ssl
 import struct
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from socket import socket
+from threading import Lock
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from talaria.model.errors import Denied
 from talaria.net.egress import Dial, Serve
-from talaria.net.proxy_requests import ProxyRequest
+from talaria.net.proxy_requests import ProxyRequest, TurnedDown
 from talaria.tools.broker.commits import Push, describe_push, read_commits
 from talaria.tools.broker.gh import GhRefused, check_gh
 from talaria.tools.broker.packets import OddPush, PushHead
-from talaria.tools.broker.relay import CHUNK_BYTES, Answer, copy_input, end_program, run_joined, write_input
+from talaria.tools.broker.relay import (
+    CHUNK_BYTES,
+    Answer,
+    close_writer,
+    copy_input,
+    end_program,
+    run_joined,
+    write_input,
+)
 from talaria.tools.broker.remotes import Remote, find_remotes
 from talaria.tools.broker.signing import CannotSign, find_signing_key, is_signable, sign
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, own_certificates
-from talaria.tools.permissions import Permission, network
+from talaria.tools.permissions import Permission
 from talaria.tools.sandbox.base import Host
 from talaria.waiting import completed, in_thread
 
@@ -35,18 +44,29 @@ if TYPE_CHECKING:
     from talaria.tools.broker.https import GitRequest
 
 MAX_REQUEST_BYTES = 1 << 20
+REQUEST_S = 30.0
 FILL_S = 20.0
 GH_S = 120.0
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _SSH_OPTIONS = (
     *("-T", "-oBatchMode=yes", "-oClearAllForwardings=yes", "-oForwardAgent=no", "-oForwardX11=no"),
-    *("-oPermitLocalCommand=no", "-oRequestTTY=no", "-oEscapeChar=none", "-oSendEnv=GIT_PROTOCOL"),
+    *(
+        "-oControlMaster=no",
+        "-oPermitLocalCommand=no",
+        "-oRequestTTY=no",
+        "-oEscapeChar=none",
+        "-oSendEnv=GIT_PROTOCOL",
+    ),
 )
 
 Settings = Mapping[str, tuple[str, ...]]
 
 
 class Consent(Protocol):
+    async def check_listing(self, address: str) -> None:
+        """Whether the refs of a remote may be listed before a push. Raises `Denied`."""
+        ...
+
     async def allow(self, permission: Permission, content: str | None = None, noun: str = "command") -> None:
         """Raises `Denied`."""
         ...
@@ -58,11 +78,13 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     repositories: Callable[[], Mapping[Path, bytes]]
     """The settings of the project's repositories, as the person has them: by their files."""
     settings: Callable[[], Settings]
-    """The person's own settings of git. Blocks."""
+    """The person's own settings of git. Blocks; raises `Denied`: commands could have changed what they start."""
     environment: Callable[[], Mapping[str, str]]
-    """Of programs that run out here: with nothing in it that commands could have made. Blocks."""
+    """Of programs that run out here: with nothing in it that commands could have made. Blocks; raises `Denied`."""
     reading: Callable[[], AbstractAsyncContextManager[Host | None]]
     """Where the repositories can be read without risk."""
+    admit: Callable[[str, int], Awaitable[None]]
+    """Whether a host may be reached without a login. Raises `Denied`."""
     trust: Callable[[bytes], None]
     """Makes git in the sandbox trust this certificate, too. Blocks."""
     refused: Callable[[str, str], None]
@@ -88,6 +110,7 @@ class CredentialBroker:
     def __init__(self, consent: Consent, surroundings: Surroundings) -> None:
         self._consent = consent
         self._around = surroundings
+        self._making = Lock()
         self._credentials: dict[str, str | None] = {}
         """By address; None: the person has none there."""
 
@@ -100,6 +123,10 @@ class CredentialBroker:
         self._around.trust(authority.pem)
         return authority
 
+    def _certificate(self, host: str) -> ssl.SSLContext:
+        with self._making:  # git fetches from several remotes at once, and trusts one authority
+            return self._authority.context_for(host)
+
     def intercept(self, request: ProxyRequest) -> Serve | None:
         if not request.is_tunnel:
             return None
@@ -110,17 +137,24 @@ class CredentialBroker:
             return None
 
         async def serve(client: socket, _: bytes, dial: Dial) -> None:
-            certificate = await in_thread(lambda: self._authority.context_for(url.host))
+            certificate = await in_thread(lambda: self._certificate(url.host))
             from talaria.tools.broker.https import Handling, serve_git  # noqa: PLC0415  (as above)
+
+            try:
+                context = await in_thread(lambda: self._trust)
+            except Denied as refusal:
+                self._around.refused(url.host, str(refusal))
+                raise TurnedDown(403, str(refusal)) from refusal
 
             handling = Handling(
                 url=url,
-                judge=lambda wanted: self._judge(wanted, url.host),
+                judge=lambda wanted: self._judge(wanted, url.host, url.port),
                 judge_push=self._judge_push,
                 authorize=self._authorization,
                 forget=self._forget,
                 remotes=lambda: self._at(url.host, url.port),
-                context=await in_thread(lambda: self._trust),
+                refused=lambda reason: self._around.refused(url.host, reason),
+                context=context,
             )
             await serve_git(client, certificate, dial, handling)
 
@@ -141,13 +175,19 @@ class CredentialBroker:
         context.set_alpn_protocols(["http/1.1"])
         return context
 
-    async def _judge(self, wanted: "GitRequest", host: str) -> None:
+    async def _judge(self, wanted: "GitRequest", host: str, port: int) -> None:
+        if wanted.remote is None:
+            await self._told(self._around.admit(host, port), host)
+        else:
+            await self._judge_beginning(wanted.remote, wanted.service)
+
+    async def _judge_beginning(self, remote: Remote, service: str) -> None:
         """To list the refs before a push tells the server nothing and changes nothing: the question comes when it is
         known what would be pushed."""
-        if wanted.remote is None:
-            await self._allow(network(host), host)
-        elif wanted.service == "git-upload-pack":
-            await self._allow(Permission("fetch", (wanted.remote.address,)), wanted.remote.address)
+        if service == "git-receive-pack":
+            await self._told(self._consent.check_listing(remote.address), remote.address)
+        else:
+            await self._allow(Permission("fetch", (remote.address,)), remote.address)
 
     async def _judge_push(self, remote: Remote, head: PushHead) -> None:
         folders = dict.fromkeys(one.folder for one in self._remotes() if one.address == remote.address)
@@ -161,8 +201,11 @@ class CredentialBroker:
     async def _allow(
         self, permission: Permission, where: str, content: str | None = None, noun: str = "command"
     ) -> None:
+        await self._told(self._consent.allow(permission, content, noun), where)
+
+    async def _told(self, asking: Awaitable[None], where: str) -> None:
         try:
-            await self._consent.allow(permission, content, noun)
+            await asking
         except Denied as refusal:
             self._around.refused(where, str(refusal))
             raise
@@ -170,6 +213,7 @@ class CredentialBroker:
     async def _authorization(self, remote: Remote) -> str | None:
         address = remote.address
         if address not in self._credentials:
+            await in_thread(self._around.settings)  # may refuse
             self._credentials[address] = await _fill_credential(remote, await in_thread(self._around.environment))
         return self._credentials[address]
 
@@ -202,14 +246,11 @@ class CredentialBroker:
         except (OSError, EOFError, msgspec.MsgspecError):
             return  # it has gone, or is not one of ours
         finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+            await close_writer(writer)
 
     async def _ssh(self, request: ProgramRequest, reader: asyncio.StreamReader, answer: "Answer") -> int:
         remote, service = self._find_ssh(request.words)
-        if service == "git-upload-pack":
-            await self._allow(Permission("fetch", (remote.address,)), remote.address)
+        await self._judge_beginning(remote, service)
         settings = await in_thread(self._around.settings)
         environment = dict(await in_thread(self._around.environment))
         if request.protocol in ("version=1", "version=2"):
@@ -280,16 +321,20 @@ class CredentialBroker:
         what = ("read",) if call.is_reading else call.command
         await self._allow(Permission("gh", (repository, *what)), repository, shown)
         quiet = {"GH_PROMPT_DISABLED": "1", "GH_PAGER": "cat", "NO_COLOR": "1", "GH_NO_UPDATE_NOTIFIER": "1"}
-        logins = {name: value for name, value in os.environ.items() if name.startswith(("GH_", "GITHUB_")) and value}
+        logins = _gh_logins(os.environ, repository.partition("/")[0])
 
         async def pass_in(process: asyncio.subprocess.Process) -> None:
             await write_input(process, (request.text or "").encode())
             if process.stdin is not None:
                 process.stdin.close()
-            await reader.read()  # ends when the command does
+            while await reader.read(CHUNK_BYTES):
+                pass
 
-        async with asyncio.timeout(GH_S):
-            return await run_joined((program, *call.words), {**environment, **logins, **quiet}, answer, pass_in)
+        try:
+            async with asyncio.timeout(GH_S):
+                return await run_joined((program, *call.words), {**environment, **logins, **quiet}, answer, pass_in)
+        except TimeoutError:
+            raise GhRefused(f"gh took longer than {GH_S:.0f} seconds.") from None
 
     def _forge(self, cwd: str) -> str:
         """The repository that `gh` would take. Raises `GhRefused`."""
@@ -303,19 +348,21 @@ class CredentialBroker:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> ProgramRequest:
-    size = struct.unpack(">I", await reader.readexactly(4))[0]
-    if size > 2 * MAX_REQUEST_BYTES:
-        raise _Failed("That is too long.")
-    return msgspec.json.decode(await reader.readexactly(size), type=ProgramRequest)
+    async with asyncio.timeout(REQUEST_S):
+        size = struct.unpack(">I", await reader.readexactly(4))[0]
+        if size > 2 * MAX_REQUEST_BYTES:
+            raise _Failed("That is too long.")
+        return msgspec.json.decode(await reader.readexactly(size), type=ProgramRequest)
 
 
 async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    received = b""
-    while chunk := await reader.read(CHUNK_BYTES):
-        received += chunk
-        if len(received) > MAX_REQUEST_BYTES:
-            raise _Failed("That is too long.")
-    return received
+    received = bytearray()
+    async with asyncio.timeout(REQUEST_S):
+        while chunk := await reader.read(CHUNK_BYTES):
+            received += chunk
+            if len(received) > MAX_REQUEST_BYTES:
+                raise _Failed("That is too long.")
+    return bytes(received)
 
 
 async def _fill_credential(remote: Remote, environment: Mapping[str, str]) -> str | None:
@@ -323,6 +370,7 @@ async def _fill_credential(remote: Remote, environment: Mapping[str, str]) -> st
     port = "" if remote.port == 443 else f":{remote.port}"
     wanted = f"protocol=https\nhost={remote.host}{port}\npath={remote.path.lstrip('/')}\n\n"
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "/bin/false", "SSH_ASKPASS": "/bin/false"}
+    quiet["GCM_INTERACTIVE"] = "never"
     try:
         process = await asyncio.create_subprocess_exec(
             *("git", "credential", "fill"),
@@ -348,6 +396,13 @@ async def _fill_credential(remote: Remote, environment: Mapping[str, str]) -> st
         return None
     login = f"{given.get('username', '')}:{given['password']}"
     return f"Basic {b64encode(login.encode()).decode()}"
+
+
+def _gh_logins(environment: Mapping[str, str], host: str) -> dict[str, str]:
+    """What `gh` would send to this host. It sends those of an enterprise to whatever host is not github.com."""
+    is_enterprise = environment.get("GH_HOST", "").lower() == host
+    names = ("GH_TOKEN", "GITHUB_TOKEN", *(("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN") if is_enterprise else ()))
+    return {name: environment[name] for name in names if environment.get(name)}
 
 
 def _ref(push: Push) -> str:

@@ -17,7 +17,7 @@ MAX_SIGNED_BYTES = 256 << 10
 SIGN_S = 60.0
 _OBJECT = re.compile(
     rb"tree [0-9a-f]{40,64}\n(?:parent [0-9a-f]{40,64}\n)*author [^\n]+\ncommitter [^\n]+\n"
-    rb"(?:[a-z][a-z0-9-]* [^\n]*\n(?: [^\n]*\n)*)*\n.*|"
+    rb"(?:(?!encoding )[a-z][a-z0-9-]* [^\n]*\n(?: [^\n]*\n)*)*\n.*|"
     rb"object [0-9a-f]{40,64}\ntype [a-z]+\ntag [^\n]+\ntagger [^\n]+\n\n.*",
     re.DOTALL,
 )
@@ -62,7 +62,8 @@ def find_signing_key(settings: Mapping[str, Sequence[str]]) -> SigningKey:
 
 
 def is_signable(text: bytes) -> bool:
-    """A commit or an annotated tag, which is text; nothing else is ever signed."""
+    """A commit or an annotated tag in UTF-8; nothing else is ever signed. In another encoding it would tell others what
+    the person did not see."""
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:

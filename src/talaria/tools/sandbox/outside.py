@@ -32,12 +32,12 @@ async def opened_outside(place: Path, shared: Sequence[Path], environment: Mappi
 def outside_environment(shared: Sequence[Path], environment: Mapping[str, str]) -> dict[str, str]:
     kept = {name: environment[name] for name in _AT_HOME if name in environment}
     folders = environment.get("PATH", os.defpath).split(os.pathsep)
-    safe = (one for one in folders if Path(one).is_absolute() and not _is_in(Path(one), shared))
+    safe = (one for one in folders if Path(one).is_absolute() and not is_in(Path(one), shared))
     made = {**passed_on(environment), **kept, "PATH": os.pathsep.join(safe)}
     made.pop("VIRTUAL_ENV", None)
     return made
 
 
-def _is_in(folder: Path, shared: Sequence[Path]) -> bool:
-    real = folder.resolve()
-    return any(one.is_relative_to(root) for one in (folder, real) for root in shared)
+def is_in(path: Path, shared: Sequence[Path]) -> bool:
+    real = path.resolve()
+    return any(one.is_relative_to(root) for one in (path, real) for root in shared)

@@ -63,7 +63,7 @@ class WayOut:
 
         async with Egress(
             listener,
-            self._admit,
+            self.admit,
             allowance=allowance(self._private),
             clock=self._clock,
             refused=self.note_refused,
@@ -75,7 +75,8 @@ class WayOut:
     def is_listed(self, host: str) -> bool:
         return any(is_covered(host, pattern) for pattern in self._hosts)
 
-    async def _admit(self, host: str, port: int) -> None:  # noqa: ARG002
+    async def admit(self, host: str, port: int) -> None:  # noqa: ARG002
+        """Raises `Denied`."""
         if self.is_listed(host):
             return
         if self.consent is None:

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contracts.sandboxes.test_git import git, make
+from tests.contracts.sandboxes.desktop import git, make
 
 from talaria.tools.broker.commits import describe_push, read_commits
 from talaria.tools.broker.packets import RefUpdate

@@ -8,7 +8,7 @@ SHOP = "github.com/o/shop"
 
 
 def words(command: str) -> list[str]:
-    return command.split()
+    return command.split(" ")
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,23 @@ def words(command: str) -> list[str]:
         ("issue list --repo o/shop -L 3", "issue list --repo github.com/o/shop -L 3", True),
         ("run view 5 --log-failed", "run view --repo github.com/o/shop 5 --log-failed", True),
         ("issue comment 3 --body=hello", "issue comment --repo github.com/o/shop 3 --body=hello", False),
-        ("pr create --title T --body B", "pr create --repo github.com/o/shop --title T --body B --head topic", False),
+        ("pr create --title T --body B", "pr create --repo github.com/o/shop --head topic --title T --body B", False),
+        ("repo view --json name", "repo view github.com/o/shop --json name", True),
+        (
+            "pr list --json number --jq .[].environment",
+            "pr list --repo github.com/o/shop --json number --jq .[].environment",
+            True,
+        ),
+        (
+            "issue list --label kind:bug --author ada",
+            "issue list --repo github.com/o/shop --label kind:bug --author ada",
+            True,
+        ),
+        (
+            "issue comment 3 --body=https://x.example",
+            "issue comment --repo github.com/o/shop 3 --body=https://x.example",
+            False,
+        ),
         ("pr create --head x --title T", "pr create --repo github.com/o/shop --head x --title T", False),
     ],
 )
@@ -29,7 +45,9 @@ def test_what_is_about_the_repository_runs_there(command: str, run: str, is_read
 
 
 def test_a_text_comes_by_standard_input() -> None:
-    assert check_gh(words("issue create --title T"), SHOP, "", has_text=True).words[-2:] == ("--body-file", "-")
+    assert check_gh(words("issue create --title T"), SHOP, "", has_text=True).words == (
+        *("issue", "create", "--repo", SHOP, "--body-file", "-", "--title", "T"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,6 +95,19 @@ def test_a_text_comes_by_standard_input() -> None:
         "--repo o/other pr list",
         "pr list -- --web",
         "pr create",
+        "pr view https:/o/other/pull/1",
+        "pr view HTTPS:/o/other/pull/1",
+        "issue view o/other#1",
+        "pr list --json number --jq env.GH_TOKEN",
+        "pr list --json number -q $ENV.GH_TOKEN",
+        "pr list --json number --jq=.[]|$ENV",
+        "pr list --json number --jq [.[],env]|tostring",
+        "issue list --search repo:o/other",
+        "issue list -S is:open\tOR\tx",
+        "issue list --search=REPO:o/other",
+        "issue list --author x\trepo:o/other",
+        'pr list --assignee "x"',
+        "pr list --label (a",
     ],
 )
 def test_everything_else_is_refused(command: str) -> None:
