@@ -114,7 +114,8 @@ class Permission(msgspec.Struct, frozen=True):
                 return f"fetch from {self.what[0]} with your login"
             case "push":
                 address, *refs = self.what
-                return f"{' and '.join(map(_pushed, refs))} at {address} with your login"
+                at = "at" if any(ref.startswith(("+", ":")) for ref in refs) else "to"
+                return f"{' and '.join(map(_pushed, refs))} {at} {address} with your login"
             case "sign":
                 return f"sign commits and tags with your key {self.what[0]}"
             case "gh":

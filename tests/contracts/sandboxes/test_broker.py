@@ -31,7 +31,7 @@ async def test_a_push_asks_with_what_it_would_do_and_the_login_stays_outside(
     result = await desktop.run(f"echo two > file; git commit -qam two; git push -q origin main{seen}", ada)
     assert heads(server) == "main two\n", result.text
     (question,) = ada.asked
-    assert question.headline == f"Let commands push main at {server.address}/shop.git with your login?"
+    assert question.headline == f"Let commands push main to {server.address}/shop.git with your login?"
     assert question.content is not None
     assert f"to {server.address}/shop.git" in question.content
     assert question.content.rstrip().endswith("two")
@@ -43,7 +43,7 @@ async def test_a_no_pushes_nothing_and_says_so(desktop: Desktop, server: GitServ
     push = "echo two > file; git commit -qam two; git push -q origin main"
     result = await desktop.run(push, Ada("no"))
     assert heads(server) == "main one\n"
-    assert "The person does not want commands to push main at" in result.text
+    assert "The person does not want commands to push main to" in result.text
     nobody = await desktop.run("git push -q origin main", None)
     assert heads(server) == "main one\n"
     assert "[sandbox: " in nobody.text
@@ -64,7 +64,7 @@ async def test_a_lasting_yes_is_for_one_branch_and_for_nothing_that_loses_commit
     await desktop.run("git push -q origin :main", ada)
     assert heads(server) == "main three\n"
     release, forced, deleted = ada.asked[1:]
-    assert "push release at" in release.headline
+    assert "push release to" in release.headline
     assert "replace main (forced)" in forced.headline
     assert "delete main" in deleted.headline
     assert forced.offered == deleted.offered == ("no", "once")
@@ -161,7 +161,7 @@ async def test_push_and_fetch_by_ssh_run_outside_and_the_key_stays_there(
     result = await desktop.run(f"{two}; env; ls -la ~/.ssh /tmp; echo [$SSH_AUTH_SOCK]", ada)
     assert heads(server) == "main two\n", result.text
     assert "[]" in result.text
-    assert ada.asked[0].headline == f"Let commands push main at {by_ssh} with your login?"
+    assert ada.asked[0].headline == f"Let commands push main to {by_ssh} with your login?"
     await desktop.run("echo three > file; git commit -qam three; git push -q origin main", ada)
     assert heads(server) == "main two\n"
     git(desktop.folder / "work", "update-ref", "-d", "refs/remotes/origin/main")

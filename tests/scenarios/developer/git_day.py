@@ -155,7 +155,7 @@ async def _sign_and_push(day: Day, server: GitServer) -> None:
     await day.run(change.format("four"))
     day.was_asked(
         "Let commands sign commits and tags with your key ada@example.org (gpg)?",
-        f"Let commands push main at {address} with your login?",
+        f"Let commands push main to {address} with your login?",
     )
     elsewhere = day.person / "src/elsewhere"
     day.outside(

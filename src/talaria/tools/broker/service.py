@@ -124,6 +124,8 @@ class CredentialBroker:
         return authority
 
     def _certificate(self, host: str) -> ssl.SSLContext:
+        from talaria.tools.broker import https  # noqa: F401, PLC0415  (loaded here, it holds up nobody)
+
         with self._making:  # git fetches from several remotes at once, and trusts one authority
             return self._authority.context_for(host)
 
