@@ -211,6 +211,7 @@ class Alone(OpenGate):
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         if invocation.claim.writes:
             raise Denied(f"{call.name} in {scope.cwd}: nobody is here.")
+        await super().admit(call, invocation, scope)
 
 
 @pytest.fixture

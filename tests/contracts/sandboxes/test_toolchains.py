@@ -72,10 +72,16 @@ async def test_commands_find_toolchains_variables_and_their_own_caches(
         assert "No such file" in (await use("terminal", command="cat ${PIP_CACHE_DIR:-~/.cache/pip}/wheel")).text
 
 
+PATH = "/usr/local/bin:/usr/bin:/bin"
 ASKING = {
     "pip": ("pip download --no-deps --no-input --retries 0 --index-url https://pypi.org/simple idna", "pypi.org"),
+    "uv": ("uv pip install --no-config --index-url https://pypi.org/simple --target uv idna", "pypi.org"),
     "npm": ("npm view --fetch-retries 0 left-pad", "registry.npmjs.org"),
+    "pnpm": ("pnpm view --fetch-retries 0 left-pad", "registry.npmjs.org"),
+    "cargo": ("cargo init -q --name shop rust && (cd rust && cargo -q add rand)", "index.crates.io"),
+    "go": ("go mod download golang.org/x/text@v0.14.0", "proxy.golang.org"),
 }
+"""Of those that are not installed nothing is shown."""
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
@@ -83,7 +89,7 @@ async def test_package_managers_ask_the_egress_proxy_for_their_registries(
     backend: Backend, person: Path, scope: Scope
 ) -> None:
     assert person.is_dir()
-    tools = {name: asked for name, asked in ASKING.items() if shutil.which(name, path="/usr/bin:/usr/local/bin")}
+    tools = {name: asked for name, asked in ASKING.items() if shutil.which(name, path=PATH)}
     if not tools:
         pytest.skip("no package manager is installed")
     async with session(TerminalSettings(backend=backend), scope) as (use, workspaces):
