@@ -10,14 +10,17 @@ import sys
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 import pytest
 from msgspec import structs
 from tests.contracts.sandboxes.desktop import Desktop, git, make
-from tests.contracts.sandboxes.git_server import LOGIN, GitServer, serve_git_repositories
-from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer, serve_github
+from tests.contracts.sandboxes.git_server import LOGIN, GitServer
+from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer
+from tests.contracts.sandboxes.tls_server import served
 
 from talaria.model.clock import SystemClock
 from talaria.model.errors import Denied
@@ -199,6 +202,27 @@ async def workspaces(tmp_path: Path, settings: TerminalSettings) -> AsyncIterato
     await opened.aclose()
 
 
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a server on all addresses of this machine, which answers "reached"."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"reached")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("0.0.0.0", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
 class Alone(OpenGate):
     """Nobody is there to allow changes of files that other programs obey; `granted` was allowed before."""
 
@@ -275,7 +299,7 @@ def server(tmp_path: Path, desktop: Desktop, monkeypatch: pytest.MonkeyPatch) ->
     folder.mkdir()
     subprocess.run(("git", "init", "-q", "--bare", "-b", "main", str(folder / "shop.git")), check=True)
     subprocess.run(("git", "init", "-q", "--bare", "-b", "main", str(folder / "other.git")), check=True)
-    with serve_git_repositories(folder) as serving:
+    with served(GitServer(folder)) as serving:
         person = tmp_path / "person"
         (person / ".gitconfig").write_text(
             f"[user]\nname = Ada\nemail = ada@example.org\n[http]\nsslCAInfo = {serving.certificate}\n"
@@ -321,7 +345,7 @@ def github(tmp_path: Path, desktop: Desktop, monkeypatch: pytest.MonkeyPatch) ->
         pytest.skip("gh is not installed")
     with ExitStack() as around:
         try:
-            serving = around.enter_context(serve_github(tmp_path))
+            serving = around.enter_context(served(GitHubServer(tmp_path)))
         except PermissionError:
             pytest.skip("gh: only root may serve on port 443 here")
         for name, value in (("GH_HOST", serving.host), ("GH_ENTERPRISE_TOKEN", TOKEN)):

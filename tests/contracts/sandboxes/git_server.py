@@ -3,44 +3,28 @@
 import os
 import subprocess
 from base64 import b64encode
-from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
-from talaria.tools.broker.certificates import SessionAuthority
+from tests.contracts.sandboxes.tls_server import TlsServer
 
 HOST = "127.0.0.2"
 """Programs reach 127.0.0.1 without a proxy."""
 LOGIN = "ada:hush-hush"
 
 
-class GitServer(ThreadingHTTPServer):
+class GitServer(TlsServer):
     def __init__(self, folder: Path) -> None:
-        super().__init__((HOST, 0), _Handler)
+        super().__init__(HOST, 0, _Handler, folder / "server.pem")
         self.folder = folder
         self.requests: list[tuple[str, str, str | None]] = []
         """Method, target and credential of each."""
         self.ambiguous: list[str] = []
         """Targets of requests that tell their length in two ways."""
-        authority = SessionAuthority()
-        self.certificate = folder / "server.pem"
-        self.certificate.write_bytes(authority.pem)
-        self._context = authority.context_for(HOST)
 
     @property
     def address(self) -> str:
         return f"https://{HOST}:{self.server_port}"
-
-    def get_request(self) -> tuple[Any, Any]:
-        """The handshake is for the thread of the connection."""
-        connection, address = self.socket.accept()
-        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        pass
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -101,15 +85,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
-
-
-@contextmanager
-def serve_git_repositories(folder: Path) -> Generator[GitServer]:
-    with GitServer(folder) as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()

@@ -2,33 +2,22 @@
 
 import json
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
-from talaria.tools.broker.certificates import SessionAuthority
+from tests.contracts.sandboxes.tls_server import TlsServer
 
 TOKEN = "gho_hush"
 
 
-class GitHubServer(ThreadingHTTPServer):
+class GitHubServer(TlsServer):
     def __init__(self, folder: Path) -> None:
         """`gh` knows hosts without ports, so it takes an address of its own. Raises `PermissionError`."""
         self.host = f"127.9.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
-        super().__init__((self.host, 443), _Handler)
-        authority = SessionAuthority()
-        self.certificate = folder / "github.pem"
-        self.certificate.write_bytes(authority.pem)
-        self._context = authority.context_for(self.host)
+        super().__init__(self.host, 443, _Handler, folder / "github.pem")
         self.created: list[dict[str, Any]] = []
         self.credentials: set[str] = set()
-
-    def get_request(self) -> tuple[Any, Any]:
-        connection, address = self.socket.accept()
-        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def answer(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
         if "PullRequestCreate" in query:
@@ -64,15 +53,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
-
-
-@contextmanager
-def serve_github(folder: Path) -> Generator[GitHubServer]:
-    with GitHubServer(folder) as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()

@@ -1,11 +1,8 @@
 """What a call asks for outside the sandbox: the person decides, and exactly that is opened for as long as they say."""
 
 import socket
-import threading
 import urllib.request
-from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -24,25 +21,6 @@ def beside(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "theirs").write_text("kept")
     return folder
-
-
-@pytest.fixture
-def service() -> Iterator[int]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"served")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
 
 
 async def test_writes_outside_the_project_fail_instead_of_being_lost(desktop: Desktop, beside: Path) -> None:
@@ -188,18 +166,20 @@ async def test_a_no_says_what_to_do_instead(desktop: Desktop, beside: Path) -> N
     assert not (beside / "x").exists()
 
 
-async def test_a_service_of_the_machine_is_reached_by_port(desktop: Desktop, service: int) -> None:
-    fetch = f"curl -sS --noproxy '*' --max-time 5 http://127.0.0.1:{service}/"
+async def test_a_service_of_the_machine_is_reached_by_port(desktop: Desktop, port: int) -> None:
+    fetch = f"curl -sS --noproxy '*' --max-time 5 http://127.0.0.1:{port}/"
     blocked = await desktop.run(fetch, None)
-    assert "served" not in blocked.text
-    assert f"[sandbox: port {service} of this machine was probably blocked" in blocked.text
+    assert "reached" not in blocked.text
+    assert f"[sandbox: port {port} of this machine was probably blocked" in blocked.text
     ada = Ada("session")
-    assert "served" in (await desktop.run(fetch, ada, needs=[f"port {service}"])).text
-    assert ada.asked[0].headline == f"Let commands connect to whatever listens on port {service} of this machine?"
-    assert "served" in (await desktop.run(f"{fetch}; {fetch}", None)).text
+    assert "reached" in (await desktop.run(fetch, ada, needs=[f"port {port}"])).text
+    assert ada.asked[0].headline == f"Let commands connect to whatever listens on port {port} of this machine?"
+    assert "reached" in (await desktop.run(f"{fetch}; {fetch}", None)).text
     with socket.create_server(("127.0.0.1", 0)) as other:
         number = other.getsockname()[1]
-        assert "served" not in (await desktop.run(f"curl -sS --noproxy '*' -m 5 http://127.0.0.1:{number}/", None)).text
+        assert (
+            "reached" not in (await desktop.run(f"curl -sS --noproxy '*' -m 5 http://127.0.0.1:{number}/", None)).text
+        )
 
 
 async def test_a_server_inside_is_published_with_one_yes_and_not_in_a_chat(desktop: Desktop) -> None:

@@ -1,9 +1,7 @@
 """Commands reach the hosts that are listed, through our proxy, and nobody else."""
 
-import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -30,27 +28,6 @@ for way in ({}, {"http": os.environ.get("http_proxy", "http://127.0.0.1:1")}):
         except OSError:
             pass
 END"""
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Of a server on both addresses."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"reached")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("0.0.0.0", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -1,9 +1,5 @@
 """A host that is not listed is asked about while the command waits; a yes holds as long as the person says."""
 
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import msgspec
 import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop
@@ -22,25 +18,6 @@ proxy = urllib.request.ProxyHandler({{"http": os.environ["http_proxy"]}})
 os.environ["no_proxy"] = ""
 print(urllib.request.build_opener(proxy).open("http://127.0.0.1:{port}/").read().decode())
 """
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"reached")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize(("tool", "command"), [("terminal", FETCH), ("execute_code", SCRIPT)])

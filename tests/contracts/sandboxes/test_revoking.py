@@ -1,9 +1,7 @@
 """What the person takes back is closed at once, also for what still runs."""
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,25 +14,6 @@ from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.permissions import read_grant
 from talaria.tools.sandbox_state import find_state
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"reached")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.contracts.sandboxes.git_server import LOGIN, GitServer, serve_git_repositories
+from tests.contracts.sandboxes.git_server import LOGIN, GitServer
+from tests.contracts.sandboxes.tls_server import served
 from tests.scenarios.developer.day import Day, wanted
 
 SOURCE = "def price():\n    return 1\n"
@@ -29,7 +30,7 @@ async def spend(day: Day) -> None:
     await _add_worktree_beside(day)
     folder = day.person / "server"
     folder.mkdir()
-    with serve_git_repositories(folder) as server, _signing_key():
+    with served(GitServer(folder)) as server, _signing_key():
         await _sign_and_push(day, server)
     day.was_asked()
 
