@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from socket import socket
 from threading import Lock
@@ -124,8 +125,7 @@ class CredentialBroker:
         return authority
 
     def _certificate(self, host: str) -> ssl.SSLContext:
-        from talaria.tools.broker import https  # noqa: F401, PLC0415  (loaded here, it holds up nobody)
-
+        import_module("talaria.tools.broker.https")  # loaded here, it holds up nobody
         with self._making:  # git fetches from several remotes at once, and trusts one authority
             return self._authority.context_for(host)
 
