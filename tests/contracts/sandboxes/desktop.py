@@ -26,7 +26,8 @@ from talaria.tools.workspaces import Workspaces
 
 
 def git(folder: Path, *words: str) -> str:
-    words = ("git", "-C", str(folder), "-c", "commit.gpgsign=false", *words)
+    settings = ("commit.gpgsign=false", "user.name=Ada", "user.email=ada@example.org")
+    words = ("git", "-C", str(folder), *(word for one in settings for word in ("-c", one)), *words)
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 

@@ -170,7 +170,8 @@ async def test_work_with_git_goes_on(use: Use, cwd: Path, tmp_path: Path) -> Non
     """What git itself writes is harmless: it is not held."""
     told = await use(
         "terminal",
-        command="git init -q one && cd one && git commit -q --allow-empty -m first && git checkout -q -b other "
+        command="git init -q one && cd one && git config user.name Ada && git config user.email ada@example.org "
+        "&& git commit -q --allow-empty -m first && git checkout -q -b other "
         "&& git remote add origin https://example.com/x.git && git worktree add -q ../two master "
         "&& cd .. && git clone -q one three && git -C three log --oneline && git -C two status --short && echo fine",
     )

@@ -15,7 +15,6 @@ USUAL = {
     ("node", "bubblewrap", "a user"),
     ("go", "landlock", "a user"),
     ("git", "bubblewrap", "a user"),
-    ("git", "landlock", "we"),
 }
 """One path of each; the others are long. `we`: whoever runs the tests."""
 PATHS = [
