@@ -10,10 +10,10 @@ from benchmarks.application import temporary_home
 from benchmarks.floors import bare
 from benchmarks.measuring import Plan
 from benchmarks.table import Row
-from talaria.model.clock import SystemClock
-from talaria.model.entries import MessageAdded
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.clock import SystemClock
+from talaria.core.entries import MessageAdded
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.store import SqliteStore
 

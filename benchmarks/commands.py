@@ -9,9 +9,9 @@ from benchmarks.application import application, session, temporary_home
 from benchmarks.measuring import Lap, Plan
 from benchmarks.model_server import model_server
 from benchmarks.table import Row
-from talaria.model.clock import SystemClock
-from talaria.model.ids import new_call_id
-from talaria.model.messages import ToolCall, user
+from talaria.core.clock import SystemClock
+from talaria.core.ids import new_call_id
+from talaria.core.messages import ToolCall, user
 from talaria.runtime.session import LiveSession
 from talaria.runtime.view import View
 from talaria.tools.base import Live

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.application import application, session
 from benchmarks.resident import resident_bytes
-from talaria.model.messages import user
+from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
 
 

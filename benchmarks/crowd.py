@@ -11,7 +11,7 @@ from benchmarks.floors.bare import Bare
 from benchmarks.measuring import Plan, percentile
 from benchmarks.model_server import model_server
 from benchmarks.table import Row
-from talaria.model.messages import user
+from talaria.core.messages import user
 
 _SESSIONS = 256
 _LATENCY_MS = 500

@@ -17,10 +17,10 @@ from benchmarks.serving import serve
 from talaria.cli.gateway import log as gateway_log
 from talaria.compose import open_application
 from talaria.config.schema import Config, ModelConfig
+from talaria.core.redaction import Redactor
+from talaria.core.secret import Secret
 from talaria.gateway.service import Door, Gateway
 from talaria.gateway.settings import GatewaySettings
-from talaria.model.redaction import Redactor
-from talaria.model.secret import Secret
 from talaria.platforms.base import (
     Address,
     Arrival,

@@ -12,7 +12,7 @@ from benchmarks.model_server import model_server
 from benchmarks.table import Row
 from talaria.compose import open_application
 from talaria.config.schema import Config, ModelConfig
-from talaria.model.messages import user
+from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
 from talaria.settings import Settings
 

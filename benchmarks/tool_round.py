@@ -8,7 +8,7 @@ from benchmarks.floors.bare import Bare
 from benchmarks.measuring import Lap, Plan
 from benchmarks.model_server import model_server
 from benchmarks.table import Row
-from talaria.model.messages import user
+from talaria.core.messages import user
 from talaria.tools.function import tool
 
 _ROUNDS = 9

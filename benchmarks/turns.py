@@ -9,9 +9,9 @@ from benchmarks.measuring import Lap, Plan
 from benchmarks.model_server import model_server
 from benchmarks.table import Row
 from talaria.compose import Application
-from talaria.model.entries import MessageAdded
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, user
+from talaria.core.entries import MessageAdded
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Held, NewSession
 

@@ -18,10 +18,10 @@ from talaria.connections import Connections, local_choice
 from talaria.context.base import Keeper
 from talaria.context.compactor import BuiltinCompactor
 from talaria.context.keeper import BuiltinKeeper
-from talaria.model.clock import Clock, SystemClock
-from talaria.model.entries import TurnOrigin
-from talaria.model.errors import BadConfig, BadInput, TalariaError
-from talaria.model.ids import OwnerId, SessionId, new_session_id
+from talaria.core.clock import Clock, SystemClock
+from talaria.core.entries import TurnOrigin
+from talaria.core.errors import BadConfig, BadInput, TalariaError
+from talaria.core.ids import OwnerId, SessionId, new_session_id
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream

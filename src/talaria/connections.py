@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from talaria.config import paths
 from talaria.config.schema import Config
 from talaria.config.selection import DEMO, Choice, local_servers
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.providers.base import Endpoint, Provider
 from talaria.providers.demo import DemoProvider
 

@@ -24,12 +24,12 @@ from talaria.config.secrets import is_safe_mode
 from talaria.context.base import Keeper
 from talaria.context.host import EngineHost
 from talaria.context.hosted import HostedEngine
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
+from talaria.core.secret import decode_secret
 from talaria.foreign import Broke, Hosted, Lane, contained, within
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId
-from talaria.model.secret import decode_secret
 from talaria.platforms.base import Arrival
 from talaria.plugins import bytecode
 from talaria.plugins.api import is_engine, is_memory

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.waiting import in_thread
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from talaria.config.project import read_project_settings
 from talaria.config.schema import Config
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch
 from talaria.store.base import Store
 from talaria.tools.base import Tool

@@ -13,10 +13,10 @@ from typing import Any, Self, TypeVar
 
 from talaria.compose import Application, open_application
 from talaria.config import paths
-from talaria.model.errors import SessionBusy, TalariaError
-from talaria.model.events import Event
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.errors import SessionBusy, TalariaError
+from talaria.core.events import Event
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.providers.catalog import catalog
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore

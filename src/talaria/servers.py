@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from talaria.config.schema import Config
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.tools.mcp.entries import ServerEntry
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from talaria.config.schema import Config
 from talaria.config.secrets import environment as read_environment
 from talaria.config.secrets import known_secrets
 from talaria.config.writers import check_writers
-from talaria.model.errors import BadConfig
-from talaria.model.redaction import Redactor
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.redaction import Redactor
+from talaria.core.secret import Secret
 
 DOCTOR = "`talaria doctor` says what to do."
 

@@ -10,9 +10,9 @@ from typing import Any
 from talaria.compat.hermes.platforms.offered import PluginPlatform
 from talaria.compose import Application, open_application, reconfigured
 from talaria.config.secrets import known_secrets
+from talaria.core.clock import Clock
+from talaria.core.errors import BadConfig
 from talaria.gateway.service import Door, Gateway
-from talaria.model.clock import Clock
-from talaria.model.errors import BadConfig
 from talaria.platforms.base import Kit, Manifest, Platform, PlatformSettings, Sender
 from talaria.platforms.loading import is_wanted, manifests, open_platform, read_settings
 from talaria.settings import Settings

@@ -6,7 +6,7 @@ from pathlib import Path
 from blockbuster import blockbuster_ctx
 
 from talaria.compose import open_application
-from talaria.model.messages import user
+from talaria.core.messages import user
 from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call

@@ -11,8 +11,8 @@ import msgspec
 
 from talaria.compose import builtin_tools
 from talaria.config.schema import Config
-from talaria.model.clock import SystemClock
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.ids import SessionId
 from talaria.net.web import WebSettings
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from talaria.config.schema import Config
+from talaria.core.clock import SystemClock
+from talaria.core.errors import Denied
+from talaria.core.ids import CallId, OwnerId, SessionId
+from talaria.core.messages import ToolCall
 from talaria.hands import NAMES, Hands
-from talaria.model.clock import SystemClock
-from talaria.model.errors import Denied
-from talaria.model.ids import CallId, OwnerId, SessionId
-from talaria.model.messages import ToolCall
 from talaria.net.web import WebSettings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope, Tool

@@ -27,11 +27,11 @@ from openai.types.responses import (
 )
 from openai.types.shared_params import Reasoning
 
-from talaria.model.clock import SystemClock
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Context, Image, Text, ToolResult, User, user
-from talaria.model.secret import Secret
-from talaria.model.tools import ToolSpec
+from talaria.core.clock import SystemClock
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, Context, Image, Text, ToolResult, User, user
+from talaria.core.secret import Secret
+from talaria.core.tools import ToolSpec
 from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Endpoint, Request, WireName
 from talaria.providers.history import History

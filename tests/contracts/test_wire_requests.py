@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import Repair
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import (
+from talaria.core.clock import SystemClock
+from talaria.core.errors import Repair
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import (
     Assistant,
     AssistantPart,
     Context,
@@ -26,8 +26,8 @@ from talaria.model.messages import (
     User,
     user,
 )
-from talaria.model.secret import Secret
-from talaria.model.tools import ToolSpec
+from talaria.core.secret import Secret
+from talaria.core.tools import ToolSpec
 from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Effort, Endpoint, Request, WireName
 from talaria.providers.history import History

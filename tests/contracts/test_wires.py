@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import (
+from talaria.core.clock import SystemClock
+from talaria.core.errors import (
     Disconnected,
     KeyRejected,
     Overloaded,
@@ -16,11 +16,11 @@ from talaria.model.errors import (
     RequestRejected,
     Transient,
 )
-from talaria.model.events import TextDelta, ThinkingDelta
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, StopReason, Text, Thinking, ToolCall, user
-from talaria.model.secret import Secret
-from talaria.model.usage import Usage
+from talaria.core.events import TextDelta, ThinkingDelta
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, StopReason, Text, Thinking, ToolCall, user
+from talaria.core.secret import Secret
+from talaria.core.usage import Usage
 from talaria.net.client import HttpClient
 from talaria.net.sse import EventSplitter
 from talaria.providers.base import Delta, Endpoint, Provider, Request, WireName

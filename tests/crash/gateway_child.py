@@ -21,10 +21,10 @@ from pathlib import Path
 import msgspec
 
 from talaria.compose import Application, open_application
+from talaria.core.clock import Clock, SystemClock
+from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.gateway.envelope import read_parcel, written
 from talaria.gateway.service import Door, Gateway
-from talaria.model.clock import Clock, SystemClock
-from talaria.model.ids import Epoch, OutboxId, SessionId
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
 from talaria.settings import read_settings

@@ -13,10 +13,10 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from talaria.model.clock import SystemClock
-from talaria.model.entries import MessageAdded, TurnEnded, TurnStarted
-from talaria.model.ids import SessionId
-from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.core.clock import SystemClock
+from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
+from talaria.core.ids import SessionId
+from talaria.core.messages import Assistant, Message, ToolResult, User
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments
 from talaria.testing.rules import chat_problems, transcript_problems

@@ -20,11 +20,11 @@ from typing import Any, Literal, Self
 import msgspec
 import pytest
 
+from talaria.core.clock import SystemClock
+from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
+from talaria.core.messages import Message, ToolResult, User
 from talaria.gateway.envelope import MARK, read_parcel
 from talaria.gateway.mailroom import CUT_OFF
-from talaria.model.clock import SystemClock
-from talaria.model.entries import Entry, MessageAdded, TurnEnded, TurnStarted
-from talaria.model.messages import Message, ToolResult, User
 from talaria.store.base import Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments

@@ -21,11 +21,11 @@ from tests.crash.test_gateway_matrix import (
     zygote,
 )
 
+from talaria.core.clock import SystemClock
+from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
+from talaria.core.ids import SessionId, new_turn_id
+from talaria.core.messages import Assistant, Text, User, user
 from talaria.gateway.envelope import MARK
-from talaria.model.clock import SystemClock
-from talaria.model.entries import MessageAdded, TurnEnded, TurnStarted
-from talaria.model.ids import SessionId, new_turn_id
-from talaria.model.messages import Assistant, Text, User, user
 from talaria.runtime.view import standing
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.store import SqliteStore

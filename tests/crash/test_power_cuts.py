@@ -12,10 +12,10 @@ from typing import cast
 import apsw
 import pytest
 
-from talaria.model.entries import Entry, MessageAdded, Noted
-from talaria.model.errors import StoreDamaged
-from talaria.model.ids import OwnerId, SessionId
-from talaria.model.messages import user
+from talaria.core.entries import Entry, MessageAdded, Noted
+from talaria.core.errors import StoreDamaged
+from talaria.core.ids import OwnerId, SessionId
+from talaria.core.messages import user
 from talaria.store.base import Held, Journal, NewSession, Owners, Sessions
 from talaria.store.mail import Cursor, Inbound, Inbox, Outgoing
 from talaria.store.sqlite import database

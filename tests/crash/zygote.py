@@ -19,10 +19,10 @@ from pathlib import Path
 import msgspec
 
 from talaria.compose import open_application
-from talaria.model.entries import MessageAdded, TurnEnded
-from talaria.model.events import Event, TurnBegan
-from talaria.model.ids import Epoch, SessionId
-from talaria.model.messages import Assistant, User, user
+from talaria.core.entries import MessageAdded, TurnEnded
+from talaria.core.events import Event, TurnBegan
+from talaria.core.ids import Epoch, SessionId
+from talaria.core.messages import Assistant, User, user
 from talaria.providers.upstream import Upstream
 from talaria.settings import read_settings
 from talaria.store.base import CallEnded, CallIntended, CallStarted, Journal, Write

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from talaria.context.base import Shortened, Wish
 from talaria.context.compactor import BuiltinCompactor
 from talaria.context.summary import found_in
-from talaria.model.errors import Overloaded
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
+from talaria.core.errors import Overloaded
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
 from talaria.providers.base import Endpoint, Request, WireName
 from talaria.providers.history import History, size_tokens
 from talaria.providers.wires import wire_for

@@ -13,7 +13,7 @@ from tests.properties.test_web_hosts import LISTED, address_of
 from tests.properties.test_web_hosts import hosts as written
 from tests.unit.web.conftest import Site, answer
 
-from talaria.model.errors import Denied
+from talaria.core.errors import Denied
 from talaria.net.addresses import allowance
 from talaria.net.egress import Egress
 from talaria.testing.clock import ManualClock

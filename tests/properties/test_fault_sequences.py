@@ -28,14 +28,14 @@ from talaria.config.schema import (
     ProviderConfig,
     TurnCapConfig,
 )
-from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded, TurnEnded
-from talaria.model.errors import Disconnected, FailureKind, LimitReached, ProviderFailure, Repair
-from talaria.model.events import AnswerRestarted, Event, RoundEnded, TextDelta, TurnBegan
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, StopReason, Text, Thinking, ToolCall, user
-from talaria.model.secret import Secret
-from talaria.model.usage import Usage
+from talaria.core.clock import Clock
+from talaria.core.entries import MessageAdded, TurnEnded
+from talaria.core.errors import Disconnected, FailureKind, LimitReached, ProviderFailure, Repair
+from talaria.core.events import AnswerRestarted, Event, RoundEnded, TextDelta, TurnBegan
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, StopReason, Text, Thinking, ToolCall, user
+from talaria.core.secret import Secret
+from talaria.core.usage import Usage
 from talaria.providers.base import Delta, Endpoint, Request
 from talaria.providers.route import Route
 from talaria.providers.treatment import TREATMENTS

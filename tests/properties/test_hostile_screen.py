@@ -32,8 +32,8 @@ from talaria.cli.screen.talk import Talk
 from talaria.cli.screen.tool_lines import Call
 from talaria.cli.screen.turn_view import TurnView
 from talaria.cli.screen.typed import Typed
-from talaria.model.errors import UserFacing
-from talaria.model.events import (
+from talaria.core.errors import UserFacing
+from talaria.core.events import (
     AnswerRestarted,
     Event,
     Notice,
@@ -43,8 +43,8 @@ from talaria.model.events import (
     ToolEnded,
     ToolOutput,
 )
-from talaria.model.ids import CallId
-from talaria.model.messages import Outcome, ToolResult
+from talaria.core.ids import CallId
+from talaria.core.messages import Outcome, ToolResult
 from talaria.testing.clock import ManualClock
 from talaria.tools.person import Question
 

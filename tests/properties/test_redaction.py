@@ -8,9 +8,9 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.model.disguises import disguises
-from talaria.model.finding import HIDDEN
-from talaria.model.redaction import Redactor, is_secret
+from talaria.core.disguises import disguises
+from talaria.core.finding import HIDDEN
+from talaria.core.redaction import Redactor, is_secret
 
 SIGNS = "abAB01 /+-_=%\\\"'é€\n:."
 secrets = st.lists(

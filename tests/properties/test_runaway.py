@@ -15,8 +15,8 @@ from talaria.agent.runaway import (
     max_chars,
     period,
 )
-from talaria.model.events import TextDelta, ThinkingDelta
-from talaria.model.ids import SessionId
+from talaria.core.events import TextDelta, ThinkingDelta
+from talaria.core.ids import SessionId
 from talaria.providers.base import Delta, Endpoint, Request
 from talaria.providers.history import History
 

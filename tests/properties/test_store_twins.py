@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from talaria.model.entries import MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
-from talaria.model.errors import TalariaError
-from talaria.model.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
-from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
-from talaria.model.usage import Usage
+from talaria.core.entries import MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
+from talaria.core.errors import TalariaError
+from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, user
+from talaria.core.usage import Usage
 from talaria.store.access import Greeting, Request
 from talaria.store.base import (
     Amount,

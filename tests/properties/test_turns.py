@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from talaria.agent.limits import Limits
-from talaria.model.entries import MessageAdded, TurnEnded
-from talaria.model.errors import Overloaded, RequestRejected, StoreUnavailable, ToolFailed
-from talaria.model.events import Event, TextDelta, ToolBegan
-from talaria.model.ids import CallId, Epoch, OwnerId, SessionId
-from talaria.model.messages import Assistant, Image, StopReason, Text, ToolCall, user
+from talaria.core.entries import MessageAdded, TurnEnded
+from talaria.core.errors import Overloaded, RequestRejected, StoreUnavailable, ToolFailed
+from talaria.core.events import Event, TextDelta, ToolBegan
+from talaria.core.ids import CallId, Epoch, OwnerId, SessionId
+from talaria.core.messages import Assistant, Image, StopReason, Text, ToolCall, user
 from talaria.providers.base import WireName
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.web.conftest import Site, answer
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.addresses import is_public
 from talaria.net.codings import unpacked
 from talaria.net.fetch import Fetch

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from talaria.config.schema import Config
+from talaria.core.clock import SystemClock
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.hands import Hands
-from talaria.model.clock import SystemClock
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall, ToolResult
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope

@@ -13,7 +13,7 @@ import pytest
 from tests.scenarios.conftest import ROOT_WARNING
 
 from talaria.compose import open_store
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Failure, Faults, Reply, Usage, call

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from talaria.compose import open_store
-from talaria.model.ids import GrantId, SessionId
+from talaria.core.ids import GrantId, SessionId
 from talaria.store.base import NewSession
 from talaria.store.permissions import Grant
 from talaria.tools.permissions import SANDBOX

@@ -16,9 +16,9 @@ import pytest
 from tests.scenarios.typescript import Terminal
 
 from talaria.compose import open_store
+from talaria.core.entries import Noted
+from talaria.core.ids import SessionId
 from talaria.gateway.claims import claimed, gateway_file
-from talaria.model.entries import Noted
-from talaria.model.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.store.sqlite.migrate import LATEST
 from talaria.store.sqlite.store import SqliteStore

@@ -15,10 +15,10 @@ import pytest
 from playwright.async_api import Browser, Page, Request, async_playwright
 
 from talaria.compose import open_store
-from talaria.model.entries import Entry, MessageAdded, Noted, TurnEnded, TurnStarted
-from talaria.model.ids import CallId, SessionId, TurnId
-from talaria.model.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User, user
-from talaria.model.usage import Usage
+from talaria.core.entries import Entry, MessageAdded, Noted, TurnEnded, TurnStarted
+from talaria.core.ids import CallId, SessionId, TurnId
+from talaria.core.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User, user
+from talaria.core.usage import Usage
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.browser import program

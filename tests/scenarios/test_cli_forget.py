@@ -10,12 +10,12 @@ import pytest
 from tests.scenarios.test_cli_backup import at_terminal, put
 
 from talaria.compose import open_store
+from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
+from talaria.core.ids import GrantId, InboxId, SessionId, TurnId
+from talaria.core.messages import user
+from talaria.core.usage import Usage
 from talaria.gateway.envelope import Principal, Received, written
 from talaria.gateway.keys import KeyRules, session_key
-from talaria.model.entries import MessageAdded, Noted, TurnEnded, TurnStarted
-from talaria.model.ids import GrantId, InboxId, SessionId, TurnId
-from talaria.model.messages import user
-from talaria.model.usage import Usage
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.store.access import Request
 from talaria.store.base import NewSession, Spent

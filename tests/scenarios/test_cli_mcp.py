@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.settings import read_settings
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "connect-an-mcp-server.md"

@@ -14,7 +14,7 @@ import yaml
 from tests.scenarios.typescript import Terminal
 
 from talaria.cli import commands
-from talaria.model.errors import OperatorError
+from talaria.core.errors import OperatorError
 from talaria.plugins.contributions import OWN_COMMANDS
 from talaria.plugins.installing import installed
 from talaria.testing.servers.model_server import ModelServer

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from talaria.core.ids import new_owner_id
 from talaria.gateway.claims import claimed, gateway_file
-from talaria.model.ids import new_owner_id
 from talaria.store.sqlite.presence import Presence
 from talaria.testing.servers.model_server import ModelServer
 

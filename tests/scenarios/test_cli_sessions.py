@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from talaria.compose import open_store
-from talaria.model.entries import Noted
-from talaria.model.ids import SessionId
+from talaria.core.entries import Noted
+from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.store.mail import Inbound
 from talaria.testing.clock import ManualClock

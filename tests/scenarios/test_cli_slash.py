@@ -14,7 +14,7 @@ from tests.scenarios.conftest import ROOT_WARNING
 from tests.scenarios.typescript import Terminal
 
 from talaria.compose import open_store
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Failure, Faults, Reply, Usage, call

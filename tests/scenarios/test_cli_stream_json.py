@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from talaria.cli.json_output import SCHEMA
-from talaria.model.events import Event
-from talaria.model.usage import Usage
+from talaria.core.events import Event
+from talaria.core.usage import Usage
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Faults, Reply, call
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from talaria.compose import open_store
-from talaria.model.ids import SessionId
-from talaria.model.usage import Usage
+from talaria.core.ids import SessionId
+from talaria.core.usage import Usage
 from talaria.store.base import NewSession, Spent
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

@@ -11,7 +11,7 @@ from typing import cast
 
 from talaria.config.routes import plan
 from talaria.config.selection import Choice, choose, endpoint
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.settings import read_settings
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.replies import Usage

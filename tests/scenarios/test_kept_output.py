@@ -9,8 +9,8 @@ import pytest
 
 from talaria.compose import open_application
 from talaria.config.schema import Config, ModelConfig
-from talaria.model.ids import SessionId, new_call_id
-from talaria.model.messages import ToolCall
+from talaria.core.ids import SessionId, new_call_id
+from talaria.core.messages import ToolCall
 from talaria.runtime.session import LiveSession
 from talaria.runtime.view import View
 from talaria.settings import Settings

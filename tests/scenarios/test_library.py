@@ -10,11 +10,11 @@ import pytest
 
 from talaria import Agent, tool
 from talaria.compose import builtin_names, open_application, open_store
-from talaria.model.clock import Clock
-from talaria.model.errors import BadConfig, KeyRejected, SessionBusy, StoreUnavailable
-from talaria.model.events import Event, TextDelta, ToolEnded, TurnBegan, TurnDone
-from talaria.model.ids import OwnerId
-from talaria.model.messages import user
+from talaria.core.clock import Clock
+from talaria.core.errors import BadConfig, KeyRejected, SessionBusy, StoreUnavailable
+from talaria.core.events import Event, TextDelta, ToolEnded, TurnBegan, TurnDone
+from talaria.core.ids import OwnerId
+from talaria.core.messages import user
 from talaria.settings import read_settings
 from talaria.store.base import Owners, Store
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest

@@ -8,9 +8,9 @@ import pytest
 
 from talaria.compose import Application, open_application
 from talaria.config.schema import Config, ModelConfig
-from talaria.model.events import Event, ToolEnded, ToolOutput
-from talaria.model.ids import SessionId
-from talaria.model.messages import Outcome, user
+from talaria.core.events import Event, ToolEnded, ToolOutput
+from talaria.core.ids import SessionId
+from talaria.core.messages import Outcome, user
 from talaria.runtime.session import LiveSession
 from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from talaria import Agent, tool
-from talaria.model.errors import TalariaError
-from talaria.model.events import Event, TextDelta, ThinkingDelta, ToolBegan
+from talaria.core.errors import TalariaError
+from talaria.core.events import Event, TextDelta, ThinkingDelta, ToolBegan
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, call
 

@@ -13,11 +13,11 @@ import pytest
 from tests.scenarios.conftest import without_root_warning
 
 from talaria.compose import open_application
-from talaria.model.clock import SystemClock
-from talaria.model.entries import MessageAdded, TurnEnded
-from talaria.model.errors import Fenced
-from talaria.model.ids import SessionId
-from talaria.model.messages import Assistant, Message, ToolResult, User, user
+from talaria.core.clock import SystemClock
+from talaria.core.entries import MessageAdded, TurnEnded
+from talaria.core.errors import Fenced
+from talaria.core.ids import SessionId
+from talaria.core.messages import Assistant, Message, ToolResult, User, user
 from talaria.runtime.turn import Report
 from talaria.settings import read_settings
 from talaria.store.sqlite.store import SqliteStore

@@ -15,8 +15,8 @@ import pytest
 
 from talaria.compose import Application, open_application
 from talaria.config.schema import Config, ModelConfig
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
 from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer

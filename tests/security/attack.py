@@ -23,9 +23,9 @@ from tests.security.sink import Sink, found
 from tests.security.world import SECRETS, SHOWN, Mode, World, own_address
 
 from talaria.compose import Application, open_application
-from talaria.model.ids import new_session_id
-from talaria.model.messages import user
-from talaria.model.redaction import Redactor
+from talaria.core.ids import new_session_id
+from talaria.core.messages import user
+from talaria.core.redaction import Redactor
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
 from talaria.settings import read_settings

@@ -13,9 +13,9 @@ from tests.scenarios.gateway.house import House
 
 from talaria.cli.gateway import log as gateway_log
 from talaria.compose import open_store
+from talaria.core.clock import SystemClock
+from talaria.core.redaction import Redactor
 from talaria.gateway.pairing import Pairing
-from talaria.model.clock import SystemClock
-from talaria.model.redaction import Redactor
 from talaria.platforms.base import Sender
 from talaria.store.access import Member
 from talaria.testing import Call, ModelServer, Reply

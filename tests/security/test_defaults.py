@@ -12,9 +12,9 @@ import pytest
 from tests.scenarios.conftest import commands, environment, home, server, talaria
 
 from talaria.config.schema import Config
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadConfig
 from talaria.gateway.access import Gatekeeper, Rules
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadConfig
 from talaria.platforms.base import Address, Arrival, PlatformSettings, Sender
 from talaria.settings import read_settings
 from talaria.store.memory import MemoryStore

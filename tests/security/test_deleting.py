@@ -12,8 +12,8 @@ from tests.scenarios.conftest import commands, environment, home, server, talari
 from tests.scenarios.test_cli_terminal import QUESTION, Terminal
 
 from talaria.compose import Application, open_application
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call

@@ -15,8 +15,8 @@ from tests.security.world import MCP_SERVER
 
 from talaria import Agent
 from talaria.compose import open_store
-from talaria.model.entries import MessageAdded
-from talaria.model.messages import ToolResult
+from talaria.core.entries import MessageAdded
+from talaria.core.messages import ToolResult
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Faults, Reply, call
 

@@ -33,8 +33,8 @@ from tests.security.chats import (
 )
 
 from talaria.compose import open_store
+from talaria.core.errors import BadConfig
 from talaria.gateway.pairing import ALPHABET, CODE_CHARS, LIVES_S, MAX_PENDING, Pairing, new_code
-from talaria.model.errors import BadConfig
 from talaria.platforms.base import Sender
 from talaria.platforms.loading import manifests, read_settings
 from talaria.store.access import MAX_FAILURES, Locked, Member

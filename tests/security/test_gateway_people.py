@@ -30,7 +30,7 @@ from tests.security.chats import (
     told_to_model,
 )
 
-from talaria.model.disguises import disguises
+from talaria.core.disguises import disguises
 from talaria.switchboard import open_switchboard
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal

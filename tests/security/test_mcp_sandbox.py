@@ -13,8 +13,8 @@ import pytest
 from tests.scenarios.conftest import commands, environment, home, server, talaria
 
 from talaria.compose import open_store
-from talaria.model.entries import MessageAdded
-from talaria.model.messages import ToolResult
+from talaria.core.entries import MessageAdded
+from talaria.core.messages import ToolResult
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
 from talaria.tools.sandbox import bubblewrap, landlocked

@@ -17,11 +17,11 @@ from talaria.cli.ask_person import TerminalPerson
 from talaria.cli.screen.menu import Menu
 from talaria.cli.screen.person import ScreenPerson
 from talaria.cli.screen.screen import Screen
+from talaria.core.clock import SystemClock
+from talaria.core.ids import SessionId
 from talaria.gateway.envelope import Principal, read_parcel
 from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
-from talaria.model.clock import SystemClock
-from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.ids import new_grant_id
+from talaria.core.ids import new_grant_id
 from talaria.store.permissions import Grant
 from talaria.tools.permissions import SANDBOX, Permission, is_granted, stays_inside, unsandboxed
 

@@ -17,8 +17,8 @@ from tests.security.sink import Sink
 from tests.security.world import MCP_SERVER
 
 from talaria.compose import Application, open_application
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
 from talaria.settings import read_settings
 from talaria.testing import ModelServer, Reply, call

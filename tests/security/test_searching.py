@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.security.swapping import swapping
 
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall
-from talaria.model.redaction import Redactor
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall
+from talaria.core.redaction import Redactor
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.search import search_tools

@@ -13,11 +13,11 @@ from msgspec import structs
 from tests.security.test_searching import KEY, race
 
 from talaria.config.schema import Config
+from talaria.core.clock import SystemClock
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall
+from talaria.core.redaction import Redactor
 from talaria.hands import Hands
-from talaria.model.clock import SystemClock
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall
-from talaria.model.redaction import Redactor
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from talaria.cli.references import with_references
+from talaria.core.errors import BadInput
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall, user
+from talaria.core.redaction import Redactor
 from talaria.gateway.uploads import NotSendable, find_file
-from talaria.model.errors import BadInput
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall, user
-from talaria.model.redaction import Redactor
 from talaria.providers.demo import ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime.prompt import build

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.model.errors import Disconnected, Overloaded
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import (
+from talaria.core.errors import Disconnected, Overloaded
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import (
     Assistant,
     Image,
     Message,
@@ -22,7 +22,7 @@ from talaria.model.messages import (
     User,
     user,
 )
-from talaria.model.usage import Usage
+from talaria.core.usage import Usage
 from talaria.providers.anthropic_messages import AnthropicMessages
 from talaria.providers.base import Caching, Effort, Endpoint, Request
 from talaria.providers.history import History

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from talaria.core.clock import SystemClock
 from talaria.foreign import Background, Broke, Hosted, Lane, Late, fitting, returned, within
-from talaria.model.clock import SystemClock
 from talaria.testing.clock import ManualClock
 
 

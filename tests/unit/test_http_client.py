@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadConfig, CertificateRefused, Disconnected
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadConfig, CertificateRefused, Disconnected
 from talaria.net.client import HttpClient, Response, Timeouts
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Faults, Reply
@@ -181,8 +181,8 @@ async def test_a_proxy_for_https_is_not_asked_for_http(
 
 CHILD = """
 import asyncio, json, sys
-from talaria.model.clock import SystemClock
-from talaria.model.errors import TalariaError
+from talaria.core.clock import SystemClock
+from talaria.core.errors import TalariaError
 from talaria.net.client import HttpClient, Timeouts
 
 async def main(url):

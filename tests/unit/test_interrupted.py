@@ -3,8 +3,8 @@
 import pytest
 
 from talaria.agent.interrupted import Close, Ended, Run, RunAgain, close, resume
-from talaria.model.ids import CallId, TurnId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.ids import CallId, TurnId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.store.base import CallRow, CallState
 from talaria.tools.base import AfterCrash
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.agent.limits import MIN_OUTPUT, Call, Cap, cost_usd, fitted
-from talaria.model.errors import LimitReached
-from talaria.model.usage import Usage
+from talaria.core.errors import LimitReached
+from talaria.core.usage import Usage
 from talaria.providers.base import Prices
 from talaria.store.base import Amount
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.model.tools import ToolSpec
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
+from talaria.core.tools import ToolSpec
 from talaria.providers.base import Caching, Endpoint, Request
 from talaria.providers.history import History
 from talaria.providers.openai_chat import OpenAIChat

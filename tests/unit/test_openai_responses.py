@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.model.errors import Disconnected, Overloaded, RateLimited, RequestRejected
-from talaria.model.events import TextDelta, ThinkingDelta
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Image, Message, Text, Thinking, ToolCall, ToolResult, user
+from talaria.core.errors import Disconnected, Overloaded, RateLimited, RequestRejected
+from talaria.core.events import TextDelta, ThinkingDelta
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, Image, Message, Text, Thinking, ToolCall, ToolResult, user
 from talaria.providers.base import Caching, Delta, Endpoint, Request
 from talaria.providers.history import History
 from talaria.providers.openai_responses import OpenAIResponses

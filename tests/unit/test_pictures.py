@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.model import pictures
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Context, Image, Message, Text, ToolResult, User, user
-from talaria.model.pictures import MAX_BYTES, MAX_ENCODED_BYTES, Unfit, fit, media_type, pixels, without_images
+from talaria.core import pictures
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolResult, User, user
+from talaria.core.pictures import MAX_BYTES, MAX_ENCODED_BYTES, Unfit, fit, media_type, pixels, without_images
 from talaria.providers.history import CHARS_PER_TOKEN, IMAGE_CHARS, size_tokens
 
 DOT = Image("image/png", "aGk=")

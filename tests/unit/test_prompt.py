@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.security.swapping import swapping
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.providers.demo import ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime.prompt import build

@@ -8,13 +8,13 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from talaria.model.entries import MessageAdded, Noted
-from talaria.model.events import RoundEnded, TurnBegan
-from talaria.model.finding import HIDDEN
-from talaria.model.ids import CallId, SessionId, TurnId
-from talaria.model.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User
-from talaria.model.redaction import Redactor
-from talaria.model.usage import Usage
+from talaria.core.entries import MessageAdded, Noted
+from talaria.core.events import RoundEnded, TurnBegan
+from talaria.core.finding import HIDDEN
+from talaria.core.ids import CallId, SessionId, TurnId
+from talaria.core.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User
+from talaria.core.redaction import Redactor
+from talaria.core.usage import Usage
 from talaria.store.base import CallEnded, CallIntended, CallStarted
 
 KEY = "sk-live-4fT9+x/Qz7WmB2kLpR8s"

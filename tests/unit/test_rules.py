@@ -2,8 +2,8 @@
 
 import pytest
 
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, user
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user
 from talaria.testing.rules import transcript_problems
 
 QUESTION, ANSWER, HOST = user("Well?"), Assistant((Text("Yes."),)), user("Sum up.", author="host")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.model.errors import Disconnected
+from talaria.core.errors import Disconnected
 from talaria.net.sse import MAX_LINE_BYTES, EventSplitter
 
 

@@ -11,11 +11,11 @@ from talaria.agent.room import make_room
 from talaria.agent.runaway import RunawayWatch, max_chars
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
-from talaria.model.errors import Disconnected, LimitReached, ProviderFailure, RequestRejected
-from talaria.model.events import Notice, RoundEnded, TextDelta, ThinkingDelta
-from talaria.model.ids import CallId, new_call_id
-from talaria.model.messages import Assistant, AssistantPart, Text, ToolCall
-from talaria.model.redaction import Redactor
+from talaria.core.errors import Disconnected, LimitReached, ProviderFailure, RequestRejected
+from talaria.core.events import Notice, RoundEnded, TextDelta, ThinkingDelta
+from talaria.core.ids import CallId, new_call_id
+from talaria.core.messages import Assistant, AssistantPart, Text, ToolCall
+from talaria.core.redaction import Redactor
 from talaria.providers import failures
 from talaria.providers.base import Delta, Endpoint, Request
 from talaria.providers.size import prompt_tokens

@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 
-from talaria.model.messages import Image, ToolCall, ToolResult
+from talaria.core.messages import Image, ToolCall, ToolResult
 
 _ADVICE = "\n\n[This exact call has had this exact outcome {count} times. Do something else, or say what is wrong.]"
 

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 import msgspec
 
 from talaria.agent.limits import USUAL_OUTPUT, Call, Cap, Limits, cost_usd, fitted
-from talaria.model.clock import Clock
-from talaria.model.errors import LimitReached, ProviderFailure
-from talaria.model.ids import HoldId, OwnerId, SessionId
-from talaria.model.messages import Assistant
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.clock import Clock
+from talaria.core.errors import LimitReached, ProviderFailure
+from talaria.core.ids import HoldId, OwnerId, SessionId
+from talaria.core.messages import Assistant
+from talaria.core.usage import NO_USAGE, Usage
 from talaria.providers.base import Endpoint, Request
 from talaria.providers.history import size_tokens
 from talaria.providers.size import prompt_tokens

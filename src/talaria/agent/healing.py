@@ -9,9 +9,9 @@ from talaria.agent.retry import Decision, Mend, Reconnect, Retry, decide
 from talaria.agent.room import make_room
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
-from talaria.model.entries import RouteChanged
-from talaria.model.errors import ProviderFailure
-from talaria.model.events import AnswerRestarted, Notice, RouteSwitched
+from talaria.core.entries import RouteChanged
+from talaria.core.errors import ProviderFailure
+from talaria.core.events import AnswerRestarted, Notice, RouteSwitched
 from talaria.providers.base import Endpoint
 
 log = logging.getLogger(__name__)

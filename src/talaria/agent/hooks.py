@@ -5,9 +5,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.entries import TurnOutcome
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, Message, ToolCall, ToolResult
+from talaria.core.entries import TurnOutcome
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, Message, ToolCall, ToolResult
 from talaria.providers.base import Endpoint
 from talaria.tools.base import Tool
 

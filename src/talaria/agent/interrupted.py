@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from talaria.model.ids import CallId
-from talaria.model.messages import Outcome, ToolCall, ToolResult
+from talaria.core.ids import CallId
+from talaria.core.messages import Outcome, ToolCall, ToolResult
 from talaria.store.base import CallRow
 from talaria.tools.base import AfterCrash
 

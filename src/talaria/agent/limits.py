@@ -4,8 +4,8 @@ import math
 
 import msgspec
 
-from talaria.model.errors import LimitReached
-from talaria.model.usage import Usage
+from talaria.core.errors import LimitReached
+from talaria.core.usage import Usage
 from talaria.providers.base import Prices
 from talaria.store.base import Amount
 

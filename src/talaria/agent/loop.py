@@ -7,8 +7,8 @@ from talaria.agent.healing import announce
 from talaria.agent.sink import Sink
 from talaria.agent.tool_calls import intents, run_calls
 from talaria.agent.turn import Turn
-from talaria.model.entries import MessageAdded
-from talaria.model.messages import Assistant, Text, ToolCall, user
+from talaria.core.entries import MessageAdded
+from talaria.core.messages import Assistant, Text, ToolCall, user
 from talaria.tools.executor import Executor
 
 _CLOSING = user(

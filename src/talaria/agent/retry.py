@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.errors import ProviderFailure, Repair
+from talaria.core.errors import ProviderFailure, Repair
 from talaria.providers.treatment import TREATMENTS, Treatment
 
 FIRST_BACKOFF_S = 2.0

@@ -6,8 +6,8 @@ from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
 from talaria.context.base import Wish
 from talaria.context.progress import is_shorter
-from talaria.model.compaction import compacted
-from talaria.model.events import Notice
+from talaria.core.compaction import compacted
+from talaria.core.events import Notice
 from talaria.providers.size import prompt_tokens
 
 _HOW = {

@@ -3,7 +3,7 @@
 Pure: `agent/asking.py` adds what streams in, and stops reading when it is told why.
 """
 
-from talaria.model.events import TextDelta
+from talaria.core.events import TextDelta
 from talaria.providers.base import Delta, Endpoint, Request
 
 REPEATED_CHARS = 20_000

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from talaria.model.events import Event
+from talaria.core.events import Event
 from talaria.store.base import Write
 
 

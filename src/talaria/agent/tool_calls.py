@@ -13,11 +13,11 @@ from talaria.agent.hooks import Block, Change, Doubt
 from talaria.agent.interrupted import Close, Ended, Run, RunAgain, Verdict, unknown
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
-from talaria.model.entries import MessageAdded, Noted
-from talaria.model.errors import BadArguments, Denied, ModelCorrectable
-from talaria.model.events import ToolBegan, ToolEnded, ToolOutput
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, ToolCall, ToolResult
+from talaria.core.entries import MessageAdded, Noted
+from talaria.core.errors import BadArguments, Denied, ModelCorrectable
+from talaria.core.events import ToolBegan, ToolEnded, ToolOutput
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, ToolCall, ToolResult
 from talaria.store.base import CallEnded, CallIntended, CallStarted
 from talaria.tools.base import Live
 from talaria.tools.executor import Executor, Prepared, failed

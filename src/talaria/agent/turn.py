@@ -12,13 +12,13 @@ from talaria.agent.sink import Sink
 from talaria.agent.walk import Walk
 from talaria.context.base import Keeper
 from talaria.context.thrashing import Compactions
-from talaria.model.clock import Clock
-from talaria.model.entries import Effort, MessageAdded
-from talaria.model.events import Notice
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, user
-from talaria.model.redaction import Redactor
-from talaria.model.tools import ToolSpec
+from talaria.core.clock import Clock
+from talaria.core.entries import Effort, MessageAdded
+from talaria.core.events import Notice
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, user
+from talaria.core.redaction import Redactor
+from talaria.core.tools import ToolSpec
 from talaria.providers.base import Endpoint, Request
 from talaria.providers.history import History
 from talaria.providers.size import prompt_tokens

@@ -6,8 +6,8 @@ It ends with the turn. What outlives it (a time that an endpoint named, what it 
 from dataclasses import dataclass, field
 
 from talaria.agent.retry import Standing
-from talaria.model.errors import FailureKind, ProviderFailure, Repair
-from talaria.model.secret import Secret
+from talaria.core.errors import FailureKind, ProviderFailure, Repair
+from talaria.core.secret import Secret
 from talaria.providers.base import Endpoint, Provider
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream

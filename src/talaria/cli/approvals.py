@@ -8,7 +8,7 @@ from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
 from talaria.cli.safe import brief, visible
 from talaria.cli.surroundings import home, with_store
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 from talaria.runtime.sandbox_report import describe_grant, place_of
 from talaria.store.base import Store
 from talaria.store.permissions import Grant

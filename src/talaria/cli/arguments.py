@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 import click
 
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 
 _ABOUT_ALL = ("-h", "--help", "-V", "--version")
 

@@ -11,8 +11,8 @@ from talaria.cli.pictures import read_image
 from talaria.cli.plain import converse
 from talaria.cli.references import with_references
 from talaria.cli.surroundings import settings
-from talaria.model.errors import BadInput, TalariaError
-from talaria.model.messages import Text, User
+from talaria.core.errors import BadInput, TalariaError
+from talaria.core.messages import Text, User
 
 
 def answer(ctx: click.Context, options: Options, query: str | None, images: tuple[Path, ...]) -> int:

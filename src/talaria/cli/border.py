@@ -7,7 +7,7 @@ import click
 
 from talaria.cli.exits import BAD_INPUT, BUG, DONE, INTERRUPTED, code_for
 from talaria.cli.notices import complain, discard_output
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from talaria import __version__
 from talaria.cli import program
 from talaria.cli.arguments import with_default
 from talaria.cli.border import guarded
-from talaria.model.errors import BadConfig, BadInput
+from talaria.core.errors import BadConfig, BadInput
 
 _COMMANDS = {
     "chat": ("chat", "Talk to the model (the default)."),

@@ -16,9 +16,9 @@ from talaria.config.edit import set_project_value, set_value, unset_value
 from talaria.config.load import read_yaml
 from talaria.config.project import check_key, gone_projects, project_file, read_project_settings
 from talaria.config.schema import Config
+from talaria.core.errors import BadConfig, BadInput
+from talaria.core.secret import Secret
 from talaria.gateway.claims import gateway_file, holder
-from talaria.model.errors import BadConfig, BadInput
-from talaria.model.secret import Secret
 from talaria.settings import Settings, read_settings_leniently
 
 command = click.Group("config", help="Read and change settings.")

@@ -5,7 +5,7 @@ import sys
 import click
 
 from talaria.cli.safe import visible
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 

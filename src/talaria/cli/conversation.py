@@ -14,10 +14,10 @@ from talaria.cli.pictures import read_image
 from talaria.cli.references import references, with_references
 from talaria.cli.safe import visible
 from talaria.compose import Application, open_application, with_model
-from talaria.model.errors import BadInput, TalariaError, UnknownSession
-from talaria.model.events import Event, ToolEnded
-from talaria.model.ids import SessionId
-from talaria.model.messages import Image, Text, User, user
+from talaria.core.errors import BadInput, TalariaError, UnknownSession
+from talaria.core.events import Event, ToolEnded
+from talaria.core.ids import SessionId
+from talaria.core.messages import Image, Text, User, user
 from talaria.runtime.chat import Ask, Leave, Outcome, Say
 from talaria.runtime.commands import obey
 from talaria.runtime.handoff import hand_off

@@ -4,7 +4,7 @@
 5 a limit was reached · 6 answered, but a call was refused because nobody was there to allow it · 130 interrupted
 """
 
-from talaria.model.errors import (
+from talaria.core.errors import (
     Fenced,
     LimitReached,
     ProviderFailure,

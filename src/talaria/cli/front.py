@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from talaria.model.entries import Recorded
-from talaria.model.errors import TalariaError
+from talaria.core.entries import Recorded
+from talaria.core.errors import TalariaError
 from talaria.runtime.open_chat import Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report

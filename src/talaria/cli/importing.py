@@ -20,8 +20,8 @@ from talaria.compat.hermes_home.report import Item, Verdict, failed
 from talaria.compat.hermes_home.takeover import Ours, take_files
 from talaria.compose import builtin_tools, open_store
 from talaria.config import paths
-from talaria.model.clock import SystemClock
-from talaria.model.errors import TalariaError
+from talaria.core.clock import SystemClock
+from talaria.core.errors import TalariaError
 from talaria.settings import read_settings
 from talaria.tools.registry import Toolbox
 

@@ -12,9 +12,9 @@ from talaria.cli import exits
 from talaria.cli.notices import say
 from talaria.cli.outcomes import outcome, refusal
 from talaria.cli.safe import escaped_json
-from talaria.model.errors import TalariaError
-from talaria.model.events import Event, Notice, RouteSwitched, ToolEnded, TurnBegan
-from talaria.model.messages import ToolResult
+from talaria.core.errors import TalariaError
+from talaria.core.events import Event, Notice, RouteSwitched, ToolEnded, TurnBegan
+from talaria.core.messages import ToolResult
 from talaria.runtime.turn import Report
 
 P = ParamSpec("P")

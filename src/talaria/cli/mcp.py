@@ -20,8 +20,8 @@ from talaria.cli.notices import say, show
 from talaria.cli.program import runnable
 from talaria.cli.safe import brief, visible
 from talaria.config import edit
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadInput, OperatorError
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadInput, OperatorError
 from talaria.servers import listed
 from talaria.settings import Settings
 from talaria.tools.mcp import cache, project

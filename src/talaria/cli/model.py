@@ -15,7 +15,7 @@ from talaria.cli.trial import Trial
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.selection import DEMO, Choice, as_default, choose, endpoint
-from talaria.model.errors import MissingCredential, ProviderFailure
+from talaria.core.errors import MissingCredential, ProviderFailure
 from talaria.runtime.accounts import dollars
 from talaria.settings import Settings
 

@@ -2,7 +2,7 @@
 
 import re
 
-from talaria.model.messages import Outcome, ToolResult
+from talaria.core.messages import Outcome, ToolResult
 
 _COMMANDS = ("terminal", "execute_code", "process")
 _END = re.compile(

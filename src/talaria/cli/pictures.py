@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from talaria.model.errors import BadInput
-from talaria.model.messages import Image
-from talaria.model.pictures import NO_IMAGE, encoded, media_type
+from talaria.core.errors import BadInput
+from talaria.core.messages import Image
+from talaria.core.pictures import NO_IMAGE, encoded, media_type
 from talaria.trees import read_file
 
 MAX_IMAGE_BYTES = 20 << 20

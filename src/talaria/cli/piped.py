@@ -6,8 +6,8 @@ from io import BufferedReader
 from typing import cast
 
 from talaria.cli.notices import say
-from talaria.model.errors import BadInput
-from talaria.model.pictures import media_type
+from talaria.core.errors import BadInput
+from talaria.core.pictures import media_type
 
 MAX_BYTES = 4 << 20
 """More than any model reads at once."""

@@ -9,7 +9,7 @@ has in common with the old one, or begins on a line of its own; then stderr says
 from typing import TextIO
 
 from talaria.cli.notices import say
-from talaria.model.events import AnswerRestarted, Event, RoundEnded, TextDelta
+from talaria.core.events import AnswerRestarted, Event, RoundEnded, TextDelta
 from talaria.runtime.turn import Report
 
 LONGEST_HELD_CHARS = 1_000

@@ -14,10 +14,10 @@ from talaria.cli.lines import lines
 from talaria.cli.notices import complain, discard_output, say
 from talaria.cli.options import Format, Options
 from talaria.cli.render import View, view_for
-from talaria.model.entries import Recorded
-from talaria.model.errors import TalariaError
-from talaria.model.events import Event
-from talaria.model.messages import User
+from talaria.core.entries import Recorded
+from talaria.core.errors import TalariaError
+from talaria.core.events import Event
+from talaria.core.messages import User
 from talaria.runtime.open_chat import Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn import Report

@@ -9,9 +9,9 @@ import click
 from talaria.cli import exits, surroundings
 from talaria.cli.notices import complain
 from talaria.cli.plugin_view import opened
+from talaria.core.errors import BadInput
 from talaria.extensions import Extensions
 from talaria.foreign import Background, Broke, as_text, contained, returned
-from talaria.model.errors import BadInput
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import PluginCli
 from talaria.settings import Settings

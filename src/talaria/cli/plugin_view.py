@@ -10,9 +10,9 @@ from typing import Literal, TypeVar
 import msgspec
 
 from talaria.compose import builtin_names
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadInput
 from talaria.extensions import Extensions, open_extensions
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadInput
 from talaria.plugins.choices import Choice, engine_choices, memory_choices
 from talaria.plugins.discovery import ENGINES, Found, discover, own_names, places, shared_names
 from talaria.plugins.plugin import Plugin

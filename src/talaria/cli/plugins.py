@@ -31,8 +31,8 @@ from talaria.compat.hermes.moving_in import move_in
 from talaria.config import edit, paths
 from talaria.config.schema import BUILTIN_ENGINE
 from talaria.config.secrets import is_safe_mode
+from talaria.core.errors import BadInput
 from talaria.files import read_text
-from talaria.model.errors import BadInput
 from talaria.plugins import consent
 from talaria.plugins.choices import Choice
 from talaria.plugins.consent import Consent

@@ -10,9 +10,9 @@ from talaria.cli.confirming import confirmed, yes_option
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
 from talaria.config import paths
+from talaria.core.errors import BadInput, OperatorError
 from talaria.files import replace_file
 from talaria.gateway.claims import gateway_file, holder
-from talaria.model.errors import BadInput, OperatorError
 from talaria.store.sqlite.presence import Presence
 
 _CLONED = ("config.yaml", ".env", "SOUL.md")

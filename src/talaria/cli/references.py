@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from talaria.cli.pictures import MAX_IMAGE_BYTES, image_of
-from talaria.model.errors import BadInput
-from talaria.model.messages import Context, Image, Text, User
-from talaria.model.pictures import media_type
+from talaria.core.errors import BadInput
+from talaria.core.messages import Context, Image, Text, User
+from talaria.core.pictures import media_type
 from talaria.trees import Root
 
 MOST_FILES = 8

@@ -11,7 +11,7 @@ from talaria.cli.outcomes import outcome, refusal
 from talaria.cli.output_lines import Excerpt
 from talaria.cli.piped_answer import PipedAnswer
 from talaria.cli.safe import PrintableStream, brief, printable, visible
-from talaria.model.events import (
+from talaria.core.events import (
     AnswerRestarted,
     Event,
     Notice,
@@ -21,7 +21,7 @@ from talaria.model.events import (
     ToolBegan,
     ToolEnded,
 )
-from talaria.model.messages import ToolResult
+from talaria.core.messages import ToolResult
 from talaria.runtime.turn import Report
 
 MAX_ARGUMENT_CHARS = 100

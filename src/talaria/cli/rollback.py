@@ -9,9 +9,9 @@ from talaria.cli import exits, surroundings
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
 from talaria.cli.program import runnable
-from talaria.model.errors import BadInput, UnknownSession
-from talaria.model.ids import SessionId
-from talaria.model.messages import FileChange
+from talaria.core.errors import BadInput, UnknownSession
+from talaria.core.ids import SessionId
+from talaria.core.messages import FileChange
 from talaria.runtime.rollback import described, listing, on_disk, told
 from talaria.store.base import Store
 from talaria.store.sqlite.undo import SqliteUndoStore

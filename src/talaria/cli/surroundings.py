@@ -15,8 +15,8 @@ from talaria.cli.notices import complain
 from talaria.compose import open_store
 from talaria.config import paths
 from talaria.config.secrets import is_safe_mode
-from talaria.model.errors import BadConfig, BadInput
-from talaria.model.redaction import Redactor
+from talaria.core.errors import BadConfig, BadInput
+from talaria.core.redaction import Redactor
 from talaria.settings import Settings, read_settings, read_settings_leniently
 from talaria.store.sqlite.store import SqliteStore
 

@@ -11,8 +11,8 @@ from talaria.config import routes
 from talaria.config.schema import Config, LimitsConfig, ProviderConfig
 from talaria.config.selection import DEMO, Choice, choose, endpoint
 from talaria.connections import Connections, local_choice
-from talaria.model.clock import SystemClock
-from talaria.model.errors import MissingCredential, OperatorError, TalariaError
+from talaria.core.clock import SystemClock
+from talaria.core.errors import MissingCredential, OperatorError, TalariaError
 from talaria.providers import local
 from talaria.providers.base import Endpoint, Prices
 from talaria.providers.catalog import ProviderFacts, catalog

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.compose import builtin_tools
-from talaria.model.clock import Clock, SystemClock
+from talaria.core.clock import Clock, SystemClock
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Tool

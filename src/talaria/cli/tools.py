@@ -14,7 +14,7 @@ from talaria.cli.program import runnable
 from talaria.cli.safe import brief
 from talaria.cli.tool_view import Group, looked
 from talaria.config import edit
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 from talaria.tools.toolsets import ALL, Switches, builtin_toolset
 
 ABOUT_CHARS = 100

@@ -9,11 +9,11 @@ from talaria.agent.limits import cost_usd
 from talaria.compose import open_store
 from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming
 from talaria.connections import Connections, local_choice
-from talaria.model.clock import SystemClock
-from talaria.model.errors import Disconnected, ProviderFailure, Repair, RequestRejected
-from talaria.model.ids import SessionId
-from talaria.model.messages import Assistant, user
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.clock import SystemClock
+from talaria.core.errors import Disconnected, ProviderFailure, Repair, RequestRejected
+from talaria.core.ids import SessionId
+from talaria.core.messages import Assistant, user
+from talaria.core.usage import NO_USAGE, Usage
 from talaria.providers.base import Endpoint, Provider, Request
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.history import History

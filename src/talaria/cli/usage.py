@@ -11,7 +11,7 @@ from talaria.cli.notices import say, show
 from talaria.cli.safe import brief, printable
 from talaria.cli.surroundings import home, with_store
 from talaria.cli.trial import TRIALS
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.runtime.accounts import cache_share, calls, dollars, midnight, total
 from talaria.store.base import Sessions, Store, UsageKey, UsageRow
 

@@ -12,8 +12,8 @@ from talaria.config.lenient import decode_leniently, read_env_leniently
 from talaria.config.load import parse_yaml, read_yaml
 from talaria.config.project import check_key, note_project, project_file
 from talaria.config.secrets import unquoted
+from talaria.core.errors import BadConfig, BadInput, OperatorError
 from talaria.files import replace_file
-from talaria.model.errors import BadConfig, BadInput, OperatorError
 
 
 def set_value(home: Path, key: str, value: str) -> Path:

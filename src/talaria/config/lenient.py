@@ -11,7 +11,7 @@ import msgspec
 from talaria.config.load import decode, expand, read_yaml
 from talaria.config.schema import Config
 from talaria.config.secrets import parse_line, read_env, says_something
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 
 Key = tuple[str | int, ...]
 """The names on the way to a setting; a number is a place in a list."""

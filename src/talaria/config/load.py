@@ -10,8 +10,8 @@ import msgspec
 
 from talaria.config.extras import ours
 from talaria.config.schema import Config
-from talaria.model.errors import BadConfig
-from talaria.model.secret import decode_secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import decode_secret
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50

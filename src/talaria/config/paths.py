@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from talaria.model.errors import BadConfig, BadInput
+from talaria.core.errors import BadConfig, BadInput
 
 
 def home(profile: str | None = None) -> Path:

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from talaria.config import paths
 from talaria.config.load import decode, expand, read_yaml
+from talaria.core.errors import BadConfig, BadInput
 from talaria.files import read_text, replace_file
-from talaria.model.errors import BadConfig, BadInput
 from talaria.tools.sandbox.project_state import project_folder
 from talaria.tools.sandbox.settings import TerminalSettings
 

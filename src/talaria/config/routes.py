@@ -6,7 +6,7 @@ import msgspec
 
 from talaria.config.schema import Config, Fallback, ModelConfig
 from talaria.config.selection import DEMO, Choice, check_colon, endpoint, general_for, split
-from talaria.model.errors import BadConfig, MissingCredential
+from talaria.core.errors import BadConfig, MissingCredential
 from talaria.providers.base import Endpoint
 from talaria.providers.route import Route
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from talaria.context.threshold import SHARE
+from talaria.core.entries import Effort
+from talaria.core.secret import NO_SECRET, Secret
 from talaria.gateway.settings import GatewaySettings
-from talaria.model.entries import Effort
-from talaria.model.secret import NO_SECRET, Secret
 from talaria.net.timeouts import Timeouts
 from talaria.net.web import WebSettings
 from talaria.providers.base import Caching, Prices, Rotation, WireName

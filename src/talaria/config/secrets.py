@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from talaria.model.errors import BadConfig
-from talaria.model.redaction import is_secret
-from talaria.model.secret import Secret, says_secret, words_of
+from talaria.core.errors import BadConfig
+from talaria.core.redaction import is_secret
+from talaria.core.secret import Secret, says_secret, words_of
 
 _QUOTED = re.compile(r"""(['"])(.*?)\1\s*(?:#.*)?""")
 

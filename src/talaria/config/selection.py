@@ -8,8 +8,8 @@ import msgspec
 
 from talaria.config.schema import Config, ModelConfig, ProviderConfig, TimeoutsConfig
 from talaria.context.threshold import threshold
-from talaria.model.errors import BadConfig, MissingCredential
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig, MissingCredential
+from talaria.core.secret import Secret
 from talaria.net.timeouts import Timeouts
 from talaria.providers.base import Caching, Endpoint, WireName
 from talaria.providers.catalog import ModelFacts, ProviderFacts, catalog

@@ -6,7 +6,7 @@ import pwd
 import stat
 from pathlib import Path
 
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 
 
 def check_writers(home: Path, file: Path) -> None:

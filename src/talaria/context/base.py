@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from talaria.model.compaction import SummaryAuthor
-from talaria.model.ids import SessionId
-from talaria.model.messages import Message
-from talaria.model.usage import Usage
+from talaria.core.compaction import SummaryAuthor
+from talaria.core.ids import SessionId
+from talaria.core.messages import Message
+from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint
 from talaria.providers.history import History
 from talaria.tools.base import Tool

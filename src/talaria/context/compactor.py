@@ -12,9 +12,9 @@ from talaria.context import summary
 from talaria.context.base import Shortened, Wish
 from talaria.context.cutting import Cut, cut
 from talaria.context.pruning import clip, fitted, pruned
-from talaria.model.compaction import SummaryAuthor
-from talaria.model.errors import LimitReached, ProviderFailure
-from talaria.model.messages import Context, Message, User
+from talaria.core.compaction import SummaryAuthor
+from talaria.core.errors import LimitReached, ProviderFailure
+from talaria.core.messages import Context, Message, User
 from talaria.providers.history import CHARS_PER_TOKEN, size_tokens
 
 HEAD_SHARE = 0.1

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from talaria.model.usage import Usage
+from talaria.core.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

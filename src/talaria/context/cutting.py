@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.core.messages import Assistant, Message, ToolResult, User
 from talaria.providers.history import size_tokens
 
 HEAD_MESSAGES = 3

@@ -14,11 +14,11 @@ from talaria.context.base import Keeper, Place, Shortened, Wish
 from talaria.context.counting import as_dict, canonical
 from talaria.context.hosted import HostedEngine
 from talaria.context.progress import is_shorter
+from talaria.core.clock import Clock
+from talaria.core.dialect import as_dicts, from_dicts
+from talaria.core.messages import Message
+from talaria.core.usage import Usage
 from talaria.foreign import Broke, Late, within
-from talaria.model.clock import Clock
-from talaria.model.dialect import as_dicts, from_dicts
-from talaria.model.messages import Message
-from talaria.model.usage import Usage
 from talaria.providers.base import Endpoint
 from talaria.providers.history import History
 from talaria.tools.base import NOTHING, Run, Tool

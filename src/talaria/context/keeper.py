@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from talaria.context.base import Compactor, Keeper, Place, Shortened, Wish
-from talaria.model.messages import Message
-from talaria.model.usage import Usage
+from talaria.core.messages import Message
+from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint
 from talaria.providers.history import History
 from talaria.tools.base import Tool

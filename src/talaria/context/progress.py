@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from talaria.model.messages import Message
+from talaria.core.messages import Message
 from talaria.providers.history import size_tokens
 
 MIN_PROGRESS = 0.05

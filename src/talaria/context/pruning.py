@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from talaria.model.messages import Assistant, AssistantPart, Message, Text, ToolCall, ToolResult, User, UserPart
-from talaria.model.pictures import has_images, without_images
+from talaria.core.messages import Assistant, AssistantPart, Message, Text, ToolCall, ToolResult, User, UserPart
+from talaria.core.pictures import has_images, without_images
 from talaria.providers.history import size_tokens
 
 MAX_OUTPUT_CHARS = 200

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 
 from talaria.context.pruning import clip
-from talaria.model.messages import Assistant, Context, Message, ToolResult, User
+from talaria.core.messages import Assistant, Context, Message, ToolResult, User
 
 OPENING = "[SUMMARY of the conversation so far; everything before this was left out to make room]"
 CLOSING = "[END OF SUMMARY. What it calls done is done. Answer the messages that follow.]"

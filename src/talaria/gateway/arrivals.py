@@ -3,10 +3,10 @@ is not on the disk any more by then is refused there, when it is taken."""
 
 from collections.abc import Sequence
 
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
 from talaria.gateway.burst import Mail
 from talaria.gateway.envelope import Received
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId
 from talaria.store.mail import Inbound
 
 MOST_KNOWN = 4096

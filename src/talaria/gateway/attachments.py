@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from talaria.core.messages import Context, Text, User, UserPart
+from talaria.core.pictures import Unfit, fit
 from talaria.gateway.envelope import Received
 from talaria.gateway.links import Links
-from talaria.model.messages import Context, Text, User, UserPart
-from talaria.model.pictures import Unfit, fit
 from talaria.platforms.base import Attachment, PlatformFailure
 from talaria.trees import Root
 from talaria.waiting import in_thread

@@ -4,8 +4,8 @@ nothing that anybody said, no titles, no names of files, no codes, and no words 
 import logging
 from typing import Literal
 
-from talaria.model.clock import Clock
-from talaria.model.errors import (
+from talaria.core.clock import Clock
+from talaria.core.errors import (
     Fenced,
     LimitReached,
     MissingCredential,
@@ -14,7 +14,7 @@ from talaria.model.errors import (
     StoreUnavailable,
     TalariaError,
 )
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.platforms.base import Address, PlatformFailure
 from talaria.runtime.turn import Report
 from talaria.store.mail import OutboxRow

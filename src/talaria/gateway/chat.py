@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId, new_session_id
 from talaria.gateway.envelope import Received
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId, new_session_id
 from talaria.runtime.commands import help_text
 from talaria.runtime.host import Host
 from talaria.runtime.open_chat import OpenChat, Reason

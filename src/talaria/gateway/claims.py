@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
-from talaria.model.errors import OperatorError
+from talaria.core.errors import OperatorError
 from talaria.platforms.base import Refused
 
 LOOKS = 10

@@ -1,8 +1,8 @@
 """The slash commands that only a chat on a platform has."""
 
+from talaria.core.errors import BadInput
 from talaria.gateway.chat import PlatformChat
 from talaria.gateway.control import Control
-from talaria.model.errors import BadInput
 from talaria.runtime.chat import Ask, Chat, Outcome, Say
 from talaria.runtime.commands import Command, Commands, Given, Message
 from talaria.runtime.surface_commands import GATEWAY_COMMANDS

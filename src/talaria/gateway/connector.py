@@ -11,11 +11,11 @@ from typing import Literal
 
 import msgspec
 
+from talaria.core.clock import Clock
+from talaria.core.errors import TalariaError
 from talaria.gateway.claims import bot_claimed
 from talaria.gateway.ingress import Ingress
 from talaria.gateway.links import Links
-from talaria.model.clock import Clock
-from talaria.model.errors import TalariaError
 from talaria.platforms.base import Batch, NotTaken, Platform, PlatformFailure, Refused
 from talaria.store.mail import Inbox
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId
 from talaria.gateway.chat import PlatformChat
 from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Received, read_received
 from talaria.gateway.person import Questions
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId
 from talaria.runtime.pool import Pool
 from talaria.store.chats import BusyMode
 from talaria.store.mail import Inbound

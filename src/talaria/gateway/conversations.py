@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.ids import InboxId, SessionId
 from talaria.gateway.access import Gatekeeper
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
@@ -15,7 +16,6 @@ from talaria.gateway.links import Links
 from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
 from talaria.gateway.uploads import find_file
-from talaria.model.ids import InboxId, SessionId
 from talaria.platforms.base import Capabilities
 from talaria.runtime.letter import Asker, Ending, Letter
 from talaria.runtime.pool import Pool

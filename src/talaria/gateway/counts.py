@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Literal, get_args
 
-from talaria.model.entries import TurnOutcome
+from talaria.core.entries import TurnOutcome
 
 DeliveryResult = Literal["sent", "deferred", "unsure", "failed"]
 

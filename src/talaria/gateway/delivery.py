@@ -3,11 +3,11 @@
 import asyncio
 import logging
 
+from talaria.core.clock import Clock
+from talaria.core.errors import StoreUnavailable
 from talaria.gateway.counts import Counts
 from talaria.gateway.line import LONGEST_WAIT_S, ChatMoved, Draft, Line, Undelivered
 from talaria.gateway.links import Links
-from talaria.model.clock import Clock
-from talaria.model.errors import StoreUnavailable
 from talaria.platforms.base import Address
 from talaria.store.mail import Outbox
 

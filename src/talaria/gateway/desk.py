@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from talaria.core.ids import TurnId
 from talaria.gateway.counts import Counts
 from talaria.gateway.keys import MAIN, KeyRules
 from talaria.gateway.settings import GatewaySettings
-from talaria.model.ids import TurnId
 from talaria.platforms.base import Address
 from talaria.runtime.host import Host
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.platforms.base import Address, Arrival, Button, File, Outbound
 
 BESIDE = SessionId("gateway")

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.entries import TurnEnded, TurnStarted, Undone
+from talaria.core.errors import SessionBusy, TalariaError, UserFacing
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import user
 from talaria.gateway.access import Gatekeeper
 from talaria.gateway.audit import log_handoff, log_turn
 from talaria.gateway.conversations import Conversations
@@ -22,10 +26,6 @@ from talaria.gateway.keys import session_key
 from talaria.gateway.links import Links
 from talaria.gateway.mailroom import Mailroom
 from talaria.gateway.replies import LIVES_S
-from talaria.model.entries import TurnEnded, TurnStarted, Undone
-from talaria.model.errors import SessionBusy, TalariaError, UserFacing
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import user
 from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, PlatformFailure, Sender
 from talaria.runtime.pool import Pool
 from talaria.runtime.session import LiveSession

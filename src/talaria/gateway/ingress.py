@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import msgspec
 
+from talaria.core.errors import StoreUnavailable, TalariaError
+from talaria.core.ids import new_session_id
 from talaria.gateway.access import Gatekeeper, Verdict
 from talaria.gateway.audit import Refusals
 from talaria.gateway.commands import is_command, is_urgent
@@ -18,8 +20,6 @@ from talaria.gateway.mailroom import Mailroom
 from talaria.gateway.pairing import LIVES_S as CODE_LIVES_S
 from talaria.gateway.pairing import Pairing, TooManyWaiting
 from talaria.gateway.person import CLOSED, MOST_PARTS, Questions, pressed
-from talaria.model.errors import StoreUnavailable, TalariaError
-from talaria.model.ids import new_session_id
 from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.commands import Given, normalised
 from talaria.runtime.placement import Placement

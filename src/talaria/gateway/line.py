@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import msgspec
 
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
 from talaria.gateway.audit import failure_kind, log_undelivered
 from talaria.gateway.counts import Counts
 from talaria.gateway.envelope import Parcel, read_parcel, written
 from talaria.gateway.links import Links
 from talaria.gateway.replies import not_sent
 from talaria.gateway.uploads import copied
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId
 from talaria.platforms.base import (
     AccessLost,
     Address,

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 
-from talaria.model.clock import Clock
-from talaria.model.errors import StoreUnavailable, Transient
+from talaria.core.clock import Clock
+from talaria.core.errors import StoreUnavailable, Transient
 from talaria.platforms.base import Platform, PlatformFailure
 from talaria.store.mail import Cursor, Inbox
 

@@ -6,6 +6,10 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from talaria.core.entries import TurnOutcome
+from talaria.core.errors import SessionBusy, StoreUnavailable, TalariaError
+from talaria.core.ids import InboxId, SessionId
+from talaria.core.messages import User, user
 from talaria.gateway.access import Gatekeeper
 from talaria.gateway.arrivals import Arrivals
 from talaria.gateway.attachments import Attachments
@@ -20,10 +24,6 @@ from talaria.gateway.envelope import Received, read_received
 from talaria.gateway.presenter import Presenter, Showing
 from talaria.gateway.replies import Replies
 from talaria.gateway.resetting import Resetting
-from talaria.model.entries import TurnOutcome
-from talaria.model.errors import SessionBusy, StoreUnavailable, TalariaError
-from talaria.model.ids import InboxId, SessionId
-from talaria.model.messages import User, user
 from talaria.platforms.base import Sender
 from talaria.runtime.chat import Ask, Say
 from talaria.runtime.commands import Given, obey

@@ -6,10 +6,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
+from talaria.core.clock import Clock
+from talaria.core.errors import OperatorError, TalariaError
 from talaria.gateway.counts import Counts
 from talaria.gateway.status import Status, due_and_failed, is_up
-from talaria.model.clock import Clock
-from talaria.model.errors import OperatorError, TalariaError
 from talaria.net import tls
 from talaria.store.mail import Outbox
 

@@ -3,9 +3,9 @@
 import hashlib
 import secrets
 
+from talaria.core.clock import Clock
 from talaria.gateway.envelope import BESIDE, Parcel, written
 from talaria.gateway.replies import LIVES_S as REPLY_LIVES_S
-from talaria.model.clock import Clock
 from talaria.platforms.base import Address, Sender
 from talaria.store.access import Access, Greeting, Locked, Member, Request
 

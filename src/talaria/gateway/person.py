@@ -11,12 +11,12 @@ from functools import partial
 
 import msgspec
 
+from talaria.core.clock import Clock
+from talaria.core.errors import Denied
+from talaria.core.fences import without_blank_runs
+from talaria.core.ids import SessionId
 from talaria.gateway.envelope import Parcel, Principal, read_parcel, written
 from talaria.gateway.replies import LIVES_S, Replies
-from talaria.model.clock import Clock
-from talaria.model.errors import Denied
-from talaria.model.fences import without_blank_runs
-from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import parked
 from talaria.store.base import Store

@@ -4,12 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from talaria.gateway.delivery import Delivery
-from talaria.gateway.line import Draft
-from talaria.gateway.links import Links
-from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent, without_files
-from talaria.model.clock import Clock
-from talaria.model.events import (
+from talaria.core.clock import Clock
+from talaria.core.events import (
     AnswerRestarted,
     Event,
     RoundEnded,
@@ -20,7 +16,11 @@ from talaria.model.events import (
     TurnBegan,
     TurnDone,
 )
-from talaria.model.ids import SessionId, TurnId
+from talaria.core.ids import SessionId, TurnId
+from talaria.gateway.delivery import Delivery
+from talaria.gateway.line import Draft
+from talaria.gateway.links import Links
+from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent, without_files
 from talaria.platforms.base import Address, Platform, PlatformFailure
 from talaria.platforms.splitting import split
 

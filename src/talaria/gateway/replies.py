@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.clock import Clock
 from talaria.gateway.envelope import Parcel, written
 from talaria.gateway.uploads import Missing, NotSendable
-from talaria.model.clock import Clock
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.splitting import split
 from talaria.runtime.letter import Ending

@@ -5,13 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
+from talaria.core.errors import SessionBusy, TalariaError
+from talaria.core.ids import SessionId, new_session_id
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.desk import Desk
 from talaria.gateway.envelope import Parcel, Received, written
 from talaria.gateway.replies import LIVES_S
 from talaria.gateway.settings import ResetPolicy
-from talaria.model.errors import SessionBusy, TalariaError
-from talaria.model.ids import SessionId, new_session_id
 from talaria.runtime.pool import Pool
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Session

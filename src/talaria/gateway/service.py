@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.errors import TalariaError
 from talaria.gateway.access import Gatekeeper, Rules
 from talaria.gateway.attachments import Attachments
 from talaria.gateway.collecting import rarely_collected
@@ -28,7 +29,6 @@ from talaria.gateway.presenter import Presenter
 from talaria.gateway.replies import LIVES_S
 from talaria.gateway.retention import clear
 from talaria.gateway.settings import GatewaySettings
-from talaria.model.errors import TalariaError
 from talaria.platforms.base import Address, Platform, PlatformSettings, Sender
 from talaria.runtime.host import Host
 from talaria.runtime.placement import LocalPlacement

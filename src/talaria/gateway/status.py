@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.clock import Clock
 from talaria.files import read_bytes, replace_file
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.connector import Health
-from talaria.model.clock import Clock
 from talaria.store.mail import Outbox
 from talaria.waiting import in_thread
 

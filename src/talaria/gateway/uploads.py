@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from talaria.model import pictures
+from talaria.core import pictures
 from talaria.platforms.base import PICTURES, File, Outbound, Rejected
 from talaria.tools import places
 from talaria.tools.protected import Protected

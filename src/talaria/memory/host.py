@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from talaria.core.dialect import as_dicts
+from talaria.core.ids import SessionId
+from talaria.core.messages import Message
 from talaria.foreign import Broke, Hosted, as_text
 from talaria.memory.provider import MemoryProvider
-from talaria.model.dialect import as_dicts
-from talaria.model.ids import SessionId
-from talaria.model.messages import Message
 from talaria.tools.base import Run, Tool
 from talaria.tools.schema_tool import Handler, as_result, tools_of
 

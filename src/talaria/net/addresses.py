@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_net
 
 import msgspec
 
-from talaria.model.errors import BadConfig, ToolFailed
+from talaria.core.errors import BadConfig, ToolFailed
 from talaria.net.urls import host_of
 
 Address = IPv4Address | IPv6Address

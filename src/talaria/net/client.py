@@ -14,8 +14,8 @@ from ipaddress import ip_address
 from typing import Self
 from urllib.parse import urlsplit
 
-from talaria.model.clock import Clock
-from talaria.model.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
+from talaria.core.clock import Clock
+from talaria.core.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
 from talaria.net import tls
 from talaria.net.pool import Pool
 from talaria.net.proxies import proxy_for

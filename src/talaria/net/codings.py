@@ -2,7 +2,7 @@
 
 import zlib
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 
 ACCEPTED = "gzip, deflate"
 MAX_LAYERS = 2

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from talaria.model.errors import BadConfig, ToolFailed
+from talaria.core.errors import BadConfig, ToolFailed
 from talaria.net.addresses import EVERYWHERE
 from talaria.net.lookups import Lookup, vetted
 from talaria.net.proxies import proxy_for

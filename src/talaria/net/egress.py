@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Self
 
-from talaria.model.clock import Clock
-from talaria.model.errors import Denied, ToolFailed
+from talaria.core.clock import Clock
+from talaria.core.errors import Denied, ToolFailed
 from talaria.net.addresses import Allowance
 from talaria.net.dialling import reach
 from talaria.net.lookups import Lookup, system_lookup, vetted

@@ -15,7 +15,7 @@ from typing import Literal
 
 from yarl import URL
 
-from talaria.model.errors import BadConfig, ToolFailed
+from talaria.core.errors import BadConfig, ToolFailed
 from talaria.net import tls
 from talaria.net.proxies import proxy_for
 from talaria.net.stall import StallWatch

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.errors import ToolFailed
+from talaria.core.clock import Clock
+from talaria.core.errors import ToolFailed
 from talaria.net import codings
 from talaria.net.addresses import EVERYWHERE, Allowance, allowance
 from talaria.net.charsets import charset_of, decoded

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.addresses import Address, Allowance
 from talaria.net.urls import WebUrl
 from talaria.waiting import in_thread

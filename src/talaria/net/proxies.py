@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 
 
 def proxy_for(url: str) -> str | None:

@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 
 import msgspec
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.urls import WebUrl, parse
 
 _LINE = re.compile(r"([A-Z][A-Z-]{0,19}) ([\x21-\x7e]+) HTTP/1\.[01]")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from talaria.model.errors import Disconnected
+from talaria.core.errors import Disconnected
 
 MAX_LINE_BYTES = 32 << 20
 _BOM = b"\xef\xbb\xbf"

@@ -8,7 +8,7 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 
 
 class StallWatch:

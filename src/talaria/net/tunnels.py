@@ -5,7 +5,7 @@ import socket
 import sys
 from contextlib import suppress
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 
 CHUNK_BYTES = 64 << 10
 IDLE_S = 300.0

@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin
 
 import msgspec
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 
 MAX_URL_CHARS = 8_000
 MAX_HOST_CHARS = 253

@@ -8,8 +8,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.errors import OperatorError, TalariaError, Transient
+from talaria.core.clock import Clock
+from talaria.core.errors import OperatorError, TalariaError, Transient
 
 SentId = NewType("SentId", str)
 """A message that we sent, as the platform calls it."""

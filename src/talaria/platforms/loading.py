@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import decode_secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import decode_secret
 from talaria.platforms.base import Kit, Manifest, Platform, PlatformSettings
 
 DISTRIBUTION = "talaria-agent"

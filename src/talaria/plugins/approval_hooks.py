@@ -3,7 +3,7 @@ returns is ignored."""
 
 from typing import Any
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.plugins.hook_table import HookTable
 from talaria.tools.approval import Choice, Consulted
 

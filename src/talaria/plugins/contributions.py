@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from talaria.context.hosted import HostedEngine
+from talaria.core.clock import Clock
+from talaria.core.errors import OperatorError, UserFacing
 from talaria.foreign import Broke, as_text, contained, fitting, returned, within
-from talaria.model.clock import Clock
-from talaria.model.errors import OperatorError, UserFacing
 from talaria.plugins.discovery import ENGINES
 from talaria.plugins.host import PluginHost
 from talaria.plugins.platforms import OWN_PLATFORMS, PlatformEntry

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from talaria.model.ids import new_call_id
-from talaria.model.messages import ToolCall
+from talaria.core.ids import new_call_id
+from talaria.core.messages import ToolCall
 from talaria.plugins.bridge import Bridge
 from talaria.runtime.current import serving
 from talaria.tools.executor import Executor

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
+from talaria.core.clock import Clock
 from talaria.foreign import Background, Broke, as_text, fitting, returned, within
-from talaria.model.clock import Clock
 from talaria.plugins.problems import Problems
 
 HOOK_S = 10.0

@@ -9,10 +9,10 @@ import msgspec
 
 from talaria.agent.hooks import Block, Change, Doubt, Facts, Leaving, Objection, Tell
 from talaria.context.counting import as_dict, canonical
-from talaria.model.dialect import as_dicts
-from talaria.model.entries import TurnOutcome
-from talaria.model.ids import SessionId
-from talaria.model.messages import Assistant, Message, ToolCall, ToolResult
+from talaria.core.dialect import as_dicts
+from talaria.core.entries import TurnOutcome
+from talaria.core.ids import SessionId
+from talaria.core.messages import Assistant, Message, ToolCall, ToolResult
 from talaria.plugins.hook_table import HookTable
 from talaria.providers.base import Endpoint
 from talaria.tools.output import HEAD_BYTES, NOTICE_BYTES, TAIL_BYTES

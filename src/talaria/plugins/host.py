@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
+from talaria.core.clock import Clock
 from talaria.foreign import Broke, within
-from talaria.model.clock import Clock
 from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
 from talaria.plugins.discovery import ENGINES, Found

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from talaria.model.errors import BadInput, OperatorError
+from talaria.core.errors import BadInput, OperatorError
 from talaria.plugins.consent import CACHE, SKIPPED
 from talaria.plugins.copying import LeadsElsewhere, copy_folder
 from talaria.plugins.manifest import BadManifest, Manifest, is_file, manifest_file, read_manifest

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from talaria.context.counting import CanonicalUsage, as_dict, canonical
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.usage import NO_USAGE, Usage
 from talaria.plugins.bridge import Bridge
 
 DEFAULT_S = 120.0

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from talaria.context.engine import ContextEngine
+from talaria.core.tools import ToolSpec
 from talaria.foreign import Broke, as_text, contained
 from talaria.memory.provider import MemoryProvider
-from talaria.model.tools import ToolSpec
 from talaria.plugins.platforms import PlatformEntry
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from talaria.model import dialect
-from talaria.model.ids import SessionId
-from talaria.model.usage import NO_USAGE
+from talaria.core import dialect
+from talaria.core.ids import SessionId
+from talaria.core.usage import NO_USAGE
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.dispatching import dispatch
 from talaria.plugins.llm import Answer, PluginLlm, Question

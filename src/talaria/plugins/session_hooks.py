@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from talaria.agent.hooks import Equipment, Facts, Leaving, Tell
+from talaria.core.clock import Clock
+from talaria.core.entries import TurnOutcome
+from talaria.core.ids import SessionId
+from talaria.core.messages import Message
 from talaria.memory.host import MemoryHost
-from talaria.model.clock import Clock
-from talaria.model.entries import TurnOutcome
-from talaria.model.ids import SessionId
-from talaria.model.messages import Message
 from talaria.plugins.contributions import Contributions, usable
 from talaria.plugins.hook_table import HookTable
 from talaria.plugins.hooks import PluginHooks

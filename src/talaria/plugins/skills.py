@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Annotated
 
+from talaria.core.errors import BadArguments, ToolFailed
 from talaria.files import read_text
-from talaria.model.errors import BadArguments, ToolFailed
 from talaria.plugins.registered import PluginSkill
 from talaria.tools.base import NOTHING, READS, Tool
 from talaria.tools.function import tool

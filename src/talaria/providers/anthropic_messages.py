@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from talaria.model.entries import Effort
-from talaria.model.messages import Assistant, AssistantPart, Context, Image, Message, Text, Thinking, ToolResult, User
-from talaria.model.secret import Secret
+from talaria.core.entries import Effort
+from talaria.core.messages import Assistant, AssistantPart, Context, Image, Message, Text, Thinking, ToolResult, User
+from talaria.core.secret import Secret
 from talaria.providers import prefix
 from talaria.providers.anthropic_messages_stream import MessagesDecoder
 from talaria.providers.arguments import as_object

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from talaria.model.events import TextDelta, ThinkingDelta
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, AssistantPart, StopReason, Text, Thinking, ToolCall
-from talaria.model.usage import Usage
+from talaria.core.events import TextDelta, ThinkingDelta
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, AssistantPart, StopReason, Text, Thinking, ToolCall
+from talaria.core.usage import Usage
 from talaria.providers import failures
 from talaria.providers.base import Delta, Endpoint
 from talaria.providers.reading import ABSENT, count, is_present, leniently, read

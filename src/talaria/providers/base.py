@@ -5,13 +5,13 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.entries import Effort
-from talaria.model.errors import Repair
-from talaria.model.events import TextDelta, ThinkingDelta
-from talaria.model.ids import SessionId
-from talaria.model.messages import Assistant, Message
-from talaria.model.secret import NO_SECRET, Secret
-from talaria.model.tools import ToolSpec
+from talaria.core.entries import Effort
+from talaria.core.errors import Repair
+from talaria.core.events import TextDelta, ThinkingDelta
+from talaria.core.ids import SessionId
+from talaria.core.messages import Assistant, Message
+from talaria.core.secret import NO_SECRET, Secret
+from talaria.core.tools import ToolSpec
 from talaria.net.timeouts import Timeouts
 from talaria.providers.history import History
 

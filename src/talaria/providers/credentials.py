@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from talaria.model.clock import Clock
-from talaria.model.errors import FailureKind, ProviderFailure
-from talaria.model.secret import NO_SECRET, Secret
+from talaria.core.clock import Clock
+from talaria.core.errors import FailureKind, ProviderFailure
+from talaria.core.secret import NO_SECRET, Secret
 from talaria.providers.base import Rotation
 
 AFTER_REJECTION_S = 300.0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.model.events import TextDelta
-from talaria.model.fences import fenced
-from talaria.model.ids import new_call_id
-from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, User
-from talaria.model.secret import Secret
-from talaria.model.usage import Usage
+from talaria.core.events import TextDelta
+from talaria.core.fences import fenced
+from talaria.core.ids import new_call_id
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, User
+from talaria.core.secret import Secret
+from talaria.core.usage import Usage
 from talaria.providers.base import Delta, Endpoint, Request
 
 ENDPOINT = Endpoint(provider="demo", model="demo", base_url="", wire="openai_chat")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from talaria.model.errors import (
+from talaria.core.errors import (
     Disconnected,
     FailureKind,
     KeyRejected,

@@ -6,8 +6,8 @@ Append-only: what was encoded once is never encoded again, so a request is a joi
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Image, Message, ToolResult, User
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, Image, Message, ToolResult, User
 
 Encode = Callable[[Message], bytes]
 

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.errors import Disconnected, ProviderFailure
-from talaria.model.messages import Assistant, Message
-from talaria.model.pictures import has_images, without_images
-from talaria.model.secret import Secret
+from talaria.core.clock import Clock
+from talaria.core.errors import Disconnected, ProviderFailure
+from talaria.core.messages import Assistant, Message
+from talaria.core.pictures import has_images, without_images
+from talaria.core.secret import Secret
 from talaria.net.client import MAX_ERROR_BODY_BYTES, HttpClient, Response
 from talaria.net.sse import EventSplitter
 from talaria.net.timeouts import Timeouts

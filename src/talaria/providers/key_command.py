@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 
-from talaria.model.errors import KeyRejected
-from talaria.model.secret import Secret
+from talaria.core.errors import KeyRejected
+from talaria.core.secret import Secret
 from talaria.waiting import in_thread
 
 PATIENCE_S = 60.0

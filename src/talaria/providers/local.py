@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 from talaria.net.client import HttpClient
 from talaria.net.timeouts import Timeouts
 from talaria.providers import failures

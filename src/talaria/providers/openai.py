@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from talaria.model.entries import Effort
-from talaria.model.messages import Context, Image, Text, User, UserPart
-from talaria.model.secret import Secret
-from talaria.model.usage import Usage
+from talaria.core.entries import Effort
+from talaria.core.messages import Context, Image, Text, User, UserPart
+from talaria.core.secret import Secret
+from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint, Request
 from talaria.providers.reading import count
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from talaria.model.events import TextDelta, ThinkingDelta
-from talaria.model.ids import CallId
-from talaria.model.messages import (
+from talaria.core.events import TextDelta, ThinkingDelta
+from talaria.core.ids import CallId
+from talaria.core.messages import (
     Assistant,
     AssistantPart,
     Image,
@@ -22,8 +22,8 @@ from talaria.model.messages import (
     User,
     UserPart,
 )
-from talaria.model.tools import ToolSpec
-from talaria.model.usage import Usage
+from talaria.core.tools import ToolSpec
+from talaria.core.usage import Usage
 from talaria.providers import failures, openai, prefix
 from talaria.providers.arguments import as_object
 from talaria.providers.base import Delta, Endpoint, Request

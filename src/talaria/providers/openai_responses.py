@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from talaria.model.messages import (
+from talaria.core.messages import (
     Assistant,
     AssistantPart,
     Image,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from talaria.model.finding import HIDDEN
+from talaria.core.finding import HIDDEN
 
 CUT = "…"
 MIN_CHARS = 6

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.errors import FailureKind
+from talaria.core.errors import FailureKind
 
 
 class Treatment(msgspec.Struct, frozen=True):

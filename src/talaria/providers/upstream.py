@@ -6,8 +6,8 @@ Shared by all sessions, and all that is remembered from one turn to the next. Co
 from collections.abc import Callable
 from functools import partial
 
-from talaria.model.clock import Clock
-from talaria.model.errors import Repair
+from talaria.core.clock import Clock
+from talaria.core.errors import Repair
 from talaria.providers.base import Endpoint, Provider
 from talaria.providers.credentials import KeyPool
 from talaria.providers.key_command import key_from

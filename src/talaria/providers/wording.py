@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from talaria.model.errors import Repair
+from talaria.core.errors import Repair
 
 Sign = Callable[[str], object]
 """Whether a text says it."""

@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Sequence
 
-from talaria.model.ids import SessionId
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.ids import SessionId
+from talaria.core.usage import NO_USAGE, Usage
 from talaria.store.base import Spending, UsageRow
 
 

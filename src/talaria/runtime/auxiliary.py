@@ -12,12 +12,12 @@ from talaria.agent.limits import Limits
 from talaria.agent.turn import Turn
 from talaria.agent.walk import Walk
 from talaria.context.summary import SYSTEM
-from talaria.model.clock import Clock
-from talaria.model.errors import StoreUnavailable
-from talaria.model.events import Event
-from talaria.model.ids import OwnerId, SessionId, new_turn_id
-from talaria.model.messages import Assistant, Message, user
-from talaria.model.redaction import Redactor
+from talaria.core.clock import Clock
+from talaria.core.errors import StoreUnavailable
+from talaria.core.events import Event
+from talaria.core.ids import OwnerId, SessionId, new_turn_id
+from talaria.core.messages import Assistant, Message, user
+from talaria.core.redaction import Redactor
 from talaria.providers.history import History
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream

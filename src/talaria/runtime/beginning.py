@@ -8,12 +8,12 @@ import msgspec
 from talaria.agent.budget import Account, Budget
 from talaria.agent.turn import Turn
 from talaria.agent.walk import Walk
-from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded, TurnStarted
-from talaria.model.events import Notice
-from talaria.model.ids import Epoch, OwnerId, TurnId, new_turn_id
-from talaria.model.messages import Context, User
-from talaria.model.redaction import Redactor
+from talaria.core.clock import Clock
+from talaria.core.entries import MessageAdded, TurnStarted
+from talaria.core.events import Notice
+from talaria.core.ids import Epoch, OwnerId, TurnId, new_turn_id
+from talaria.core.messages import Context, User
+from talaria.core.redaction import Redactor
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
 from talaria.runtime.companions import Companions

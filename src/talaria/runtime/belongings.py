@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 
 if TYPE_CHECKING:
     from talaria.tools.undo.recorder import Recorder

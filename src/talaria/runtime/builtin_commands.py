@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from talaria.model.entries import Effort
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId
-from talaria.model.messages import Assistant, Message, User
+from talaria.core.entries import Effort
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId
+from talaria.core.messages import Assistant, Message, User
 from talaria.runtime.chat import Ask, Chat, Leave, Outcome, Say
 from talaria.runtime.commands import Command, Commands
 from talaria.runtime.rollback import parse_number

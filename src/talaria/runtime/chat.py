@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from talaria.model.entries import Effort
-from talaria.model.ids import SessionId
+from talaria.core.entries import Effort
+from talaria.core.ids import SessionId
 from talaria.store.base import Session
 
 if TYPE_CHECKING:

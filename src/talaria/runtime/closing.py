@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from talaria.agent.interrupted import Close, Ended, close
-from talaria.model.entries import MessageAdded, TurnEnded
-from talaria.model.ids import TurnId
-from talaria.model.messages import Assistant, Text
-from talaria.model.usage import Usage
+from talaria.core.entries import MessageAdded, TurnEnded
+from talaria.core.ids import TurnId
+from talaria.core.messages import Assistant, Text
+from talaria.core.usage import Usage
 from talaria.providers.history import History
 from talaria.store.base import CallEnded, CallRow, Write
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.errors import OperatorError
+from talaria.core.errors import OperatorError
 from talaria.runtime.chat import Ask, Chat, Outcome, Say
 
 Category = Literal["conversation", "model", "info", "plugins", "leave"]

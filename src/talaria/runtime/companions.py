@@ -9,10 +9,10 @@ import msgspec
 
 from talaria.agent.hooks import Equipment, Facts, Hooks, Leaving, NoHooks
 from talaria.context.base import Keeper, Place
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, Message
-from talaria.model.redaction import Redactor
-from talaria.model.tools import ToolSpec
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, Message
+from talaria.core.redaction import Redactor
+from talaria.core.tools import ToolSpec
 from talaria.providers.history import History
 from talaria.runtime.belongings import Belongings, NoBelongings
 from talaria.runtime.letter import Asker

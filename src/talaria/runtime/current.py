@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 import msgspec
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.tools.executor import Executor
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from talaria.model.clock import Clock
-from talaria.model.errors import UserFacing
-from talaria.model.ids import SessionId
+from talaria.core.clock import Clock
+from talaria.core.errors import UserFacing
+from talaria.core.ids import SessionId
 from talaria.store.base import Handoffs, Store
 from talaria.waiting import completed
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from talaria.model.clock import Clock
-from talaria.model.entries import TurnOrigin
-from talaria.model.ids import OwnerId, SessionId
+from talaria.core.clock import Clock
+from talaria.core.entries import TurnOrigin
+from talaria.core.ids import OwnerId, SessionId
 from talaria.runtime.auxiliary import Auxiliary
 from talaria.runtime.commands import Commands
 from talaria.runtime.session import LiveSession

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from talaria.model.entries import TurnOutcome
-from talaria.model.ids import InboxId, TurnId
+from talaria.core.entries import TurnOutcome
+from talaria.core.ids import InboxId, TurnId
 from talaria.store.base import Write
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
 from talaria.tools.person import Person

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from talaria.model.entries import Effort, MessageAdded
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId, TurnId, new_session_id
-from talaria.model.messages import Message
+from talaria.core.entries import Effort, MessageAdded
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId, TurnId, new_session_id
+from talaria.core.messages import Message
 from talaria.runtime.accounts import summary
 from talaria.runtime.builtin_commands import recalled
 from talaria.runtime.commands import Surface, help_text

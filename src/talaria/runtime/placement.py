@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Protocol
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 
 SLOTS = 1024
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from talaria.agent.hooks import Leaving
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
 from talaria.runtime.session import LiveSession
 from talaria.runtime.setup import Setup
 

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from talaria.model.clock import Clock
-from talaria.model.entries import Entry
-from talaria.model.errors import Fenced, StoreUnavailable
-from talaria.model.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta
-from talaria.model.ids import Epoch
-from talaria.model.redaction import Redactor
+from talaria.core.clock import Clock
+from talaria.core.entries import Entry
+from talaria.core.errors import Fenced, StoreUnavailable
+from talaria.core.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta
+from talaria.core.ids import Epoch
+from talaria.core.redaction import Redactor
 from talaria.runtime.tenure import Tenure
 from talaria.runtime.view import View
 from talaria.store.base import Write

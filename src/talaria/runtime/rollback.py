@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from talaria.model.errors import BadInput, StoreUnavailable
-from talaria.model.messages import FileChange
-from talaria.model.redaction import Redactor
+from talaria.core.errors import BadInput, StoreUnavailable
+from talaria.core.messages import FileChange
+from talaria.core.redaction import Redactor
 from talaria.tools.diffs import visible
 from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, Outcome, Restored
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId
 from talaria.store.permissions import Grant, Grants
 from talaria.tools.gate import ANYTHING, READING
 from talaria.tools.permissions import EVERYWHERE, SANDBOX, read_grant

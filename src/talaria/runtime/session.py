@@ -12,13 +12,13 @@ from talaria.agent.room import shorten
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
 from talaria.context.base import Keeper, Wish
-from talaria.model.clock import Clock
-from talaria.model.entries import Effort, EffortChanged, Undone
-from talaria.model.errors import ModelCorrectable, SessionBusy
-from talaria.model.events import Event, TurnBegan
-from talaria.model.ids import Epoch, InboxId, OwnerId, SessionId, TurnId, new_turn_id
-from talaria.model.messages import Assistant, ToolCall, User
-from talaria.model.redaction import Redactor
+from talaria.core.clock import Clock
+from talaria.core.entries import Effort, EffortChanged, Undone
+from talaria.core.errors import ModelCorrectable, SessionBusy
+from talaria.core.events import Event, TurnBegan
+from talaria.core.ids import Epoch, InboxId, OwnerId, SessionId, TurnId, new_turn_id
+from talaria.core.messages import Assistant, ToolCall, User
+from talaria.core.redaction import Redactor
 from talaria.providers.size import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime import current

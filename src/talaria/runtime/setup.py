@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 
 from talaria.agent.limits import Limits
+from talaria.core.entries import Effort, TurnOrigin
+from talaria.core.ids import SessionId
 from talaria.files import harmless
-from talaria.model.entries import Effort, TurnOrigin
-from talaria.model.ids import SessionId
 from talaria.providers.route import Route
 from talaria.tools.output import SpillLimits
 

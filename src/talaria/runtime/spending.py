@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from talaria.model.ids import HoldId, OwnerId, SessionId
+from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.runtime.recorder import Recorder
 from talaria.store.base import Amount, Released, Spending, Spent, Totals, UsageKey, UsageRow
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from talaria.model.entries import MessageAdded, TurnStarted
-from talaria.model.ids import Epoch, TurnId
-from talaria.model.messages import User
+from talaria.core.entries import MessageAdded, TurnStarted
+from talaria.core.ids import Epoch, TurnId
+from talaria.core.messages import User
 from talaria.runtime.tenure import Tenure
 from talaria.runtime.view import View, takes_back
 from talaria.store.base import Journal, NewSession

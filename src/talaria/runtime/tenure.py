@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from talaria.model.errors import Fenced, SessionBusy, StoreUnavailable
-from talaria.model.ids import Epoch, OwnerId, SessionId, pid_of
+from talaria.core.errors import Fenced, SessionBusy, StoreUnavailable
+from talaria.core.ids import Epoch, OwnerId, SessionId, pid_of
 from talaria.store.base import BrokenRuleError, Held, Left, NewSession, Seized, Session, Store, Write
 from talaria.waiting import in_thread
 

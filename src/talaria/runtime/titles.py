@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from textwrap import shorten
 
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId
-from talaria.model.messages import Assistant, Message, User
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId
+from talaria.core.messages import Assistant, Message, User
 from talaria.runtime.auxiliary import Auxiliary
 
 MAX_TITLE_CHARS = 60

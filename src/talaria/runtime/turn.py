@@ -9,12 +9,12 @@ from typing import Literal
 import msgspec
 
 from talaria.agent.turn import Turn
-from talaria.model.entries import MessageAdded, TurnEnded, TurnOutcome
-from talaria.model.errors import Fenced, StoreUnavailable, TalariaError
-from talaria.model.events import AnswerRestarted, TextDelta, ToolBegan, ToolEnded, TurnDone
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, Text
-from talaria.model.usage import Usage
+from talaria.core.entries import MessageAdded, TurnEnded, TurnOutcome
+from talaria.core.errors import Fenced, StoreUnavailable, TalariaError
+from talaria.core.events import AnswerRestarted, TextDelta, ToolBegan, ToolEnded, TurnDone
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, Text
+from talaria.core.usage import Usage
 from talaria.runtime.closing import closing
 from talaria.runtime.letter import Asker, Ending, Letter
 from talaria.runtime.recorder import Recorder

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from talaria.context.thrashing import Compactions
-from talaria.model.compaction import Compacted, expanded
-from talaria.model.entries import (
+from talaria.core.compaction import Compacted, expanded
+from talaria.core.entries import (
     Effort,
     EffortChanged,
     Entry,
@@ -17,9 +17,9 @@ from talaria.model.entries import (
     TurnStarted,
     Undone,
 )
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, Context, Message, ToolResult, User
-from talaria.model.usage import NO_USAGE
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, Context, Message, ToolResult, User
+from talaria.core.usage import NO_USAGE
 from talaria.providers.history import History
 from talaria.store.base import Journal
 

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 
 MAX_FAILURES = 5
 LOCKED_S = 3600.0

@@ -9,10 +9,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.entries import Entry, Recorded
-from talaria.model.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
-from talaria.model.messages import ToolCall, ToolResult
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.entries import Entry, Recorded
+from talaria.core.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
+from talaria.core.messages import ToolCall, ToolResult
+from talaria.core.usage import NO_USAGE, Usage
 from talaria.store.access import Access
 from talaria.store.chats import Chats
 from talaria.store.mail import Inbox, InboxDone, InboxTaken, Outbox, Outgoing

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 
 BusyMode = Literal["queue", "steer", "interrupt"]
 

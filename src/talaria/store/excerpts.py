@@ -2,8 +2,8 @@
 
 import re
 
-from talaria.model.entries import Entry, MessageAdded
-from talaria.model.messages import User
+from talaria.core.entries import Entry, MessageAdded
+from talaria.core.messages import User
 
 PREVIEW_CHARS = 80
 SNIPPET_CHARS = 160

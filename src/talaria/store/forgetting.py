@@ -5,8 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from talaria.model.errors import SessionBusy
-from talaria.model.ids import SessionId
+from talaria.core.errors import SessionBusy
+from talaria.core.ids import SessionId
 from talaria.store.chats import ChatRow
 from talaria.store.mail import Inbound
 

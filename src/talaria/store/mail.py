@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.ids import InboxId, OutboxId, SessionId, TurnId
+from talaria.core.ids import InboxId, OutboxId, SessionId, TurnId
 
 InboxState = Literal["new", "taken", "done"]
 

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
+from talaria.core.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
 
 
 class NewApproval(msgspec.Struct, frozen=True):

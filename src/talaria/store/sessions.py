@@ -5,10 +5,10 @@ from itertools import chain, count
 
 import msgspec
 
-from talaria.model.entries import Entry, MessageAdded, TurnEnded, TurnStarted
-from talaria.model.errors import BadInput, UnknownSession
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
+from talaria.core.errors import BadInput, UnknownSession
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.usage import NO_USAGE, Usage
 from talaria.store.base import BrokenRuleError, Session
 from talaria.store.excerpts import preview
 

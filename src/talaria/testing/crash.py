@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.ids import Epoch, OwnerId, SessionId
-from talaria.model.messages import Assistant
+from talaria.core.clock import Clock
+from talaria.core.ids import Epoch, OwnerId, SessionId
+from talaria.core.messages import Assistant
 from talaria.platforms.base import Address, Batch, Outbound, Platform, SentId
 from talaria.providers.base import Delta, Provider, Request
 from talaria.store.base import Held, Journal, Store, Write

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 import msgspec
 
-from talaria.model.errors import ProviderFailure
-from talaria.model.events import TextDelta
-from talaria.model.messages import Assistant, Text
-from talaria.model.secret import Secret
+from talaria.core.errors import ProviderFailure
+from talaria.core.events import TextDelta
+from talaria.core.messages import Assistant, Text
+from talaria.core.secret import Secret
 from talaria.providers.base import Delta, Endpoint, Request, WireName
 from talaria.providers.wires import wire_for
 

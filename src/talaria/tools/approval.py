@@ -5,8 +5,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.errors import Denied
-from talaria.model.messages import ToolCall
+from talaria.core.errors import Denied
+from talaria.core.messages import ToolCall
 from talaria.tools.base import Claim, Invocation, Scope
 from talaria.tools.permissions import Kind
 

@@ -6,13 +6,13 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from talaria.core.clock import Clock
+from talaria.core.errors import BadArguments
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import FileChange, Image, Outcome, ToolCall, ToolResult
+from talaria.core.redaction import Redactor
+from talaria.core.tools import ToolSpec
 from talaria.files import harmless
-from talaria.model.clock import Clock
-from talaria.model.errors import BadArguments
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import FileChange, Image, Outcome, ToolCall, ToolResult
-from talaria.model.redaction import Redactor
-from talaria.model.tools import ToolSpec
 from talaria.tools.output import SpillLimits
 from talaria.tools.permissions import Kind, Permission
 from talaria.tools.person import Person, Proposal

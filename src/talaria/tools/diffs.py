@@ -7,8 +7,8 @@ from difflib import SequenceMatcher
 from itertools import islice
 from typing import Literal
 
-from talaria.model.messages import FileChange
-from talaria.model.redaction import Redactor
+from talaria.core.messages import FileChange
+from talaria.core.redaction import Redactor
 
 MAX_DIFF_LINES = 200
 MAX_LINE_CHARS = 300

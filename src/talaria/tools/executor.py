@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.model.errors import BadArguments, Denied, ModelCorrectable, TalariaError, ToolFailed
-from talaria.model.ids import CallId
-from talaria.model.messages import Outcome, ToolCall, ToolResult
+from talaria.core.errors import BadArguments, Denied, ModelCorrectable, TalariaError, ToolFailed
+from talaria.core.ids import CallId
+from talaria.core.messages import Outcome, ToolCall, ToolResult
 from talaria.tools.approval import Gate, digest
 from talaria.tools.base import NOTHING, PRIVATE, Invocation, Live, Run, Scope, Shown, Tool
 from talaria.tools.output import cap

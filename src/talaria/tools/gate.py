@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.errors import Denied
-from talaria.model.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
-from talaria.model.messages import ToolCall
+from talaria.core.clock import Clock
+from talaria.core.errors import Denied
+from talaria.core.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
+from talaria.core.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from talaria.model.errors import ModelCorrectable
+from talaria.core.errors import ModelCorrectable
 from talaria.net.urls import parse
 from talaria.tools.base import Claim, Scope
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.model.errors import BadArguments, Denied, ToolFailed
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall
+from talaria.core.errors import BadArguments, Denied, ToolFailed
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.permissions import SANDBOX, Kind, Permission, is_covered, network
 from talaria.tools.person import Proposal

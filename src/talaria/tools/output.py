@@ -6,7 +6,7 @@ from typing import IO
 
 import msgspec
 
-from talaria.model.redaction import Redactor
+from talaria.core.redaction import Redactor
 from talaria.tools.sizes import show_size
 from talaria.trees import Root
 

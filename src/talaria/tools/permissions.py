@@ -13,7 +13,7 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from talaria.model.errors import BadArguments
+from talaria.core.errors import BadArguments
 from talaria.store.permissions import Grant
 from talaria.tools import shell_words
 from talaria.tools.sandbox.settings import is_this_machine

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.model.messages import FileChange
+from talaria.core.messages import FileChange
 
 Answer = Literal["no", "once", "session", "project", "always"]
 ANSWERS: tuple[Answer, ...] = ("no", "once", "session", "project", "always")

@@ -5,8 +5,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from talaria.model.errors import BadArguments, ToolFailed
-from talaria.model.messages import Outcome
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.messages import Outcome
 from talaria.tools.base import Shown
 from talaria.tools.output import Output
 from talaria.tools.sandbox.commands import Command, End, Started

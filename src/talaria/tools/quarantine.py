@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.ids import SessionId
 from talaria.files import harmless
-from talaria.model.ids import SessionId
 from talaria.trees import Root
 
 MAX_COPIED_BYTES = 16 << 20

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from talaria.model.errors import BadArguments, BadConfig, Denied
-from talaria.model.tools import ToolSpec
+from talaria.core.errors import BadArguments, BadConfig, Denied
+from talaria.core.tools import ToolSpec
 from talaria.tools.base import Tool
 from talaria.tools.toolsets import EVERYTHING, Switches
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.project_state import project_folder
 

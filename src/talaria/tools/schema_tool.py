@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import msgspec
 
+from talaria.core.messages import Outcome
+from talaria.core.tools import ToolSpec
 from talaria.foreign import as_text
-from talaria.model.messages import Outcome
-from talaria.model.tools import ToolSpec
 from talaria.tools.base import EXCLUSIVE, UNKNOWN, AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
 from talaria.tools.function import DEFAULT_TIMEOUT_S
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
 from talaria.tools.opening import RunningConsent

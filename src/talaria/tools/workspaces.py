@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from talaria.core.clock import Clock
+from talaria.core.errors import BadConfig, ToolFailed
+from talaria.core.ids import SessionId
 from talaria.files import harmless
-from talaria.model.clock import Clock
-from talaria.model.errors import BadConfig, ToolFailed
-from talaria.model.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.git_settings import GitSettings
 from talaria.tools.permissions import Permission

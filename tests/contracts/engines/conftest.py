@@ -11,10 +11,10 @@ import pytest
 
 from talaria.compose import Application, open_application
 from talaria.config.load import decode
-from talaria.model.clock import Clock
-from talaria.model.events import Event, Notice
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.clock import Clock
+from talaria.core.events import Event, Notice
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.runtime.chat import Say
 from talaria.runtime.commands import obey
 from talaria.runtime.open_chat import OpenChat

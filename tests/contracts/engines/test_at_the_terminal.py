@@ -11,7 +11,7 @@ from tests.contracts.engines.conftest import RECORDER, REGISTER
 from talaria.cli.conversation import open_conversation
 from talaria.cli.options import Options
 from talaria.config.load import decode
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 from talaria.runtime.session import ignore
 from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer

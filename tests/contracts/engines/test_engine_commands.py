@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.engines.conftest import OpenWorld, WorldChat
 
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 from talaria.testing.servers.model_server import ModelServer
 
 Install = Callable[..., Path]

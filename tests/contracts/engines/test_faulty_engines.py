@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.contracts.engines.conftest import OpenWorld, World
 
-from talaria.model.clock import SystemClock
-from talaria.model.compaction import Compacted
+from talaria.core.clock import SystemClock
+from talaria.core.compaction import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

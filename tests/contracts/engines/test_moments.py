@@ -9,8 +9,8 @@ from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld
 from tests.contracts.engines.test_faulty_engines import compactions, full, odd, release, too_long, until
 from tests.contracts.engines.test_section_e import calls, grown, names, recorder
 
-from talaria.model.errors import SessionBusy
-from talaria.model.messages import Image, Text, User, user
+from talaria.core.errors import SessionBusy
+from talaria.core.messages import Image, Text, User, user
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Reply, call
 

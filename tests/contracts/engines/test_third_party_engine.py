@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.contracts.engines.conftest import OpenWorld, World
 
-from talaria.model.compaction import Compacted
+from talaria.core.compaction import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, Usage, call

@@ -16,12 +16,12 @@ import pytest
 
 from talaria.compose import OpenStore, open_application
 from talaria.config.schema import AgentConfig, Config, LimitsConfig, ModelConfig, ProviderConfig, TimeoutsConfig
-from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded, Recorded, TurnEnded
-from talaria.model.errors import LimitReached, ProviderFailure
-from talaria.model.events import AnswerRestarted, Event, RoundEnded, RouteSwitched, TextDelta
-from talaria.model.messages import Message, ToolResult, user
-from talaria.model.secret import Secret
+from talaria.core.clock import Clock
+from talaria.core.entries import MessageAdded, Recorded, TurnEnded
+from talaria.core.errors import LimitReached, ProviderFailure
+from talaria.core.events import AnswerRestarted, Event, RoundEnded, RouteSwitched, TextDelta
+from talaria.core.messages import Message, ToolResult, user
+from talaria.core.secret import Secret
 from talaria.providers.base import WireName
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report

@@ -17,9 +17,9 @@ import pytest
 from aiohttp import web
 from tests.scenarios.gateway.house import OWNER, House
 
+from talaria.core.secret import Secret
 from talaria.gateway.connector import Health
 from talaria.gateway.service import Gateway
-from talaria.model.secret import Secret
 from talaria.platforms.webhook import signing
 from talaria.store.mail import OutboxRow, OutboxState
 from talaria.switchboard import Switchboard, open_switchboard

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from talaria.compose import open_application
 from talaria.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
-from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded
-from talaria.model.errors import ProviderFailure
-from talaria.model.messages import user
+from talaria.core.clock import Clock
+from talaria.core.entries import MessageAdded
+from talaria.core.errors import ProviderFailure
+from talaria.core.messages import user
 from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore

@@ -14,7 +14,7 @@ import pytest
 
 from talaria.compose import open_store
 from talaria.config.schema import LimitsConfig, TurnCapConfig
-from talaria.model.errors import LimitReached
+from talaria.core.errors import LimitReached
 from talaria.providers.base import WireName
 from talaria.testing.servers.model_server import Answer, ModelServer
 from talaria.testing.servers.replies import Call, Failure, Faults, Reply, call

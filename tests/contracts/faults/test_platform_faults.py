@@ -29,10 +29,10 @@ from tests.contracts.faults.platform_stage import (
 )
 
 from talaria.compose import open_store
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
 from talaria.gateway import presenter
 from talaria.gateway.envelope import MARK, Parcel, written
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId
 from talaria.store.base import Store
 from talaria.store.mail import Outbox, OutboxRow, Outgoing
 from talaria.testing.proxies import OutboxProxy

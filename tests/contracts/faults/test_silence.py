@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from talaria.config.schema import LimitsConfig, TimeoutsConfig, TurnCapConfig
-from talaria.model.errors import LimitReached
-from talaria.model.events import RouteSwitched, TextDelta
+from talaria.core.errors import LimitReached
+from talaria.core.events import RouteSwitched, TextDelta
 from talaria.providers.base import WireName
 from talaria.testing.provider import WIRES
 from talaria.testing.servers.model_server import ModelServer

@@ -9,9 +9,9 @@ from tests.scenarios.gateway.conftest import house, run_folder
 from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.compose import Application, open_application
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.gateway.handoff import EVERY_S
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
 from talaria.runtime.handoff import hand_off
 from talaria.store.base import HandoffState
 from talaria.testing import Reply

@@ -11,7 +11,7 @@ from tests.scenarios.gateway.test_operation import OWNER, Station, station
 from tests.scenarios.test_cli_terminal import Terminal
 
 from talaria.compose import open_store
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.base import HandoffState
 from talaria.testing import Reply
 from talaria.testing.servers.replies import Faults

@@ -9,11 +9,11 @@ from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.compose import open_application
 from talaria.config.load import decode
+from talaria.core.entries import MessageAdded, TurnStarted
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId
+from talaria.core.messages import User
 from talaria.gateway.service import Gateway
-from talaria.model.entries import MessageAdded, TurnStarted
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId
-from talaria.model.messages import User
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
 from talaria.runtime.handoff import GIVEN_UP, NOBODY, HandoffFailed, hand_off

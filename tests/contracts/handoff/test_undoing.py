@@ -13,10 +13,10 @@ from tests.scenarios.gateway.house import OWNER
 from tests.security.chats import logged
 
 from talaria.cli.gateway import log as gateway_log
+from talaria.core.entries import MessageAdded
+from talaria.core.ids import SessionId
+from talaria.core.redaction import Redactor
 from talaria.gateway.handoff import EVERY_S
-from talaria.model.entries import MessageAdded
-from talaria.model.ids import SessionId
-from talaria.model.redaction import Redactor
 from talaria.platforms.base import Address, ChatInfo, Platform, Sender
 from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
 from talaria.runtime.view import standing

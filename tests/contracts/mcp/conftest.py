@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from talaria.model.clock import Clock
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.clock import Clock
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.testing.clock import ManualClock
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope, Tool

@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.servers import open_servers

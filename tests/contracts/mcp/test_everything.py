@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.contracts.mcp.conftest import Open, Use, names
 
-from talaria.model.clock import SystemClock
-from talaria.model.secret import Secret
+from talaria.core.clock import SystemClock
+from talaria.core.secret import Secret
 from talaria.testing.clock import ManualClock
 from talaria.tools.mcp.entries import ServerEntry
 

@@ -9,7 +9,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 from tests.contracts.mcp.conftest import Odd, Open, Use, names, received, until
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.testing.clock import ManualClock
 from talaria.tools.mcp.entries import ServerEntry, ToolFilter
 from talaria.tools.mcp.sandboxing import ServerSandboxes

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.contracts.mcp.conftest import Open, Use, closing_connections, names, serving, until
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.testing.clock import ManualClock
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.http import client_for

@@ -18,7 +18,7 @@ PROGRAM = """
 import asyncio, os, sys
 from contextlib import suppress
 from pathlib import Path
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.servers import open_servers

@@ -13,7 +13,7 @@ from tests.contracts.mcp.conftest import Odd, Open, Use, names
 from tests.contracts.mcp.escapes import LEVELS, findings
 from tests.contracts.sandboxes.test_levels import findings_of_a_user
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.testing.clock import ManualClock
 from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.sandboxing import Launched

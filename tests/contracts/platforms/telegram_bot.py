@@ -4,8 +4,8 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 from typing import Any
 
-from talaria.model.clock import SystemClock
-from talaria.model.secret import Secret
+from talaria.core.clock import SystemClock
+from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Batch, Kit, Outbound, Platform
 from talaria.platforms.telegram import platform as telegram
 from talaria.platforms.telegram.config import Settings

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.model.clock import Clock, SystemClock
-from talaria.model.secret import Secret
+from talaria.core.clock import Clock, SystemClock
+from talaria.core.secret import Secret
 from talaria.platforms.base import (
     Address,
     Attachment,

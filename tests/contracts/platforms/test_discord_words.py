@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 from talaria.platforms.base import NotTaken, PlatformFailure, Refused, Rejected, Unsure
 from talaria.platforms.discord import failures, incoming
 from talaria.platforms.discord.config import Settings, check

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.model.clock import Clock, SystemClock
-from talaria.model.secret import decode_secret
+from talaria.core.clock import Clock, SystemClock
+from talaria.core.secret import decode_secret
 from talaria.platforms.base import (
     Address,
     Arrival,

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Button, Manifest, Press
 from talaria.platforms.slack import incoming, render
 from talaria.platforms.slack.config import Settings, check

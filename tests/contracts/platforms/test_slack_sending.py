@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from talaria.model.clock import SystemClock
-from talaria.model.secret import decode_secret
+from talaria.core.clock import SystemClock
+from talaria.core.secret import decode_secret
 from talaria.platforms.base import (
     AccessLost,
     Address,

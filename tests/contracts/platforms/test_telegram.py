@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from tests.contracts.platforms.telegram_bot import DM, GROUP, next_arrival, next_batch, opened, words
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 from talaria.platforms.base import (
     Address,
     Arrival,

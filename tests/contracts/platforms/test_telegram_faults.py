@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from talaria.model.clock import SystemClock
-from talaria.model.secret import Secret
+from talaria.core.clock import SystemClock
+from talaria.core.secret import Secret
 from talaria.platforms.base import (
     AccessLost,
     Address,

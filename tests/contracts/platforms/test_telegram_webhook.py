@@ -12,8 +12,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 from talaria.platforms.base import Arrival, Batch, Kit, Platform, Refused
 from talaria.platforms.telegram import platform as telegram
 from talaria.platforms.telegram.config import Settings, WebhookSettings

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Batch, Kit, NotTaken, Platform, Refused, Sender
 from talaria.platforms.webhook import platform as webhook
 from talaria.platforms.webhook.config import Route, Settings

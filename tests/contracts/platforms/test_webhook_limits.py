@@ -6,8 +6,8 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.model.errors import BadInput
-from talaria.model.secret import Secret
+from talaria.core.errors import BadInput
+from talaria.core.secret import Secret
 from talaria.platforms.webhook import incoming, signing
 from talaria.platforms.webhook.config import Route
 from talaria.platforms.webhook.limits import Pace, Recent

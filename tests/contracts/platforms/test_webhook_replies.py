@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.platforms.base import (
     AccessLost,
     Address,

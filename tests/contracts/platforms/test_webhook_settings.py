@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret, decode_secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret, decode_secret
 from talaria.platforms.base import Kit, Manifest
 from talaria.platforms.webhook import platform as webhook
 from talaria.platforms.webhook.config import Settings, check

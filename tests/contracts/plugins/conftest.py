@@ -13,8 +13,8 @@ from tests.contracts.engines.conftest import World, home, install, server, write
 
 from talaria.compose import open_application, open_store
 from talaria.config.load import decode
+from talaria.core.clock import Clock
 from talaria.extensions import Extensions
-from talaria.model.clock import Clock
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock

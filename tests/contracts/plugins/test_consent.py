@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.plugins.conftest import Install, OpenWorld, module, write_plugin
 
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 from talaria.plugins.consent import content_of
 
 PLAIN = "def register(ctx): pass\n"

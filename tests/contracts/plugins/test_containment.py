@@ -16,7 +16,7 @@ from tests.contracts.plugins.conftest import (
 )
 
 from talaria.compose import builtin_names
-from talaria.model.messages import user
+from talaria.core.messages import user
 from talaria.runtime.commands import Command
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

@@ -17,10 +17,10 @@ from tests.contracts.plugins.conftest import (
     until,
 )
 
-from talaria.model.entries import MessageAdded, TurnStarted
-from talaria.model.events import AnswerRestarted, TextDelta, ToolEnded
-from talaria.model.ids import TurnId
-from talaria.model.messages import Assistant, ToolResult, user
+from talaria.core.entries import MessageAdded, TurnStarted
+from talaria.core.events import AnswerRestarted, TextDelta, ToolEnded
+from talaria.core.ids import TurnId
+from talaria.core.messages import Assistant, ToolResult, user
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.plugins.hooks import FIRED, VALID_HOOKS
 from talaria.runtime.session import LiveSession

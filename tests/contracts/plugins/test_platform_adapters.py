@@ -15,8 +15,8 @@ from tests.contracts.plugins.conftest import Install, OpenWorld, module, until
 from tests.contracts.plugins.courier_service import PICTURE, CourierService
 
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadConfig
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadConfig
 from talaria.platforms.base import (
     Address,
     Arrival,

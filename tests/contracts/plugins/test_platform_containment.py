@@ -10,8 +10,8 @@ import pytest
 from tests.contracts.plugins.conftest import Install, OpenWorld, PluginWorld, module, until
 
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
-from talaria.model.clock import Clock
-from talaria.model.errors import TalariaError
+from talaria.core.clock import Clock
+from talaria.core.errors import TalariaError
 from talaria.platforms.base import Address, Arrival, Batch, Kit, NotTaken, Outbound, Platform, Refused, Rejected, Unsure
 from talaria.testing.clock import ManualClock
 

@@ -20,10 +20,10 @@ from tests.contracts.plugins.conftest import (
     until,
 )
 
-from talaria.model.errors import UserFacing
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall
-from talaria.model.tools import ToolSpec
+from talaria.core.errors import UserFacing
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall
+from talaria.core.tools import ToolSpec
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.dispatching import dispatch
 from talaria.runtime.chat import Say

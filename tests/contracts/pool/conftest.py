@@ -11,8 +11,8 @@ import pytest
 
 from talaria.compose import Application, open_application, open_store
 from talaria.config.load import decode
-from talaria.model.ids import SessionId
-from talaria.model.messages import Assistant, user
+from talaria.core.ids import SessionId
+from talaria.core.messages import Assistant, user
 from talaria.providers.base import Delta, Request
 from talaria.providers.upstream import Upstream
 from talaria.runtime.pool import Pool

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from talaria.compose import open_application
-from talaria.model.errors import SessionBusy
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.errors import SessionBusy
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.providers.upstream import Upstream
 from talaria.runtime.pool import Pool
 from talaria.settings import read_settings

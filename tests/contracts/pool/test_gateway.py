@@ -12,10 +12,10 @@ from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.compose import open_application, open_store
 from talaria.config.load import decode
+from talaria.core.clock import Clock
+from talaria.core.ids import InboxId, SessionId
+from talaria.core.messages import user
 from talaria.gateway.service import Gateway
-from talaria.model.clock import Clock
-from talaria.model.ids import InboxId, SessionId
-from talaria.model.messages import user
 from talaria.runtime.session import LiveSession
 from talaria.settings import Settings
 from talaria.store.base import Store

@@ -13,9 +13,9 @@ from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import House
 
 from talaria.compose import open_store
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
 from talaria.gateway.service import SWEEP_S
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId
 from talaria.store.base import Session, Sessions, Store
 from talaria.switchboard import Switchboard
 from talaria.testing import Reply, call

@@ -13,9 +13,9 @@ from aiohttp import web
 from tests.contracts.engines.conftest import RECORDER, REGISTER, write_plugin
 from tests.contracts.pool.conftest import Closed, House, OpenHouse
 
-from talaria.model.errors import SessionBusy
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.errors import SessionBusy
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.testing.provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call

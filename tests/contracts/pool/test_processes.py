@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from talaria.compose import open_store
-from talaria.model.entries import MessageAdded, TurnEnded
-from talaria.model.messages import User
+from talaria.core.entries import MessageAdded, TurnEnded
+from talaria.core.messages import User
 from talaria.testing.patience import PATIENCE_S
 
 TALKER = Path(__file__).with_name("talker.py")

@@ -9,7 +9,7 @@ from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import House
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.runtime.session import LiveSession
 
 __all__ = ["gateway_house", "run_folder"]

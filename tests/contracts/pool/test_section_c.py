@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from tests.contracts.pool.conftest import Closed, House, OpenHouse
 
-from talaria.model.events import Event, TextDelta
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.events import Event, TextDelta
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.runtime.pool import CAP, IDLE_S, Pool
 from talaria.runtime.setup import Setup
 from talaria.store.mail import Inbound

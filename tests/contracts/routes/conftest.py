@@ -12,10 +12,10 @@ import pytest
 
 from talaria.compose import Application, open_application
 from talaria.config.load import decode
-from talaria.model.entries import Entry
-from talaria.model.events import Event, RouteSwitched, TurnBegan
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.entries import Entry
+from talaria.core.events import Event, RouteSwitched, TurnBegan
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.providers.base import Provider
 from talaria.providers.upstream import Upstream
 from talaria.runtime.recorder import Observer

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from talaria.model.entries import MessageAdded
-from talaria.model.errors import BadConfig, BadInput, LimitReached, RequestRejected
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.entries import MessageAdded
+from talaria.core.errors import BadConfig, BadInput, LimitReached, RequestRejected
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.runtime.titles import title_for
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Reply

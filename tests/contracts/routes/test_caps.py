@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from talaria.model.errors import LimitReached, StoreUnavailable
-from talaria.model.events import Notice
-from talaria.model.ids import HoldId, OwnerId, SessionId
-from talaria.model.messages import user
+from talaria.core.errors import LimitReached, StoreUnavailable
+from talaria.core.events import Notice
+from talaria.core.ids import HoldId, OwnerId, SessionId
+from talaria.core.messages import user
 from talaria.runtime.turn import Report
 from talaria.store.base import Amount, Spending, Totals
 from talaria.testing.proxies import StoreProxy

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from talaria.model.messages import Image
+from talaria.core.messages import Image
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Reply, call

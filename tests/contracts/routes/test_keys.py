@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from talaria.model.errors import KeyRejected
+from talaria.core.errors import KeyRejected
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Failure
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from talaria.model.entries import RouteChanged
-from talaria.model.errors import Disconnected
-from talaria.model.events import Event, Notice
-from talaria.model.messages import Assistant, user
-from talaria.model.secret import Secret
+from talaria.core.entries import RouteChanged
+from talaria.core.errors import Disconnected
+from talaria.core.events import Event, Notice
+from talaria.core.messages import Assistant, user
+from talaria.core.secret import Secret
 from talaria.providers.base import Delta, Endpoint, Provider, Request
 from talaria.runtime.turn import Report
 from talaria.testing.servers.model_server import ModelServer

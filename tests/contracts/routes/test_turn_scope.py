@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from talaria.model.entries import MessageAdded, RouteChanged
-from talaria.model.errors import Disconnected, KeyRejected, LimitReached
-from talaria.model.events import AnswerRestarted, Notice, TextDelta
+from talaria.core.entries import MessageAdded, RouteChanged
+from talaria.core.errors import Disconnected, KeyRejected, LimitReached
+from talaria.core.events import AnswerRestarted, Notice, TextDelta
 from talaria.testing.rules import transcript_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Faults, Reply, call

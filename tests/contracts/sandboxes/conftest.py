@@ -22,10 +22,10 @@ from tests.contracts.sandboxes.git_server import LOGIN, GitServer
 from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer
 from tests.contracts.sandboxes.tls_server import served
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import Denied
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.clock import SystemClock
+from talaria.core.errors import Denied
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from talaria.model.clock import SystemClock
-from talaria.model.ids import CallId, OwnerId, SessionId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.clock import SystemClock
+from talaria.core.ids import CallId, OwnerId, SessionId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import Claim, Scope

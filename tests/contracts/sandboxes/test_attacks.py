@@ -8,9 +8,9 @@ from tempfile import NamedTemporaryFile
 
 import pytest
 
-from talaria.model.errors import ToolFailed
-from talaria.model.ids import SessionId
-from talaria.model.messages import ToolResult
+from talaria.core.errors import ToolFailed
+from talaria.core.ids import SessionId
+from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox import commands

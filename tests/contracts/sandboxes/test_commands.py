@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.sandboxes.descriptors import assert_descriptors_fall_to, count_descriptors
 
-from talaria.model.messages import ToolResult
+from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.output import HEAD_BYTES, TAIL_BYTES
 

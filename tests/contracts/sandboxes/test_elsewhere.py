@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from talaria.model.errors import ToolFailed
-from talaria.model.messages import ToolResult
+from talaria.core.errors import ToolFailed
+from talaria.core.messages import ToolResult
 from talaria.tools.sandbox.base import Host, Sandbox, View
 from talaria.tools.sandbox.commands import Command
 from talaria.tools.sandbox.docker import Docker

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from talaria.model.clock import SystemClock
-from talaria.model.redaction import Redactor
+from talaria.core.clock import SystemClock
+from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
 from talaria.tools.sandbox.base import Host, Level, Sandbox, View

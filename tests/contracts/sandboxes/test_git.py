@@ -7,8 +7,8 @@ import pytest
 from tests.contracts.sandboxes.desktop import git, make
 from tests.contracts.sandboxes.test_opening import Ada, Desktop
 
-from talaria.model.clock import SystemClock
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.ids import SessionId
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.tools.sandbox import bubblewrap, landlocked

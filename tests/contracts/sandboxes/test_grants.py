@@ -15,8 +15,8 @@ import pytest
 from tests.contracts.sandboxes.conftest import Alone, calling
 from tests.contracts.sandboxes.desktop import Ada, Desktop, until
 
-from talaria.model.clock import SystemClock
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.ids import SessionId
 from talaria.runtime.sandbox_report import SandboxState, describe_sandbox
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Scope

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from tests.contracts.sandboxes.users import a_user, only_as_root
 
-from talaria.model.messages import ToolResult
-from talaria.model.redaction import Redactor
+from talaria.core.messages import ToolResult
+from talaria.core.redaction import Redactor
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.sandbox.bubblewrap import Bubblewrap

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import talaria
-from talaria.model.clock import SystemClock
-from talaria.model.errors import ToolFailed
-from talaria.model.ids import SessionId
-from talaria.model.messages import ToolResult
+from talaria.core.clock import SystemClock
+from talaria.core.errors import ToolFailed
+from talaria.core.ids import SessionId
+from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.quarantine import MAX_COPIED_BYTES, Quarantine

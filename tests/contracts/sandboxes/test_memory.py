@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.messages import ToolResult
+from talaria.core.messages import ToolResult
 from talaria.tools.sandbox.settings import Backend, LimitSettings, TerminalSettings
 
 Use = Callable[..., Awaitable[ToolResult]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.sandbox.commands import Command

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop
 
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Claim
 from talaria.tools.person import Answer

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 from tests.contracts.sandboxes.conftest import Alone, Use
 
-from talaria.model.errors import Denied
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.errors import Denied
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Invocation, Scope
 from talaria.tools.builtin.files import file_tools

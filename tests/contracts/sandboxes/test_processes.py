@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.messages import ToolResult
+from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.builtin.process import process_tools
 from talaria.tools.workspaces import Workspaces

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from talaria.model.messages import ToolResult
+from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.sandbox.base import View

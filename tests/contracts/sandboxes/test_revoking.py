@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop
 
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId
 from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, take_grant_back
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S

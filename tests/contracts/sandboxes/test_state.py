@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.ids import SessionId
-from talaria.model.messages import ToolResult
+from talaria.core.ids import SessionId
+from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.workspaces import Workspaces
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.sandboxes.conftest import Alone, Use, calling
 
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 from talaria.tools.base import Scope
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.sandbox.settings import Backend, TerminalSettings

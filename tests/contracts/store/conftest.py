@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.ids import Epoch, OwnerId, SessionId
+from talaria.core.ids import Epoch, OwnerId, SessionId
 from talaria.store.base import Held, NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.store.sqlite.store import SqliteStore

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.access import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, Request
 from talaria.store.base import Store
 from talaria.testing.clock import ManualClock

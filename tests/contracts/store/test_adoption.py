@@ -2,10 +2,10 @@ from typing import cast
 
 import pytest
 
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
-from talaria.model.ids import OwnerId, SessionId, TurnId
-from talaria.model.messages import Assistant, Text, user
-from talaria.model.usage import Usage
+from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.core.ids import OwnerId, SessionId, TurnId
+from talaria.core.messages import Assistant, Text, user
+from talaria.core.usage import Usage
 from talaria.store.base import Adoption, BrokenRuleError, Held, NewSession, Store
 from talaria.testing.clock import ManualClock
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from talaria.model.ids import ApprovalId, CallId, OwnerId, SessionId, TurnId, new_approval_id
+from talaria.core.ids import ApprovalId, CallId, OwnerId, SessionId, TurnId, new_approval_id
 from talaria.store.base import BrokenRuleError, NewSession, Store
 from talaria.store.permissions import Approval, NewApproval
 from talaria.testing.clock import ManualClock

@@ -1,6 +1,6 @@
 import pytest
 
-from talaria.model.ids import Epoch, SessionId, TurnId
+from talaria.core.ids import Epoch, SessionId, TurnId
 from talaria.store.base import BrokenRuleError, NewSession, Store
 from talaria.store.chats import ChatRow
 from talaria.store.mail import Inbound, InboxTaken

@@ -6,11 +6,11 @@ from typing import Protocol
 
 import pytest
 
-from talaria.model.entries import MessageAdded, TurnEnded, TurnStarted
-from talaria.model.errors import SessionBusy
-from talaria.model.ids import ApprovalId, CallId, Epoch, GrantId, InboxId, OwnerId, SessionId, TurnId
-from talaria.model.messages import user
-from talaria.model.usage import Usage
+from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
+from talaria.core.errors import SessionBusy
+from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, InboxId, OwnerId, SessionId, TurnId
+from talaria.core.messages import user
+from talaria.core.usage import Usage
 from talaria.store.access import Request
 from talaria.store.base import Held, NewSession, Spent, Store
 from talaria.store.forgetting import Forgetting, Traces, Whose

@@ -1,6 +1,6 @@
 import pytest
 
-from talaria.model.ids import GrantId, OwnerId, SessionId, new_grant_id
+from talaria.core.ids import GrantId, OwnerId, SessionId, new_grant_id
 from talaria.store.base import BrokenRuleError, NewSession, Store
 from talaria.store.permissions import Grant
 from talaria.testing.clock import ManualClock

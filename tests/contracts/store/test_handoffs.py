@@ -1,8 +1,8 @@
 import pytest
 
-from talaria.model.entries import MessageAdded, TurnEnded, TurnStarted
-from talaria.model.ids import Epoch, SessionId, TurnId
-from talaria.model.messages import Assistant, Text, user
+from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
+from talaria.core.ids import Epoch, SessionId, TurnId
+from talaria.core.messages import Assistant, Text, user
 from talaria.store.base import HandoffState, NewSession, Store
 from talaria.store.mail import Inbound
 from talaria.testing.clock import ManualClock

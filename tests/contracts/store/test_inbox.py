@@ -2,8 +2,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from talaria.model.entries import TurnEnded, TurnStarted
-from talaria.model.ids import Epoch, InboxId, SessionId, TurnId
+from talaria.core.entries import TurnEnded, TurnStarted
+from talaria.core.ids import Epoch, InboxId, SessionId, TurnId
 from talaria.store.base import BrokenRuleError, NewSession, Store
 from talaria.store.mail import Cursor, Inbound, InboxDone, InboxTaken, Outgoing
 from talaria.testing.clock import ManualClock

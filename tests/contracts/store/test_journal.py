@@ -2,11 +2,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from talaria.model.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
-from talaria.model.errors import Fenced
-from talaria.model.ids import CallId, Epoch, OwnerId, SessionId, TurnId
-from talaria.model.messages import Assistant, Image, Text, Thinking, ToolCall, ToolResult, User, user
-from talaria.model.usage import Usage
+from talaria.core.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
+from talaria.core.errors import Fenced
+from talaria.core.ids import CallId, Epoch, OwnerId, SessionId, TurnId
+from talaria.core.messages import Assistant, Image, Text, Thinking, ToolCall, ToolResult, User, user
+from talaria.core.usage import Usage
 from talaria.store.base import (
     BrokenRuleError,
     CallEnded,

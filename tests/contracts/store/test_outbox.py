@@ -1,7 +1,7 @@
 import pytest
 
-from talaria.model.entries import Noted
-from talaria.model.ids import Epoch, OutboxId, SessionId
+from talaria.core.entries import Noted
+from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.store.base import BrokenRuleError, Store
 from talaria.store.mail import OutboxRow, OutboxState, Outgoing
 from talaria.testing.clock import ManualClock

@@ -1,8 +1,8 @@
 import pytest
 
-from talaria.model.entries import Noted, TurnEnded, TurnStarted
-from talaria.model.errors import Fenced, UnknownSession
-from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId
+from talaria.core.entries import Noted, TurnEnded, TurnStarted
+from talaria.core.errors import Fenced, UnknownSession
+from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId
 from talaria.store.base import BrokenRuleError, Held, Left, Seized, Store
 from talaria.store.mail import Inbound, InboxDone, InboxTaken, Outgoing
 

@@ -2,9 +2,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from talaria.model.entries import MessageAdded, Noted, TurnEnded, TurnStarted
-from talaria.model.ids import CallId, Epoch, SessionId, TurnId
-from talaria.model.messages import Assistant, Context, Text, Thinking, ToolCall, ToolResult, User, user
+from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
+from talaria.core.ids import CallId, Epoch, SessionId, TurnId
+from talaria.core.messages import Assistant, Context, Text, Thinking, ToolCall, ToolResult, User, user
 from talaria.store.base import Hit, NewSession, Store
 from talaria.testing.clock import ManualClock
 

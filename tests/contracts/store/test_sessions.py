@@ -1,10 +1,10 @@
 import pytest
 
-from talaria.model.entries import MessageAdded, Noted, TurnEnded, TurnStarted
-from talaria.model.errors import BadInput, Fenced, SessionBusy, UnknownSession
-from talaria.model.ids import CallId, Epoch, OwnerId, SessionId, TurnId
-from talaria.model.messages import Assistant, Context, Text, ToolCall, User, user
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
+from talaria.core.errors import BadInput, Fenced, SessionBusy, UnknownSession
+from talaria.core.ids import CallId, Epoch, OwnerId, SessionId, TurnId
+from talaria.core.messages import Assistant, Context, Text, ToolCall, User, user
+from talaria.core.usage import NO_USAGE, Usage
 from talaria.store.base import (
     BrokenRuleError,
     CallIntended,

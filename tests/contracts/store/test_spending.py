@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from talaria.model.entries import Noted, TurnEnded
-from talaria.model.errors import Fenced
-from talaria.model.ids import Epoch, HoldId, OwnerId, SessionId, TurnId
-from talaria.model.usage import Usage
+from talaria.core.entries import Noted, TurnEnded
+from talaria.core.errors import Fenced
+from talaria.core.ids import Epoch, HoldId, OwnerId, SessionId, TurnId
+from talaria.core.usage import Usage
 from talaria.store.base import (
     Amount,
     BrokenRuleError,

@@ -7,10 +7,10 @@ import pytest
 
 from talaria.agent.hooks import Hooks
 from talaria.agent.limits import Limits
-from talaria.model.entries import MessageAdded, TurnEnded
-from talaria.model.events import Event
-from talaria.model.ids import OwnerId, SessionId
-from talaria.model.messages import Message
+from talaria.core.entries import MessageAdded, TurnEnded
+from talaria.core.events import Event
+from talaria.core.ids import OwnerId, SessionId
+from talaria.core.messages import Message
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from talaria.agent.hooks import Block, Facts, NoHooks, Objection
-from talaria.model.errors import Denied, ToolFailed
-from talaria.model.events import Event, ToolBegan, ToolEnded
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Outcome, ToolCall, ToolResult, user
+from talaria.core.errors import Denied, ToolFailed
+from talaria.core.events import Event, ToolBegan, ToolEnded
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, Outcome, ToolCall, ToolResult, user
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Invocation, Scope
 from talaria.tools.function import tool

@@ -13,13 +13,13 @@ import pytest
 from talaria.compose import Application, OpenStore, open_application, open_store
 from talaria.config.load import decode
 from talaria.context.summary import OPENING, SYSTEM
-from talaria.model.clock import Clock
-from talaria.model.compaction import Compacted
-from talaria.model.entries import MessageAdded, Recorded
-from talaria.model.errors import Overloaded, RequestRejected
-from talaria.model.ids import CallId, Epoch, SessionId
-from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
-from talaria.model.usage import Usage
+from talaria.core.clock import Clock
+from talaria.core.compaction import Compacted
+from talaria.core.entries import MessageAdded, Recorded
+from talaria.core.errors import Overloaded, RequestRejected
+from talaria.core.ids import CallId, Epoch, SessionId
+from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
+from talaria.core.usage import Usage
 from talaria.providers.base import Delta, Request
 from talaria.providers.upstream import Upstream
 from talaria.providers.wires import wire_for

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from talaria.agent.hooks import Facts, NoHooks, Tell
-from talaria.model.entries import Noted, TurnOutcome
-from talaria.model.errors import SessionBusy, StoreUnavailable
-from talaria.model.ids import Epoch, OwnerId, SessionId
-from talaria.model.messages import Message, User, user
+from talaria.core.entries import Noted, TurnOutcome
+from talaria.core.errors import SessionBusy, StoreUnavailable
+from talaria.core.ids import Epoch, OwnerId, SessionId
+from talaria.core.messages import Message, User, user
 from talaria.store.base import Held, Journal, Write
 from talaria.testing.proxies import JournalProxy
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from talaria.agent.hooks import Change, Facts, NoHooks, Objection
-from talaria.model.entries import Noted, TurnOutcome
-from talaria.model.messages import Assistant, Message, Text, ToolCall, ToolResult, user
+from talaria.core.entries import Noted, TurnOutcome
+from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user
 from talaria.providers.base import Endpoint
 from talaria.tools.function import tool
 

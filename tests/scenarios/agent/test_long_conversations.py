@@ -8,11 +8,11 @@ import pytest
 
 from talaria.compose import Application, open_application
 from talaria.config.load import decode
-from talaria.model.compaction import Compacted
-from talaria.model.entries import Entry, MessageAdded
-from talaria.model.events import Event, Notice
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.compaction import Compacted
+from talaria.core.entries import Entry, MessageAdded
+from talaria.core.events import Event, Notice
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from talaria.agent.limits import Cap, Limits
-from talaria.model.entries import TurnEnded
-from talaria.model.errors import (
+from talaria.core.entries import TurnEnded
+from talaria.core.errors import (
     Disconnected,
     KeyRejected,
     LimitReached,
@@ -18,10 +18,10 @@ from talaria.model.errors import (
     SessionBusy,
     StoreUnavailable,
 )
-from talaria.model.events import AnswerRestarted, Event, Notice, TextDelta, TurnDone
-from talaria.model.ids import CallId, Epoch, SessionId
-from talaria.model.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, User, user
-from talaria.model.usage import Usage
+from talaria.core.events import AnswerRestarted, Event, Notice, TextDelta, TurnDone
+from talaria.core.ids import CallId, Epoch, SessionId
+from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, User, user
+from talaria.core.usage import Usage
 from talaria.store.base import CallIntended, Write
 from talaria.testing.clock import ManualClock
 from talaria.testing.proxies import JournalProxy
@@ -442,7 +442,7 @@ async def test_the_date_rides_in_front_of_the_message_once_a_day(scene: "Scene")
 
 
 async def test_a_gate_that_says_no_leaves_the_tool_alone(scene: "Scene") -> None:
-    from talaria.model.errors import Denied
+    from talaria.core.errors import Denied
 
     ran: list[str] = []
 

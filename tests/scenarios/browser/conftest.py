@@ -15,9 +15,9 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import ToolFailed
-from talaria.model.ids import CallId, SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.errors import ToolFailed
+from talaria.core.ids import CallId, SessionId
 from talaria.net.web import WebSettings
 from talaria.testing.clock import ManualClock
 from talaria.tools.base import Run, Scope, Shown, Tool

@@ -26,8 +26,8 @@ from tests.scenarios.browser.conftest import (
     until,
 )
 
-from talaria.model.errors import ToolFailed
-from talaria.model.ids import SessionId
+from talaria.core.errors import ToolFailed
+from talaria.core.ids import SessionId
 from talaria.tools.browser.browser import Browser
 
 TRIES = """
@@ -188,8 +188,8 @@ async def test_two_sessions_do_not_share_cookies(
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from talaria.model.clock import SystemClock
-from talaria.model.ids import CallId, SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.ids import CallId, SessionId
 from talaria.net.web import WebSettings
 from talaria.tools.base import Run, Scope
 from talaria.tools.browser.browser import Browser

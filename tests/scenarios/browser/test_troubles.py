@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, is_alive, processes, ref, until, works
 
-from talaria.model.errors import ToolFailed
-from talaria.model.ids import SessionId
+from talaria.core.errors import ToolFailed
+from talaria.core.ids import SessionId
 from talaria.testing.clock import ManualClock
 from talaria.tools.browser.browser import IDLE_S, Browser
 from talaria.tools.browser.tabs import MAX_DIALOGS, MAX_TABS

@@ -14,9 +14,9 @@ from typing import Any
 
 from tests.contracts.sandboxes.desktop import Desktop
 
-from talaria.model.clock import SystemClock
-from talaria.model.ids import OwnerId, new_session_id
-from talaria.model.messages import ToolResult
+from talaria.core.clock import SystemClock
+from talaria.core.ids import OwnerId, new_session_id
+from talaria.core.messages import ToolResult
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.tools.person import Answer, Question

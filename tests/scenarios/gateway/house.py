@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from talaria.config.load import decode
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.settings import Settings, read_settings
 from talaria.store.base import Store
 from talaria.switchboard import Switchboard, open_switchboard

@@ -12,8 +12,8 @@ from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import last_request
 
 from talaria.compose import open_application
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.replies import Faults

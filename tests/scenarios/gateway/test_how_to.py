@@ -18,11 +18,11 @@ import pytest
 
 import talaria
 from talaria.compose import open_store
+from talaria.core.clock import SystemClock
+from talaria.core.secret import Secret
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.pairing import LET_IN, Pairing
 from talaria.gateway.status import read_status
-from talaria.model.clock import SystemClock
-from talaria.model.secret import Secret
 from talaria.platforms.base import Sender
 from talaria.platforms.webhook import signing
 from talaria.settings import read_settings

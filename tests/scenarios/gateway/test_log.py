@@ -12,9 +12,9 @@ from tests.scenarios.gateway.test_files import folder
 from tests.security.chats import logged
 
 from talaria.cli.gateway import log as gateway_log
+from talaria.core.ids import SessionId
+from talaria.core.redaction import Redactor
 from talaria.gateway.audit import MINUTE_S, REFUSALS_EACH_MINUTE, log_handoff
-from talaria.model.ids import SessionId
-from talaria.model.redaction import Redactor
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.replies import Failure, Faults

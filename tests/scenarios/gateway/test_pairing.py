@@ -7,9 +7,9 @@ import time
 from tests.scenarios.gateway.house import House
 
 from talaria.compose import open_store
+from talaria.core.clock import SystemClock
 from talaria.gateway.pairing import LET_IN, MAX_PENDING, Pairing
 from talaria.gateway.service import LOOK_S
-from talaria.model.clock import SystemClock
 from talaria.store.access import Member
 
 STRANGERS = ("2001", "2002", "2003", "2004")

@@ -11,12 +11,12 @@ from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.compose import open_store
+from talaria.core.clock import Clock, SystemClock
+from talaria.core.ids import SessionId
 from talaria.gateway.connector import REFUSED_WAIT_S
 from talaria.gateway.envelope import BESIDE, MARK, Parcel, written
 from talaria.gateway.links import PAUSE
 from talaria.gateway.mailroom import HELD, TOLD_AFTER_S
-from talaria.model.clock import Clock, SystemClock
-from talaria.model.ids import SessionId
 from talaria.store.base import Held
 from talaria.store.mail import Outgoing
 from talaria.switchboard import open_switchboard

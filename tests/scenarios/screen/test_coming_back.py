@@ -7,10 +7,10 @@ from pathlib import Path
 from tests.scenarios.screen.conftest import OpenScreen, Run, see_quiet
 from tests.scenarios.screen.emulator import DETAILS
 
-from talaria.model.clock import SystemClock
-from talaria.model.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, Text, user
+from talaria.core.clock import SystemClock
+from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, Text, user
 from talaria.store.base import NewSession
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.servers.model_server import ModelServer

@@ -13,7 +13,7 @@ from talaria.testing.servers.model_server import ModelServer
 
 TURNED_BY_HAND = """
 import runpy, signal
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 
 seconds = 0.0
 

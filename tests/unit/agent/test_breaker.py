@@ -1,8 +1,8 @@
 """A model that repeats itself: what counts as the same outcome."""
 
 from talaria.agent.breaker import WITH_SUCCESSES, Breaker
-from talaria.model.ids import CallId
-from talaria.model.messages import Image, ToolCall, ToolResult
+from talaria.core.ids import CallId
+from talaria.core.messages import Image, ToolCall, ToolResult
 
 CALL = ToolCall(CallId("c"), "screenshot", "{}")
 

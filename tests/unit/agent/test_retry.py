@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.agent.retry import Decision, Mend, Reconnect, Retry, Standing, decide
-from talaria.model.errors import FailureKind, ProviderFailure, Repair
+from talaria.core.errors import FailureKind, ProviderFailure, Repair
 from talaria.providers.treatment import TREATMENTS
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from talaria.cli.sessions.export import ExportFormat, exported
-from talaria.model.entries import MessageAdded, Recorded
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Outcome, ToolCall, ToolResult, user
+from talaria.core.entries import MessageAdded, Recorded
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, Outcome, ToolCall, ToolResult, user
 from talaria.store.base import Session
 
 ACTING = "\x9b\u202e\u200b"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from talaria.cli.gateway import log as gateway_log
-from talaria.model.redaction import Redactor
+from talaria.core.redaction import Redactor
 
 SECRET = "sk-very-Secret-0815"
 log = logging.getLogger("talaria.test")

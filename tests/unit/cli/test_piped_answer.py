@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.cli.piped_answer import NOT_YET, VOID, PipedAnswer
-from talaria.model.entries import TurnOutcome
-from talaria.model.events import AnswerRestarted, Event, RoundEnded, TextDelta
-from talaria.model.ids import CallId, SessionId, TurnId
-from talaria.model.messages import Assistant, Text, ToolCall
-from talaria.model.usage import NO_USAGE
+from talaria.core.entries import TurnOutcome
+from talaria.core.events import AnswerRestarted, Event, RoundEnded, TextDelta
+from talaria.core.ids import CallId, SessionId, TurnId
+from talaria.core.messages import Assistant, Text, ToolCall
+from talaria.core.usage import NO_USAGE
 from talaria.runtime.turn import Report
 
 AGAIN = AnswerRestarted("It broke off.")

@@ -5,7 +5,7 @@ from contextlib import redirect_stdout
 
 from talaria.cli.options import Options
 from talaria.cli.plain import PlainFront
-from talaria.model.events import TextDelta
+from talaria.core.events import TextDelta
 
 
 def test_a_line_is_in_the_pipe_before_the_turn_has_ended() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from talaria.cli.pictures import read_image
 from talaria.cli.references import MAX_FILE_BYTES, MOST_FILES, with_references
-from talaria.model.errors import BadInput
-from talaria.model.messages import Context, Image, Text, User, user
+from talaria.core.errors import BadInput
+from talaria.core.messages import Context, Image, Text, User, user
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

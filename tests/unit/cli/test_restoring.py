@@ -14,7 +14,7 @@ from talaria.cli.keeping.reading import unpack
 from talaria.cli.main import main
 from talaria.cli.progress import Progress
 from talaria.compose import open_store
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from tests.unit.tools.undo_scenario import SESSION, Project
 
 from talaria.cli.keeping.manifest import is_kept
 from talaria.cli.sessions.files import remove_files
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.tools.quarantine import Quarantine
 from talaria.trees import Root
 

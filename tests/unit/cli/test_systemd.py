@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from talaria.cli.gateway.systemd import unit, unit_file, unit_name
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 
 COMMAND = ("/opt/my python/bin/python", "-m", "talaria", "gateway", "run")
 

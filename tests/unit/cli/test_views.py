@@ -6,10 +6,10 @@ import pytest
 
 from talaria.cli.json_output import JsonView
 from talaria.cli.render import TextView
-from talaria.model.events import ToolBegan, ToolEnded
-from talaria.model.ids import CallId, SessionId, TurnId
-from talaria.model.messages import Outcome, ToolResult
-from talaria.model.usage import Usage
+from talaria.core.events import ToolBegan, ToolEnded
+from talaria.core.ids import CallId, SessionId, TurnId
+from talaria.core.messages import Outcome, ToolResult
+from talaria.core.usage import Usage
 from talaria.runtime.turn import Report
 
 REPORT = Report(SessionId("s"), TurnId("t"), "completed", "So.", Usage(), "m")

@@ -19,13 +19,13 @@ from talaria.compat.hermes import finder
 from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.context.counting import CanonicalUsage, as_dict
 from talaria.context.engine import ContextEngine
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadInput, Denied
+from talaria.core.ids import SessionId
+from talaria.core.messages import ToolCall
+from talaria.core.usage import Usage
 from talaria.foreign import Background
 from talaria.memory.provider import MemoryProvider
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadInput, Denied
-from talaria.model.ids import SessionId
-from talaria.model.messages import ToolCall
-from talaria.model.usage import Usage
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import gather, usable
 from talaria.plugins.discovery import Places, discover

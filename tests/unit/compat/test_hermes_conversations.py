@@ -11,8 +11,8 @@ from talaria.compat.hermes_home.conversations import move
 from talaria.compat.hermes_home.receivers import StoreReceiver
 from talaria.compat.hermes_home.report import Item
 from talaria.compat.hermes_home.rows import SessionRow
-from talaria.model.entries import Recorded
-from talaria.model.errors import StoreUnavailable
+from talaria.core.entries import Recorded
+from talaria.core.errors import StoreUnavailable
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.tools.registry import Toolbox

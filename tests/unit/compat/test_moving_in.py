@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from talaria.compat.hermes.moving_in import move_in
+from talaria.core.ids import OwnerId
 from talaria.gateway.claims import claimed, gateway_file
-from talaria.model.ids import OwnerId
 from talaria.store.sqlite.presence import Presence
 
 THEIRS = ("honcho.json", "lcm.db", "lcm.db-wal", "hindsight/bank.json", "sessions/a.jsonl")

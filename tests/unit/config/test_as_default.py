@@ -7,7 +7,7 @@ import pytest
 
 from talaria.config.schema import Config
 from talaria.config.selection import DEMO, Choice, as_default, choose, endpoint
-from talaria.model.secret import decode_secret
+from talaria.core.secret import decode_secret
 
 ENVIRONMENT = {
     "OPENROUTER_API_KEY": "sk-or",

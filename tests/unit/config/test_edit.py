@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from talaria.config.edit import set_value
 from talaria.config.load import load
 from talaria.config.secrets import read_env, unquoted
-from talaria.model.errors import BadConfig, BadInput, OperatorError
+from talaria.core.errors import BadConfig, BadInput, OperatorError
 
 COMMENTED = """\
 # my settings

@@ -4,8 +4,8 @@ import pytest
 
 from talaria.config.load import load
 from talaria.config.schema import Config, Fallback
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 
 FULL = """
 model:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from talaria.config import paths
-from talaria.model.errors import BadConfig, BadInput
+from talaria.core.errors import BadConfig, BadInput
 
 
 def test_home_is_a_folder_of_the_person(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from talaria.config.load import decode
 from talaria.config.routes import plan
 from talaria.config.schema import Config
 from talaria.config.selection import Choice, choose, endpoint
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 from talaria.providers.base import Endpoint
 
 ENVIRONMENT = {"OPENROUTER_API_KEY": "sk-or", "GROQ_API_KEY": "sk-groq", "OPENAI_API_KEY": "sk-oa"}

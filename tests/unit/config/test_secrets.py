@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from talaria.config.secrets import environment, read_env
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 
 
 @pytest.fixture

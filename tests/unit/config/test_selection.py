@@ -6,8 +6,8 @@ import pytest
 
 from talaria.config.schema import Config
 from talaria.config.selection import LOCAL_TIMEOUTS, Choice, check, choose, endpoint, is_streaming, local_servers
-from talaria.model.errors import BadConfig, MissingCredential
-from talaria.model.secret import Secret, decode_secret
+from talaria.core.errors import BadConfig, MissingCredential
+from talaria.core.secret import Secret, decode_secret
 from talaria.net.timeouts import Timeouts
 from talaria.providers.base import Endpoint
 from talaria.providers.catalog import catalog

@@ -10,7 +10,7 @@ from talaria.cli.first_run.candidate import BEGINNING
 from talaria.config.routes import plan
 from talaria.config.schema import Config
 from talaria.config.selection import Choice, endpoint
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 from talaria.settings import read_settings
 from talaria.tools.base import Claim
 from talaria.tools.policy import ApprovalSettings, Policy, Request

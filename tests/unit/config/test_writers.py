@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from talaria.config.writers import can_others_write, check_writers
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 from talaria.settings import read_settings
 
 

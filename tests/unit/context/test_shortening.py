@@ -8,10 +8,10 @@ from talaria.context import summary
 from talaria.context.base import Wish
 from talaria.context.compactor import BuiltinCompactor
 from talaria.context.pruning import fitted, pruned
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.model.transcripts import transcript_problems
-from talaria.model.usage import Usage
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
+from talaria.core.transcripts import transcript_problems
+from talaria.core.usage import Usage
 from talaria.providers.history import CHARS_PER_TOKEN, History, size_tokens
 
 GOAL = "Map every milestone between Ulm and Linz."

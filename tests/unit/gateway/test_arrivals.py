@@ -1,8 +1,8 @@
 """What is known of a session's mail without a look: all of it, or nothing."""
 
+from talaria.core.ids import InboxId, SessionId
 from talaria.gateway.arrivals import MOST_KNOWN, Arrivals
 from talaria.gateway.envelope import Principal, Received
-from talaria.model.ids import InboxId, SessionId
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.store.mail import Inbound
 from talaria.testing.clock import ManualClock

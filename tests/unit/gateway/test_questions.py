@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from talaria.core.errors import Denied
+from talaria.core.ids import SessionId
 from talaria.gateway.envelope import Principal, read_parcel
 from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
-from talaria.model.errors import Denied
-from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore

@@ -2,10 +2,10 @@
 
 from typing import cast
 
+from talaria.core.events import Event, ToolBegan, ToolEnded, ToolOutput, TurnBegan
+from talaria.core.ids import CallId, SessionId, TurnId
+from talaria.core.messages import ToolResult
 from talaria.gateway.presenter import SHOWN_AFTER_S, Showing
-from talaria.model.events import Event, ToolBegan, ToolEnded, ToolOutput, TurnBegan
-from talaria.model.ids import CallId, SessionId, TurnId
-from talaria.model.messages import ToolResult
 from talaria.platforms.base import Address, Capabilities, Platform
 
 

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, cast
 
+from talaria.core.ids import SessionId
 from talaria.gateway.links import Links
 from talaria.gateway.presenter import SHOWN_AFTER_S, TICK_S, Presenter
-from talaria.model.ids import SessionId
 from talaria.platforms.base import Address, Capabilities, Platform
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from talaria.model.errors import KeyRejected, ProviderFailure, RateLimited
-from talaria.model.secret import NO_SECRET, Secret
+from talaria.core.errors import KeyRejected, ProviderFailure, RateLimited
+from talaria.core.secret import NO_SECRET, Secret
 from talaria.providers.base import Rotation
 from talaria.providers.credentials import KeyPool
 from talaria.testing.clock import ManualClock

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from talaria.model.errors import FailureKind, Repair
+from talaria.core.errors import FailureKind, Repair
 from talaria.providers import failures
 
 NOW = 1_800_000_000.0

@@ -2,7 +2,7 @@
 
 import socket
 
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 from talaria.net.client import HttpClient
 from talaria.providers import local
 from talaria.providers.catalog import ProviderFacts

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.model.errors import OperatorError
+from talaria.core.errors import OperatorError
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.chat import Ask, Chat, Outcome, Say
 from talaria.runtime.commands import (

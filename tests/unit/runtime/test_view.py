@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from talaria.model.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted, Undone
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, Text, user
+from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted, Undone
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, Text, user
 from talaria.runtime.view import MOST_RECALLED_ENTRIES, read_latest_turns
 from talaria.store.base import NewSession
 from talaria.store.memory.store import MemoryStore

@@ -8,9 +8,9 @@ import itertools
 import sys
 from pathlib import Path
 
-from talaria.model.clock import SystemClock
-from talaria.model.entries import Noted
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.entries import Noted
+from talaria.core.ids import SessionId
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.store import SqliteStore
 

@@ -10,7 +10,7 @@ from typing import cast
 import apsw
 import pytest
 
-from talaria.model.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
+from talaria.core.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
 from talaria.store.base import NewSession
 from talaria.store.permissions import Grant, NewApproval
 from talaria.store.sqlite.connection import Connection
@@ -56,8 +56,8 @@ async def test_questions_and_grants_are_there_when_the_store_is_opened_again(hom
 ASKING = """
 import asyncio, sys
 from pathlib import Path
-from talaria.model.clock import SystemClock
-from talaria.model.ids import ApprovalId, CallId, SessionId, TurnId
+from talaria.core.clock import SystemClock
+from talaria.core.ids import ApprovalId, CallId, SessionId, TurnId
 from talaria.store.base import NewSession
 from talaria.store.permissions import NewApproval
 from talaria.store.sqlite.store import SqliteStore

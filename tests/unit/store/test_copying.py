@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.entries import MessageAdded
-from talaria.model.errors import StoreUnavailable
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.entries import MessageAdded
+from talaria.core.errors import StoreUnavailable
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.store.base import NewSession
 from talaria.store.sqlite.copying import STEP_PAGES
 from talaria.store.sqlite.search import FEED_BATCH

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.mail import Inbound, Outgoing
 from talaria.testing.clock import ManualClock
 from talaria.testing.crash import CrashPoints, World, crashing_store

@@ -7,10 +7,10 @@ from typing import cast
 import apsw
 import pytest
 
-from talaria.model.entries import MessageAdded
-from talaria.model.errors import StoreDamaged
-from talaria.model.ids import Epoch, SessionId
-from talaria.model.messages import user
+from talaria.core.entries import MessageAdded
+from talaria.core.errors import StoreDamaged
+from talaria.core.ids import Epoch, SessionId
+from talaria.core.messages import user
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.store import SqliteStore

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.entries import Noted
-from talaria.model.errors import OperatorError
-from talaria.model.ids import SessionId
+from talaria.core.entries import Noted
+from talaria.core.errors import OperatorError
+from talaria.core.ids import SessionId
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock

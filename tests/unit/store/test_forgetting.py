@@ -7,9 +7,9 @@ from typing import cast
 import apsw
 import pytest
 
-from talaria.model.entries import MessageAdded
-from talaria.model.ids import SessionId
-from talaria.model.messages import user
+from talaria.core.entries import MessageAdded
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
 from talaria.store.base import NewSession
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.store import SqliteStore

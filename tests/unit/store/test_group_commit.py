@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.entries import Noted
-from talaria.model.errors import Fenced
-from talaria.model.ids import Epoch, SessionId
+from talaria.core.entries import Noted
+from talaria.core.errors import Fenced
+from talaria.core.ids import Epoch, SessionId
 from talaria.store.base import BrokenRuleError, Held, NewSession
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database

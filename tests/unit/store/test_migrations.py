@@ -10,11 +10,11 @@ import apsw
 import msgspec
 import pytest
 
-from talaria.model.entries import Entry, MessageAdded, Noted
-from talaria.model.errors import StoreTooNew
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import Assistant, Text, ToolCall, ToolResult, user
-from talaria.model.usage import Usage
+from talaria.core.entries import Entry, MessageAdded, Noted
+from talaria.core.errors import StoreTooNew
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, user
+from talaria.core.usage import Usage
 from talaria.store.base import Amount, NewSession, Totals, UsageRow
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.migrate import LATEST, steps

@@ -13,9 +13,9 @@ import apsw
 import pytest
 
 import talaria
-from talaria.model.clock import SystemClock
-from talaria.model.entries import Noted
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.entries import Noted
+from talaria.core.ids import SessionId
 from talaria.store.base import Held
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.store import SqliteStore
@@ -165,8 +165,8 @@ async def test_what_another_process_wrote_is_seen_and_found_at_once(
 FORKING = """
 import asyncio, os, sys, time
 from pathlib import Path
-from talaria.model.clock import SystemClock
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.store.sqlite.store import SqliteStore
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.ids import OwnerId, SessionId
+from talaria.core.ids import OwnerId, SessionId
 from talaria.store.base import Amount, Totals
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
@@ -88,8 +88,8 @@ async def test_closed_store_holds_nothing(home: Path, clock: ManualClock) -> Non
 HOLDING = """
 import asyncio, sys
 from pathlib import Path
-from talaria.model.clock import SystemClock
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.ids import SessionId
 from talaria.store.base import Amount
 from talaria.store.sqlite.store import SqliteStore
 

@@ -5,7 +5,7 @@ from typing import cast
 
 import apsw
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.store import SqliteStore

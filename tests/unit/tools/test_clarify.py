@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, NOTHING, Scope
 from talaria.tools.builtin.clarify import MAX_CHOICE_CHARS, MAX_CHOICES, MAX_QUESTION_CHARS, clarify

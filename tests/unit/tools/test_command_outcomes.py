@@ -2,7 +2,7 @@
 
 import pytest
 
-from talaria.model.messages import Outcome
+from talaria.core.messages import Outcome
 from talaria.tools.processes import outcome_of, with_output
 from talaria.tools.sandbox.commands import LOST, End
 

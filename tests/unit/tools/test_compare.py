@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from talaria.model.redaction import Redactor
+from talaria.core.redaction import Redactor
 from talaria.tools.diffs import MAX_DIFF_LINES, compare
 
 SECRET = "sk-live-0123456789abcdef"

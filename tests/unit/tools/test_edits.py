@@ -5,7 +5,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.builtin.edits import Edit, edited
 from talaria.tools.builtin.texts import Text, decoded
 from talaria.tools.diffs import MAX_DIFF_LINES, unified

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from talaria import tool
-from talaria.model.errors import BadArguments, BadConfig, Denied, ToolFailed
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.errors import BadArguments, BadConfig, Denied, ToolFailed
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Effect, Invocation, Run, Scope, Tool
 from talaria.tools.executor import Executor

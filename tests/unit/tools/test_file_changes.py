@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from talaria.model.ids import CallId
-from talaria.model.messages import FileChange, ToolCall, ToolResult
-from talaria.model.redaction import Redactor
+from talaria.core.ids import CallId
+from talaria.core.messages import FileChange, ToolCall, ToolResult
+from talaria.core.redaction import Redactor
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin import files

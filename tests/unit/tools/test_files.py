@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope

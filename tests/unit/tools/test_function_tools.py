@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from talaria import tool
-from talaria.model.errors import BadArguments
-from talaria.model.ids import CallId
+from talaria.core.errors import BadArguments
+from talaria.core.ids import CallId
 from talaria.tools.base import EXCLUSIVE, READS, Effect, Run, Scope, Tool
 from talaria.tools.function import FunctionTool, path_effect
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from talaria.model.errors import Denied
-from talaria.model.ids import CallId, OwnerId, SessionId
-from talaria.model.messages import ToolCall
+from talaria.core.errors import Denied
+from talaria.core.ids import CallId, OwnerId, SessionId
+from talaria.core.messages import ToolCall
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock

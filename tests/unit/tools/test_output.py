@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.redaction import Redactor
+from talaria.core.redaction import Redactor
 from talaria.tools.output import HEAD_BYTES, TAIL_BYTES, Output
 
 SECRET = "sk-live-4f7a1c0299bd83e65d"

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from talaria.model.errors import BadArguments
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.errors import BadArguments
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Invocation, Scope

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from talaria.model.ids import CallId
-from talaria.model.messages import Outcome, ToolCall
+from talaria.core.ids import CallId
+from talaria.core.messages import Outcome, ToolCall
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope
 from talaria.tools.executor import Executor

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from talaria.model.compaction import Compacted
-from talaria.model.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted, Undone
-from talaria.model.errors import BadArguments, ToolFailed
-from talaria.model.ids import CallId, SessionId, TurnId
-from talaria.model.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User, user
+from talaria.core.compaction import Compacted
+from talaria.core.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted, Undone
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.ids import CallId, SessionId, TurnId
+from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User, user
 from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock

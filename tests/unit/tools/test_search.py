@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.messages import ToolResult
+from talaria.core.messages import ToolResult
 from talaria.tools.searching.tree import MAX_FILE_BYTES, SKIPPED_FOLDERS
 
 Use = Callable[..., Awaitable[ToolResult]]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.tools.builtin.seen import Seen, Sight
 
 ONE, TWO, THREE = (SessionId(name) for name in ("one", "two", "three"))

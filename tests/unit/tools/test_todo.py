@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.runtime.setup import spill_folder
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import NOTHING, Effect, Scope

@@ -5,10 +5,10 @@ import pytest
 from talaria import tool
 from talaria.compose import builtin_tools
 from talaria.config.schema import Config
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadArguments, Denied
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadArguments, Denied
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.unit.tools.undo_scenario import SESSION, Project, picture
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadInput, StoreDamaged
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadInput, StoreDamaged
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Claim, Live, Run, Scope

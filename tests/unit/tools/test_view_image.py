@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall, ToolResult
-from talaria.model.pictures import MAX_BYTES
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall, ToolResult
+from talaria.core.pictures import MAX_BYTES
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Effect, Invocation, Scope
 from talaria.tools.builtin.pictures import view_image

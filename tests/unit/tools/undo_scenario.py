@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from talaria.model.ids import SessionId
-from talaria.model.redaction import Redactor
+from talaria.core.ids import SessionId
+from talaria.core.redaction import Redactor
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.undo.checkpoints import Checkpoints, Outcome, checkpoint_folder
 from talaria.tools.undo.project import ProjectRecord

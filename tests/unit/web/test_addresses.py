@@ -2,7 +2,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 from talaria.net.addresses import EVERYWHERE, Allowance, allowance, is_public
 
 PRIVATE = [

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from tests.unit.web.conftest import PRIVATE, PUBLIC, Names, Site, answer
 
-from talaria.model.errors import Denied
+from talaria.core.errors import Denied
 from talaria.net.addresses import allowance
 from talaria.net.egress import HEAD_S, LOOKUP_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, Admit, Egress
 from talaria.net.tunnels import IDLE_S

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.web.conftest import PUBLIC, Names, Site, answer, redirect
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.codings import unpacked
 from talaria.net.fetch import Fetch
 from talaria.net.web import WebSettings

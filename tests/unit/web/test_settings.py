@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from talaria.config.load import load
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 
 FULL = "web: {allow_private: [nas.lan, 10.0.0.0/8], search_backend: searxng, max_bytes: 1000, timeout_s: 5}"
 

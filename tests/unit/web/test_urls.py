@@ -1,6 +1,6 @@
 import pytest
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.urls import parse
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.web.conftest import PRIVATE, PUBLIC, Names, Serve, Site, answer, redirect
 
-from talaria.model.errors import BadConfig, ToolFailed
+from talaria.core.errors import BadConfig, ToolFailed
 from talaria.net.fetch import MAX_REDIRECTS, Fetch
 from talaria.net.lookups import system_lookup
 from talaria.net.web import WebSettings

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 from tests.unit.web.conftest import PRIVATE, Names, Site, answer, redirect
 
-from talaria.model.errors import MissingCredential
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall, ToolResult
+from talaria.core.errors import MissingCredential
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall, ToolResult
 from talaria.net.fetch import Fetch
 from talaria.net.web import WebSettings
 from talaria.tools.approval import OpenGate

@@ -7,9 +7,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from tests.unit.web.conftest import PRIVATE, Serve, Site, answer, redirect
 
-from talaria.model.errors import BadArguments, ToolFailed
-from talaria.model.ids import CallId, SessionId
-from talaria.model.secret import Secret
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.ids import CallId, SessionId
+from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
 from talaria.net.web import WebSettings
 from talaria.tools.base import Run, Scope

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, ShellComplete, split_arg_stri
 
 from talaria.cli.arguments import profile_length, with_default
 from talaria.cli.safe import brief, printable
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 
 if TYPE_CHECKING:
     from talaria.cli.commands import LazyGroup

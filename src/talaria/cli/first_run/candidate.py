@@ -11,8 +11,8 @@ from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.schema import Config, ProviderConfig
 from talaria.config.selection import DEMO, Choice, as_default, general_for
+from talaria.core.secret import NO_SECRET, Secret
 from talaria.files import replace_file
-from talaria.model.secret import NO_SECRET, Secret
 from talaria.providers.catalog import ProviderFacts, catalog
 from talaria.settings import Settings
 

@@ -7,7 +7,7 @@ from getpass import getpass
 
 from talaria.cli.notices import say
 from talaria.cli.safe import printable
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 
 
 def line(prompt: str) -> str:

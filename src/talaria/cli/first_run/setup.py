@@ -22,7 +22,7 @@ from talaria.cli.survey import Default, ProviderState
 from talaria.compat.hermes_home.home import locate
 from talaria.config import paths
 from talaria.config.selection import DEMO, Choice, endpoint, split
-from talaria.model.errors import BadConfig, BadInput, KeyRejected, MissingCredential, OperatorError, TalariaError
+from talaria.core.errors import BadConfig, BadInput, KeyRejected, MissingCredential, OperatorError, TalariaError
 from talaria.providers.catalog import catalog
 from talaria.settings import Settings
 from talaria.tools.sandbox.choosing import Choosing

@@ -14,10 +14,10 @@ from talaria.cli.gateway import log as gateway_log
 from talaria.cli.gateway import systemd
 from talaria.cli.notices import say
 from talaria.config import paths
+from talaria.core.errors import OperatorError, TalariaError
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.settings import GatewaySettings
 from talaria.gateway.status import Status, read_status
-from talaria.model.errors import OperatorError, TalariaError
 from talaria.settings import read_settings
 
 START_S = 60.0

@@ -14,12 +14,12 @@ from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import complain, say, show
 from talaria.config import paths
 from talaria.config.secrets import read_env
+from talaria.core.errors import BadInput, OperatorError, StoreUnavailable
+from talaria.core.ids import OutboxId
 from talaria.files import replace_file
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.replies import LIVES_S
 from talaria.gateway.status import Status, due_and_failed, read_status
-from talaria.model.errors import BadInput, OperatorError, StoreUnavailable
-from talaria.model.ids import OutboxId
 from talaria.platforms.loading import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
 from talaria.store.base import Store

@@ -18,7 +18,7 @@ import msgspec
 from talaria.cli.safe import printable
 from talaria.cli.surroundings import RedactedLines
 from talaria.config import paths
-from talaria.model.redaction import Redactor
+from talaria.core.redaction import Redactor
 from talaria.runtime.current import serving
 
 MAX_BYTES = 10 << 20

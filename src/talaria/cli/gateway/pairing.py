@@ -10,9 +10,9 @@ from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say
 from talaria.cli.safe import visible
 from talaria.cli.surroundings import home, with_store
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadInput, OperatorError
 from talaria.gateway.pairing import LIVES_S, Pairing
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadInput, OperatorError
 from talaria.store.access import Locked, Member, Request
 from talaria.store.base import Store
 

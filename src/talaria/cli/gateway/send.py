@@ -15,13 +15,13 @@ from talaria.cli import exits, piped, surroundings
 from talaria.cli.json_output import error_document, json_option, print_json
 from talaria.cli.notices import complain, say
 from talaria.compose import open_store
+from talaria.core.clock import SystemClock
+from talaria.core.errors import BadInput, UserFacing
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.envelope import BESIDE, Parcel
 from talaria.gateway.keys import given_address
 from talaria.gateway.replies import LIVES_S, Replies
 from talaria.gateway.status import read_status
-from talaria.model.clock import SystemClock
-from talaria.model.errors import BadInput, UserFacing
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.loading import given, is_wanted, manifests
 from talaria.platforms.splitting import units

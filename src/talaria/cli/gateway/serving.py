@@ -15,10 +15,10 @@ from talaria.cli import risks
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say
 from talaria.config.secrets import known_secrets
+from talaria.core.errors import BadConfig, OperatorError, TalariaError
 from talaria.gateway.claims import claimed, gateway_file, holder
 from talaria.gateway.connector import Health
 from talaria.gateway.status import Status, keep_status
-from talaria.model.errors import BadConfig, OperatorError, TalariaError
 from talaria.settings import read_settings
 from talaria.switchboard import Switchboard, open_switchboard
 from talaria.waiting import in_thread

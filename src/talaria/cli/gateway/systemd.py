@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from talaria.model.errors import BadInput, OperatorError
+from talaria.core.errors import BadInput, OperatorError
 
 SPARE_S = 15
 """More than the gateway itself takes for its end."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.clock import SystemClock
 from talaria.gateway.connector import Health
 from talaria.gateway.envelope import read_parcel
 from talaria.gateway.status import Status
-from talaria.model.clock import SystemClock
 from talaria.platforms.loading import install_hint, manifests, missing_modules
 from talaria.settings import Settings
 from talaria.store.mail import OutboxRow

@@ -18,7 +18,7 @@ from talaria.cli.notices import show
 from talaria.cli.program import runnable
 from talaria.cli.risks import BUBBLEWRAP, WITHOUT_BUBBLEWRAP
 from talaria.config.project import gone_projects, project_file
-from talaria.model.errors import BadInput, TalariaError
+from talaria.core.errors import BadInput, TalariaError
 from talaria.settings import Settings, read_settings_leniently
 from talaria.tools.mcp.entries import ServerEntry
 

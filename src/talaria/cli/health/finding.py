@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 
 Verdict = Literal["ok", "warn", "fail", "skip"]
 """`skip`: it could not be tried here."""

@@ -11,8 +11,8 @@ from talaria.cli import survey
 from talaria.cli.health.finding import Finding
 from talaria.compose import Application, open_application
 from talaria.config.selection import DEMO
-from talaria.model.clock import SystemClock
-from talaria.model.errors import (
+from talaria.core.clock import SystemClock
+from talaria.core.errors import (
     Disconnected,
     KeyRejected,
     MissingCredential,

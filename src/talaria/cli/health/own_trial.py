@@ -11,10 +11,10 @@ import msgspec
 from talaria.cli.health.finding import Finding
 from talaria.cli.keeping.exchange import replace_home
 from talaria.cli.keeping.restore import reserve_aside
-from talaria.model.clock import SystemClock
-from talaria.model.errors import Denied
-from talaria.model.ids import CallId, OwnerId, SessionId
-from talaria.model.messages import ToolCall
+from talaria.core.clock import SystemClock
+from talaria.core.errors import Denied
+from talaria.core.ids import CallId, OwnerId, SessionId
+from talaria.core.messages import ToolCall
 from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope

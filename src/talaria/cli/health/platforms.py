@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 from talaria.cli.health.finding import Finding
+from talaria.core.clock import SystemClock
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.service import Door
 from talaria.gateway.status import read_status
-from talaria.model.clock import SystemClock
 from talaria.platforms.loading import manifests
 from talaria.settings import Settings
 from talaria.switchboard import wanted

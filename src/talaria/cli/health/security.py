@@ -9,7 +9,7 @@ from pathlib import Path
 from talaria.cli.health import own_trial
 from talaria.cli.health.finding import Finding, Verdict
 from talaria.config import paths
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 from talaria.settings import Settings
 from talaria.tools.sandbox import probes
 from talaria.tools.sandbox.base import Level, Sandbox

@@ -6,7 +6,7 @@ from talaria.cli.health.finding import Finding
 from talaria.cli.progress import Progress
 from talaria.compose import open_store
 from talaria.config import paths
-from talaria.model.errors import StoreUnavailable, TalariaError
+from talaria.core.errors import StoreUnavailable, TalariaError
 from talaria.store.sqlite.store import SqliteStore
 
 

@@ -15,7 +15,7 @@ from talaria.cli.keeping.writing import Writing
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
 from talaria.compose import open_store
-from talaria.model.errors import BadInput, OperatorError
+from talaria.core.errors import BadInput, OperatorError
 
 
 @click.command("backup", help="Write settings, conversations, memories, skills and plugins into FILE.")

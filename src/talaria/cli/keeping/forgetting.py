@@ -16,11 +16,11 @@ from talaria.cli.notices import complain, say, show
 from talaria.cli.progress import Progress
 from talaria.cli.sessions.files import remove_files
 from talaria.compose import open_store
+from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.files import read_text
 from talaria.gateway.envelope import read_received
 from talaria.gateway.folders import folder_name
 from talaria.gateway.keys import KeyRules, session_key
-from talaria.model.errors import BadInput, StoreUnavailable
 from talaria.platforms.base import Address
 from talaria.settings import Settings
 from talaria.store.forgetting import Traces, Whose

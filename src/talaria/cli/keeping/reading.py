@@ -16,7 +16,7 @@ import msgspec
 
 from talaria.cli.keeping.manifest import DATABASE, FOLDER, FORMAT, MANIFEST, Manifest, is_kept
 from talaria.cli.progress import Progress
-from talaria.model.errors import BadInput, StoreTooNew
+from talaria.core.errors import BadInput, StoreTooNew
 from talaria.store.sqlite.migrate import LATEST
 
 PIECE_BYTES = 1 << 20

@@ -20,8 +20,8 @@ from talaria.cli.keeping.reading import unpack
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
 from talaria.cli.sessions.remarks import when
+from talaria.core.errors import BadInput, OperatorError, SessionBusy, StoreDamaged
 from talaria.gateway.claims import claimed, gateway_file
-from talaria.model.errors import BadInput, OperatorError, SessionBusy, StoreDamaged
 from talaria.store.sqlite.presence import Presence
 
 PLATFORMS = "platforms"

@@ -15,7 +15,7 @@ import msgspec
 from talaria import __version__
 from talaria.cli.keeping.manifest import FOLDER, FORMAT, MANIFEST, PLUGIN_HOME, Manifest, is_cache, is_kept, is_secret
 from talaria.cli.progress import Progress
-from talaria.model.errors import OperatorError
+from talaria.core.errors import OperatorError
 from talaria.store.sqlite.migrate import LATEST
 from talaria.trees import FOLDER as ENTERING
 from talaria.trees import open_in

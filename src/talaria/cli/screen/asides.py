@@ -6,8 +6,8 @@ from collections.abc import Callable
 from talaria.cli.safe import readable
 from talaria.cli.screen.painting import BOLD, DIM, RED, document, styled
 from talaria.cli.screen.screen import Screen
-from talaria.model.errors import TalariaError
-from talaria.model.messages import user
+from talaria.core.errors import TalariaError
+from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
 
 _NAME_CHARS = 50

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from talaria.cli.safe import decidable
 from talaria.cli.screen.palette import Palette
 from talaria.cli.screen.width import width
-from talaria.model.messages import FileChange
+from talaria.core.messages import FileChange
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer

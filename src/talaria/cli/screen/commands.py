@@ -4,7 +4,7 @@ from typing import Protocol
 
 from talaria.cli.conversation import Conversation
 from talaria.cli.screen.asides import Asides
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 from talaria.runtime.chat import Chat, Outcome, Say
 from talaria.runtime.commands import Command
 from talaria.runtime.surface_commands import SCREEN_COMMANDS

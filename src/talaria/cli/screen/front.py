@@ -13,10 +13,10 @@ from talaria.cli.screen.person import ScreenPerson
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.turn_view import TurnView
 from talaria.cli.screen.width import cut, paragraphs
-from talaria.model.clock import Clock
-from talaria.model.entries import Recorded
-from talaria.model.errors import TalariaError
-from talaria.model.events import Event
+from talaria.core.clock import Clock
+from talaria.core.entries import Recorded
+from talaria.core.errors import TalariaError
+from talaria.core.events import Event
 from talaria.runtime.builtin_commands import headline
 from talaria.runtime.open_chat import Reason
 from talaria.runtime.recorder import Observer

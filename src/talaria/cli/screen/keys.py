@@ -9,7 +9,7 @@ from prompt_toolkit.keys import Keys
 
 from talaria.cli.screen.clusters import next_cluster
 from talaria.cli.screen.width import cluster_before
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 
 if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer

@@ -13,7 +13,7 @@ from talaria.cli.screen.completing import LineCompleter
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.typed import Typed
 from talaria.config import paths
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from talaria.cli.checklist import read_steps
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen import palette
 from talaria.cli.screen.blocks import Blocks
-from talaria.model.messages import FileChange
+from talaria.core.messages import FileChange
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -10,10 +10,10 @@ from talaria.cli.screen.screen import PROMPT
 from talaria.cli.screen.turn_view import TurnView
 from talaria.cli.screen.width import paragraphs
 from talaria.cli.sessions.remarks import remark_on
-from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded, Recorded, TurnEnded, TurnStarted
-from talaria.model.events import RoundEnded, ThinkingDelta, ToolBegan, ToolEnded
-from talaria.model.messages import Assistant, Thinking, ToolResult, User
+from talaria.core.clock import Clock
+from talaria.core.entries import MessageAdded, Recorded, TurnEnded, TurnStarted
+from talaria.core.events import RoundEnded, ThinkingDelta, ToolBegan, ToolEnded
+from talaria.core.messages import Assistant, Thinking, ToolResult, User
 
 MOST_ECHOED_LINES = 12
 

@@ -8,7 +8,7 @@ from talaria.cli.conversation import Conversation
 from talaria.cli.screen.completing import Offer
 from talaria.cli.screen.menu import Choice, Menu
 from talaria.cli.screen.screen import Screen
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 from talaria.store.base import Session
 
 MOST_SESSIONS = 200

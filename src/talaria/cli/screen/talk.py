@@ -17,7 +17,7 @@ from talaria.cli.screen.front import ScreenFront
 from talaria.cli.screen.painting import warm_up
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.typed import Typed
-from talaria.model.clock import SystemClock
+from talaria.core.clock import SystemClock
 from talaria.runtime.accounts import cost_phrase, total
 from talaria.runtime.commands import Given, Message
 from talaria.runtime.open_chat import Reason

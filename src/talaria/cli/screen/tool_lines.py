@@ -12,7 +12,7 @@ from talaria.cli.output_lines import Excerpt, output_lines
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, checklist, diff, file_change, styled
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
-from talaria.model.messages import FileChange, Outcome, ToolResult
+from talaria.core.messages import FileChange, Outcome, ToolResult
 
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "question", "action", "name")
 MOST_DIFF_LINES = 24

@@ -11,8 +11,8 @@ from talaria.cli.screen.blocks import Block, Blocks
 from talaria.cli.screen.painting import CYAN, DIM, YELLOW, markdown, styled
 from talaria.cli.screen.tool_lines import Call
 from talaria.cli.screen.width import cut, paragraphs
-from talaria.model.clock import Clock
-from talaria.model.events import (
+from talaria.core.clock import Clock
+from talaria.core.events import (
     AnswerRestarted,
     Event,
     Notice,
@@ -26,7 +26,7 @@ from talaria.model.events import (
     TurnBegan,
     TurnDone,
 )
-from talaria.model.ids import CallId
+from talaria.core.ids import CallId
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS_PER_S = 8

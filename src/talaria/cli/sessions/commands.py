@@ -16,9 +16,9 @@ from talaria.cli.sessions.files import remove_files
 from talaria.cli.sessions.prune import prune
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.cli.surroundings import home, with_store
-from talaria.model.entries import MessageAdded, Recorded
-from talaria.model.ids import new_session_id
-from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.core.entries import MessageAdded, Recorded
+from talaria.core.ids import new_session_id
+from talaria.core.messages import Assistant, Message, ToolResult, User
 from talaria.store.base import Session, Store
 
 command = click.Group("sessions", help="List, show, search, export and change conversations.")

@@ -9,10 +9,10 @@ import msgspec
 from talaria.cli.outcomes import outcome
 from talaria.cli.safe import escaped_json, readable
 from talaria.cli.sessions.remarks import remark_on, when
-from talaria.model.entries import Entry, MessageAdded, Recorded
-from talaria.model.errors import BadInput
-from talaria.model.fences import fenced
-from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.core.entries import Entry, MessageAdded, Recorded
+from talaria.core.errors import BadInput
+from talaria.core.fences import fenced
+from talaria.core.messages import Assistant, Message, ToolResult, User
 from talaria.store.base import Session
 
 ExportFormat = Literal["lines", "markdown", "html"]

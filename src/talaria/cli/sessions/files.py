@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.runtime.setup import spill_folder
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.builtin.todo import list_file

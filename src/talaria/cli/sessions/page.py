@@ -20,9 +20,9 @@ from talaria import __version__
 from talaria.cli.outcomes import outcome
 from talaria.cli.safe import brief, readable, visible
 from talaria.cli.sessions.remarks import remark_on, when
-from talaria.model.entries import MessageAdded, Recorded, TurnEnded
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Context, Image, Outcome, Text, Thinking, ToolCall, ToolResult, User
+from talaria.core.entries import MessageAdded, Recorded, TurnEnded
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, Context, Image, Outcome, Text, Thinking, ToolCall, ToolResult, User
 from talaria.store.base import Session
 
 MAX_SUMMARY_CHARS = 90

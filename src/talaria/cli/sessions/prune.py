@@ -14,7 +14,7 @@ from talaria.cli.progress import Progress
 from talaria.cli.sessions.files import remove_files
 from talaria.cli.sessions.remarks import when
 from talaria.cli.surroundings import home, with_store
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 from talaria.store.forgetting import Stale
 from talaria.store.sqlite.store import SqliteStore
 

@@ -2,8 +2,8 @@
 
 import time
 
-from talaria.model.compaction import Compacted
-from talaria.model.entries import (
+from talaria.core.compaction import Compacted
+from talaria.core.entries import (
     EffortChanged,
     Entry,
     MessageAdded,

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from talaria.config import paths
+from talaria.core.ids import pid_of
 from talaria.files import read_text
 from talaria.gateway.claims import gateway_file, holder
-from talaria.model.ids import pid_of
 from talaria.store.sqlite.presence import Presence
 
 DONE = ".moved"

@@ -22,8 +22,8 @@ from talaria.config.edit import with_secret
 from talaria.config.lenient import decode_leniently
 from talaria.config.load import expand, parse_yaml, read_yaml
 from talaria.config.secrets import known_secrets, parse_line, says_something
-from talaria.model.errors import BadConfig, BadInput
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig, BadInput
+from talaria.core.secret import Secret
 from talaria.trees import open_in, replace_in
 
 Document = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from talaria.compat.hermes_home.rows import MessageRow, cleaned
-from talaria.model.messages import Image, Text
+from talaria.core.messages import Image, Text
 
 _STRUCTURED = ("\0json:", "\1json:")
 """How content begins that is not plain text."""

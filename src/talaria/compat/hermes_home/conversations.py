@@ -9,8 +9,8 @@ from talaria.compat.hermes_home.database import StateFile, open_state
 from talaria.compat.hermes_home.journals import journal
 from talaria.compat.hermes_home.report import Item, failed
 from talaria.compat.hermes_home.rows import SessionRow
-from talaria.model.entries import MessageAdded, Recorded
-from talaria.model.errors import StoreDamaged, TalariaError
+from talaria.core.entries import MessageAdded, Recorded
+from talaria.core.errors import StoreDamaged, TalariaError
 from talaria.waiting import in_thread
 
 Fate = Literal["taken", "there", "empty", "helper", "damaged"]

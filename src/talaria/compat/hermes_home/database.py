@@ -10,7 +10,7 @@ from urllib.parse import quote
 import apsw
 
 from talaria.compat.hermes_home.rows import MessageRow, SessionRow, cleaned
-from talaria.model.errors import StoreDamaged, StoreUnavailable, TalariaError
+from talaria.core.errors import StoreDamaged, StoreUnavailable, TalariaError
 from talaria.store.sqlite.connection import Connection, Value
 
 BUSY_TIMEOUT_MS = 5_000

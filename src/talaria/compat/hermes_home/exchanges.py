@@ -11,8 +11,8 @@ from typing import cast
 
 from talaria.compat.hermes_home import content
 from talaria.compat.hermes_home.rows import MessageRow, cleaned
-from talaria.model.ids import CallId
-from talaria.model.messages import (
+from talaria.core.ids import CallId
+from talaria.core.messages import (
     Assistant,
     AssistantPart,
     Context,

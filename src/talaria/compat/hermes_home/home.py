@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from talaria.config.paths import plugin_home
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 
 _MARKS = ("config.yaml", "state.db", "SOUL.md", "memories", "auth.json")
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from talaria.compat.hermes_home.content import calls
 from talaria.compat.hermes_home.exchanges import Exchange, exchanges
 from talaria.compat.hermes_home.rows import MessageRow
-from talaria.model.compaction import compacted
-from talaria.model.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnOrigin, TurnStarted
-from talaria.model.ids import TurnId
-from talaria.model.messages import Message
+from talaria.core.compaction import compacted
+from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnOrigin, TurnStarted
+from talaria.core.ids import TurnId
+from talaria.core.messages import Message
 from talaria.providers.history import size_tokens
 
 _TELLING_CHARS = 40

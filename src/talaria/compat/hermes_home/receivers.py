@@ -7,8 +7,8 @@ import msgspec
 
 from talaria.compat.hermes_home.database import open_read_only
 from talaria.compat.hermes_home.rows import SessionRow
-from talaria.model.entries import Recorded
-from talaria.model.ids import SessionId
+from talaria.core.entries import Recorded
+from talaria.core.ids import SessionId
 from talaria.providers.demo import ENDPOINT as ANY_ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime import prompt

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from talaria.model.errors import OperatorError, TalariaError
+from talaria.core.errors import OperatorError, TalariaError
 
 Verdict = Literal["taken", "there", "left"]
 """Taken over, already there, or left where it is; before a dry run's end these are only meant."""

@@ -24,7 +24,7 @@ from talaria.config import routes, selection
 from talaria.config.edit import set_value
 from talaria.config.load import decode, expand
 from talaria.config.schema import Config
-from talaria.model.errors import MissingCredential, TalariaError
+from talaria.core.errors import MissingCredential, TalariaError
 from talaria.providers.catalog import catalog
 
 _SAME = {

@@ -14,7 +14,7 @@ from talaria.compat.hermes_home.wishes import Document, Permissions, section
 from talaria.config import paths
 from talaria.config.load import read_yaml
 from talaria.config.secrets import read_env
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 from talaria.platforms.base import PlatformSettings
 
 _WHERE = "gateway.platforms.discord"

@@ -5,7 +5,7 @@ from typing import Self
 
 import msgspec
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.platforms.base import NotTaken, Unsure
 from talaria.platforms.discord.incoming import Message, read, snowflake_at
 from talaria.platforms.discord.rest import Body, Rest

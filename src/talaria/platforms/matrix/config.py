@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 from urllib.parse import urlsplit
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import NO_SECRET, Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import NO_SECRET, Secret
 from talaria.platforms.base import PlatformSettings
 
 _WHERE = "gateway.platforms.matrix"

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import NO_SECRET, Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import NO_SECRET, Secret
 from talaria.platforms.base import PlatformSettings
 
 API_URL = "https://slack.com/api/"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.platforms.base import NotTaken, PlatformFailure
 from talaria.platforms.slack.answers import Channels, Messages, Page
 from talaria.platforms.slack.incoming import Message, conversation, decode, is_timestamp

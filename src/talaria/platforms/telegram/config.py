@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import NO_SECRET, Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import NO_SECRET, Secret
 from talaria.platforms.base import PlatformSettings
 
 _WHERE = "gateway.platforms.telegram"

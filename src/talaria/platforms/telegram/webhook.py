@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from telegram import Bot, WebhookInfo
 from telegram.error import TelegramError
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Batch, Refused

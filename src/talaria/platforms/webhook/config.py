@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import NO_SECRET, Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import NO_SECRET, Secret
 from talaria.platforms.base import PlatformSettings
 
 MIN_SECRET_CHARS = 16

@@ -5,7 +5,7 @@ The receiver was asked to know a message by its key, but only what it surely has
 
 from email.utils import parsedate_to_datetime
 
-from talaria.model.errors import CertificateRefused, ProviderFailure
+from talaria.core.errors import CertificateRefused, ProviderFailure
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Rejected, Unsure
 from talaria.platforms.failures import NEVER_SENT, pause_s
 

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.platforms.webhook.config import Route
 

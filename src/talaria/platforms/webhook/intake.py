@@ -4,7 +4,7 @@ import asyncio
 import math
 from dataclasses import dataclass
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Arrival, Batch
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.errors import BadConfig, ProviderFailure
+from talaria.core.clock import Clock
+from talaria.core.errors import BadConfig, ProviderFailure
 from talaria.net.client import HttpClient, Response
 from talaria.net.timeouts import Timeouts
 from talaria.platforms.base import AccessLost, Outbound, Refused, Rejected, SentId

@@ -6,8 +6,8 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
-from talaria.model.clock import Clock
-from talaria.model.errors import BadInput, TalariaError
+from talaria.core.clock import Clock
+from talaria.core.errors import BadInput, TalariaError
 from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Arrival, Refused

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.platforms.webhook.config import Route
 
 TIMESTAMP = "X-Talaria-Timestamp"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.store.access import (
     LOCKED_S,
     MAX_FAILURES,

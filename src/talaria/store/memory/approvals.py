@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.ids import ApprovalId, SessionId
+from talaria.core.clock import Clock
+from talaria.core.ids import ApprovalId, SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.memory.tables import Memory, Tables
 from talaria.store.permissions import Approval, NewApproval

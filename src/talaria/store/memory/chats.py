@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.chats import BusyMode, ChatRow
 from talaria.store.memory.tables import Memory, Tables

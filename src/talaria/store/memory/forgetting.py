@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.forgetting import NOBODY, Belongings, Stale, Traces, Whose
 from talaria.store.mail import Inbound
 from talaria.store.memory.inbox import waiting

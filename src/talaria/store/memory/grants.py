@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from talaria.model.clock import Clock
-from talaria.model.ids import GrantId, SessionId
+from talaria.core.clock import Clock
+from talaria.core.ids import GrantId, SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.memory.tables import Memory
 from talaria.store.permissions import Grant

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId, new_handoff_id, new_session_id
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId, new_handoff_id, new_session_id
 from talaria.store.base import MAX_REASON_CHARS, HandoffRequest, HandoffStage, HandoffState
 from talaria.store.memory.chats import bind
 from talaria.store.memory.tables import HandoffChat, Memory, Tables

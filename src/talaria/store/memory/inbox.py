@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.ids import InboxId, SessionId, TurnId
+from talaria.core.clock import Clock
+from talaria.core.ids import InboxId, SessionId, TurnId
 from talaria.store.base import BrokenRuleError
 from talaria.store.chats import ChatRow
 from talaria.store.mail import Cursor, Inbound, InboxState, Outgoing

@@ -6,10 +6,10 @@ from typing import Any, assert_never
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.entries import Entry, Recorded
-from talaria.model.errors import Fenced
-from talaria.model.ids import CallId, Epoch, OwnerId, SessionId, TurnId
+from talaria.core.clock import Clock
+from talaria.core.entries import Entry, Recorded
+from talaria.core.errors import Fenced
+from talaria.core.ids import CallId, Epoch, OwnerId, SessionId, TurnId
 from talaria.store.base import (
     BrokenRuleError,
     CallEnded,

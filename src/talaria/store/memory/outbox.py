@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.ids import OutboxId, SessionId
+from talaria.core.clock import Clock
+from talaria.core.ids import OutboxId, SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.mail import OutboxRow, OutboxState, Outgoing
 from talaria.store.memory.tables import Memory, Tables

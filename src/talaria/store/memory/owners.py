@@ -1,6 +1,6 @@
 """Owners in memory: alive while they are listed."""
 
-from talaria.model.ids import OwnerId, new_owner_id
+from talaria.core.ids import OwnerId, new_owner_id
 from talaria.store.memory.tables import Memory
 
 

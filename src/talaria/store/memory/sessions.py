@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.entries import MessageAdded, Recorded, TurnStarted
-from talaria.model.errors import SessionBusy
-from talaria.model.ids import SessionId
+from talaria.core.clock import Clock
+from talaria.core.entries import MessageAdded, Recorded, TurnStarted
+from talaria.core.errors import SessionBusy
+from talaria.core.ids import SessionId
 from talaria.store.base import BrokenRuleError, NewSession, Session
 from talaria.store.excerpts import preview
 from talaria.store.memory.journal import append

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
-from talaria.model.clock import Clock
-from talaria.model.ids import HoldId, OwnerId, SessionId
-from talaria.model.usage import NO_USAGE
+from talaria.core.clock import Clock
+from talaria.core.ids import HoldId, OwnerId, SessionId
+from talaria.core.usage import NO_USAGE
 from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
 from talaria.store.days import local_day
 from talaria.store.memory.tables import HoldRow, Memory, SpendingRow, Tables

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.store.memory.access import Access
 from talaria.store.memory.approvals import Approvals
 from talaria.store.memory.chats import Chats

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields
 
-from talaria.model.entries import Recorded
-from talaria.model.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
+from talaria.core.entries import Recorded
+from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
 from talaria.store.access import Member, Request
 from talaria.store.base import Amount, CallRow, HandoffState, Session, Spent
 from talaria.store.chats import ChatRow

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.store.access import (
     LOCKED_S,
     MAX_FAILURES,

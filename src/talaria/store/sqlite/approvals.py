@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.ids import ApprovalId, SessionId
+from talaria.core.clock import Clock
+from talaria.core.ids import ApprovalId, SessionId
 from talaria.store.permissions import Approval, ApprovalState, NewApproval
 from talaria.store.sqlite.connection import Connection, Value
 from talaria.store.sqlite.database import Database

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.store.chats import BusyMode, ChatRow
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database

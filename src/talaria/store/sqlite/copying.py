@@ -7,7 +7,7 @@ from typing import cast
 
 import apsw
 
-from talaria.model.errors import StoreUnavailable
+from talaria.core.errors import StoreUnavailable
 from talaria.store.sqlite.connection import Connection
 
 STEP_PAGES = 2_000

@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from talaria.model.errors import OperatorError, StoreDamaged, StoreUnavailable
+from talaria.core.errors import OperatorError, StoreDamaged, StoreUnavailable
 from talaria.store.base import BrokenRuleError
 
 _UNAVAILABLE: tuple[tuple[type[apsw.Error], str], ...] = (

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from typing import Self
 
-from talaria.model.clock import Clock
-from talaria.model.errors import TalariaError
+from talaria.core.clock import Clock
+from talaria.core.errors import TalariaError
 from talaria.store.sqlite.search import Search
 
 QUIET_S = 1.0

@@ -4,7 +4,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from talaria.model.ids import OwnerId, SessionId
+from talaria.core.ids import OwnerId, SessionId
 from talaria.store.chats import ChatRow
 from talaria.store.forgetting import NOBODY, Belongings, Stale, Traces, Whose
 from talaria.store.mail import Inbound

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.ids import GrantId, SessionId
+from talaria.core.clock import Clock
+from talaria.core.ids import GrantId, SessionId
 from talaria.store.permissions import Grant
 from talaria.store.sqlite.connection import Value
 from talaria.store.sqlite.database import Database

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from talaria.model.clock import Clock
-from talaria.model.ids import SessionId, new_handoff_id, new_session_id
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId, new_handoff_id, new_session_id
 from talaria.store.base import MAX_REASON_CHARS, HandoffRequest, HandoffState
 from talaria.store.sqlite.chats import bind
 from talaria.store.sqlite.connection import Connection, Value

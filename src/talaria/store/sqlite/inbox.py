@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.ids import InboxId, SessionId, TurnId
+from talaria.core.clock import Clock
+from talaria.core.ids import InboxId, SessionId, TurnId
 from talaria.store.mail import Cursor, Inbound, Outgoing
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database

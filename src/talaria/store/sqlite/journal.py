@@ -5,12 +5,12 @@ from typing import Any, assert_never, cast
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.entries import Entry, Recorded
-from talaria.model.errors import Fenced
-from talaria.model.ids import Epoch, OwnerId, SessionId, TurnId
-from talaria.model.messages import ToolCall, ToolResult
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.clock import Clock
+from talaria.core.entries import Entry, Recorded
+from talaria.core.errors import Fenced
+from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId
+from talaria.core.messages import ToolCall, ToolResult
+from talaria.core.usage import NO_USAGE, Usage
 from talaria.store.base import (
     CallEnded,
     CallIntended,

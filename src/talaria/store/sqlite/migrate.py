@@ -4,7 +4,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from talaria.model.errors import StoreTooNew
+from talaria.core.errors import StoreTooNew
 from talaria.store.sqlite.connection import Connection
 
 

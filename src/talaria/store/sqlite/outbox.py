@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from talaria.model.clock import Clock
-from talaria.model.ids import OutboxId, SessionId
+from talaria.core.clock import Clock
+from talaria.core.ids import OutboxId, SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.mail import OutboxRow, OutboxState, Outgoing
 from talaria.store.sqlite.connection import Connection, Value

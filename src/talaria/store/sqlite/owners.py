@@ -2,8 +2,8 @@
 
 import os
 
-from talaria.model.clock import Clock
-from talaria.model.ids import OwnerId, new_owner_id
+from talaria.core.clock import Clock
+from talaria.core.ids import OwnerId, new_owner_id
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence

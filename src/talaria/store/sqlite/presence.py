@@ -5,7 +5,7 @@ import os
 import weakref
 from pathlib import Path
 
-from talaria.model.ids import OwnerId
+from talaria.core.ids import OwnerId
 from talaria.store.sqlite.faults import unusable_folder
 
 

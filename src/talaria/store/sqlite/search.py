@@ -12,9 +12,9 @@ from typing import Self, TypeVar, cast
 
 import msgspec
 
-from talaria.model.entries import Entry
-from talaria.model.errors import StoreDamaged
-from talaria.model.ids import SessionId
+from talaria.core.entries import Entry
+from talaria.core.errors import StoreDamaged
+from talaria.core.ids import SessionId
 from talaria.store import excerpts
 from talaria.store.base import Hit
 from talaria.store.sqlite.connection import Connection

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.entries import Entry, Recorded
-from talaria.model.errors import SessionBusy
-from talaria.model.ids import SessionId
-from talaria.model.usage import Usage
+from talaria.core.clock import Clock
+from talaria.core.entries import Entry, Recorded
+from talaria.core.errors import SessionBusy
+from talaria.core.ids import SessionId
+from talaria.core.usage import Usage
 from talaria.store.base import NewSession, Session
 from talaria.store.excerpts import preview
 from talaria.store.sessions import check_at_rest, check_title, found, free_title, unknown

@@ -7,10 +7,10 @@ from typing import Any, assert_never
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.errors import StoreUnavailable
-from talaria.model.ids import HoldId, OwnerId, SessionId
-from talaria.model.usage import Usage
+from talaria.core.clock import Clock
+from talaria.core.errors import StoreUnavailable
+from talaria.core.ids import HoldId, OwnerId, SessionId
+from talaria.core.usage import Usage
 from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
 from talaria.store.days import local_day
 from talaria.store.sqlite.connection import Connection, Value

@@ -6,7 +6,7 @@ from typing import Self
 
 import apsw
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.store.sqlite.access import Access
 from talaria.store.sqlite.approvals import Approvals
 from talaria.store.sqlite.chats import Chats

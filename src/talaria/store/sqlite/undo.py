@@ -11,7 +11,7 @@ from typing import Any
 
 import apsw
 
-from talaria.model.errors import StoreDamaged
+from talaria.core.errors import StoreDamaged
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.faults import explain

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from talaria.model.errors import StoreDamaged, StoreUnavailable
+from talaria.core.errors import StoreDamaged, StoreUnavailable
 from talaria.store.sqlite.connection import Connection
 from talaria.store.sqlite.faults import explain
 from talaria.store.sqlite.jobs import Job, Jobs, Work, settle

@@ -14,7 +14,7 @@ from socket import socket
 import h11
 import msgspec
 
-from talaria.model.errors import Denied
+from talaria.core.errors import Denied
 from talaria.net.proxy_requests import TurnedDown
 from talaria.net.urls import WebUrl
 from talaria.tools.broker.packets import OddPush, PushHead

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.urls import parse
 from talaria.tools import gitconfig
 

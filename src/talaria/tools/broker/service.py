@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from talaria.model.errors import Denied
+from talaria.core.errors import Denied
 from talaria.net.egress import Dial, Serve
 from talaria.net.proxy_requests import ProxyRequest, TurnedDown
 from talaria.tools.broker.commits import Push, describe_push, read_commits

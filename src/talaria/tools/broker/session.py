@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
-from talaria.model.errors import Denied
+from talaria.core.errors import Denied
 from talaria.tools.broker.service import CredentialBroker, Settings, Surroundings
 from talaria.tools.git_settings import GitSettings, list_settings, read_person_settings
 from talaria.tools.opening import RunningConsent

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.errors import ToolFailed
-from talaria.model.ids import SessionId
+from talaria.core.clock import Clock
+from talaria.core.errors import ToolFailed
+from talaria.core.ids import SessionId
 from talaria.net.addresses import allowance
 from talaria.net.lookups import Lookup, system_lookup
 from talaria.net.web import WebSettings

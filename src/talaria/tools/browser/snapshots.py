@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 from playwright.async_api import Error, Frame, Page
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.browser import scripts
 from talaria.tools.browser.tabs import Tabs
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from playwright.async_api import BrowserContext, Dialog, Download, Error, Page
 from playwright.async_api import TimeoutError as Overdue
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.browser.notes import NO_PAGE, Notes
 from talaria.tools.browser.running import answers, ended
 

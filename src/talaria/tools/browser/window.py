@@ -13,9 +13,9 @@ from urllib.parse import quote, urlsplit
 
 from playwright.async_api import Browser, BrowserContext, Error, Locator, Page, ProxySettings
 
-from talaria.model.clock import Clock
-from talaria.model.errors import ToolFailed
-from talaria.model.messages import Image
+from talaria.core.clock import Clock
+from talaria.core.errors import ToolFailed
+from talaria.core.messages import Image
 from talaria.net.addresses import Allowance
 from talaria.net.egress import REFUSED, Egress
 from talaria.net.lookups import Lookup

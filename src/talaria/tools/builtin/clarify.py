@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from talaria.model.errors import BadArguments, ToolFailed
+from talaria.core.errors import BadArguments, ToolFailed
 from talaria.tools.base import EXCLUSIVE, NOTHING, Run
 from talaria.tools.function import tool
 

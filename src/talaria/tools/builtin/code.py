@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from talaria.model.errors import BadArguments
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolCall
+from talaria.core.errors import BadArguments
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Shown, Tool
 from talaria.tools.blocked import describe_blocked
 from talaria.tools.builtin.held import ask_about_held

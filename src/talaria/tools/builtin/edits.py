@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.builtin.matching import line_of, nearest, occurrences, similar
 from talaria.tools.diffs import visible
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import structs
 
-from talaria.model.errors import BadArguments, ToolFailed
-from talaria.model.messages import FileChange
-from talaria.model.redaction import SetAside
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.messages import FileChange
+from talaria.core.redaction import SetAside
 from talaria.tools import places
 from talaria.tools.base import Run, Scope, Shown, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited

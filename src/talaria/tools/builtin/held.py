@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.model.errors import Denied, ToolFailed
-from talaria.model.ids import CallId
-from talaria.model.messages import FileChange, ToolCall
-from talaria.model.redaction import Redactor
+from talaria.core.errors import Denied, ToolFailed
+from talaria.core.ids import CallId
+from talaria.core.messages import FileChange, ToolCall
+from talaria.core.redaction import Redactor
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.diffs import compare
 from talaria.tools.opening import ask_to_open

@@ -8,8 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from talaria.model.errors import ToolFailed
-from talaria.model.redaction import Redactor
+from talaria.core.errors import ToolFailed
+from talaria.core.redaction import Redactor
 from talaria.tools.builtin.seen import Sight
 from talaria.tools.builtin.texts import is_binary
 from talaria.tools.places import stamp_of

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from talaria.model.errors import ToolFailed
-from talaria.model.pictures import MAX_BYTES, Unfit, fit
+from talaria.core.errors import ToolFailed
+from talaria.core.pictures import MAX_BYTES, Unfit, fit
 from talaria.tools import places
 from talaria.tools.base import Shown
 from talaria.tools.builtin.located import located

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from talaria.model.errors import BadArguments, ToolFailed
-from talaria.model.messages import Outcome
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.messages import Outcome
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, Run, Scope, Shown, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from talaria.model.entries import MessageAdded, Recorded, TurnStarted, Undone
-from talaria.model.errors import BadArguments, ToolFailed
-from talaria.model.ids import SessionId, TurnId
-from talaria.model.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
+from talaria.core.entries import MessageAdded, Recorded, TurnStarted, Undone
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Hit, Journal, Search, Sessions
 from talaria.store.excerpts import wanted
 from talaria.tools.base import READS, Claim, Run, Scope, Shown, Tool

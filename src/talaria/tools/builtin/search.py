@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from talaria.model.errors import BadArguments, ToolFailed
-from talaria.model.redaction import Redactor
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.redaction import Redactor
 from talaria.tools.base import Run, Scope, Tool
 from talaria.tools.builtin.located import is_outside, located
 from talaria.tools.diffs import visible

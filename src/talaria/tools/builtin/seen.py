@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.model.ids import SessionId
+from talaria.core.ids import SessionId
 from talaria.tools.places import Found, Stamp
 
 MAX_SESSIONS = 64

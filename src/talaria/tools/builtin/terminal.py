@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from talaria.model.errors import BadArguments, ToolFailed
-from talaria.model.messages import Outcome
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.messages import Outcome
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Shown, Tool
 from talaria.tools.blocked import describe_blocked
 from talaria.tools.builtin.held import ask_about_held

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from talaria.model.errors import BadArguments
-from talaria.model.ids import SessionId
+from talaria.core.errors import BadArguments
+from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch, Fetched
 from talaria.net.web import WebSettings
 from talaria.tools.base import INDEPENDENT, Claim, Run, Tool

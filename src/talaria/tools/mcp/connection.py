@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from talaria.model.clock import Clock
-from talaria.model.errors import ToolFailed
+from talaria.core.clock import Clock
+from talaria.core.errors import ToolFailed
 from talaria.tools.mcp import cache
 from talaria.tools.mcp.cache import NEVER_ANSWERED, Listing
 from talaria.tools.mcp.entries import ServerEntry, redacted

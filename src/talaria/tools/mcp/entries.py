@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ")
 """All that a server's process sees of our environment; the rest its entry must name."""

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from talaria.model.messages import Image
+from talaria.core.messages import Image
 from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.sandboxing import ConfinedServer

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
+from talaria.core.errors import BadConfig, OperatorError
+from talaria.core.secret import decode_secret
 from talaria.files import read_bytes, replace_file
-from talaria.model.errors import BadConfig, OperatorError
-from talaria.model.secret import decode_secret
 from talaria.tools.mcp.entries import ServerEntry
 
 FILE = ".mcp.json"

@@ -17,8 +17,8 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from talaria.model.messages import Image
-from talaria.model.pictures import Unfit, fit
+from talaria.core.messages import Image
+from talaria.core.pictures import Unfit, fit
 from talaria.tools.mcp.peer import Answer
 
 MAX_IMAGES = 4

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.clock import Clock
+from talaria.core.errors import ToolFailed
 from talaria.files import harmless
-from talaria.model.clock import Clock
-from talaria.model.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.protected import Protected

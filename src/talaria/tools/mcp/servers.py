@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from talaria.model.clock import Clock
+from talaria.core.clock import Clock
 from talaria.tools.base import Tool
 from talaria.tools.mcp.connection import Connection
 from talaria.tools.mcp.entries import ServerEntry

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from talaria.model.errors import ToolFailed
-from talaria.model.tools import ToolSpec
+from talaria.core.errors import ToolFailed
+from talaria.core.tools import ToolSpec
 from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
 from talaria.tools.mcp.connection import Connection
 from talaria.tools.mcp.names import named

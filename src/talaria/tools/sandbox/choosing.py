@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from functools import cached_property
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
 from talaria.tools.sandbox.base import ProgramSandbox, Sandbox
 from talaria.tools.sandbox.docker import Docker

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
 from talaria.tools.sandbox.launching import Launch, launched, not_started

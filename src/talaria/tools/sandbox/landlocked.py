@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Host, Level, ProgramLaunch, View
 from talaria.tools.sandbox.host import landlock, seccomp

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Limits, View
 from talaria.tools.sandbox.channel import Channel

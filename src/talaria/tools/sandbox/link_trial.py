@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from talaria.model.ids import CallId, SessionId
-from talaria.model.messages import ToolCall
-from talaria.model.redaction import Redactor
+from talaria.core.ids import CallId, SessionId
+from talaria.core.messages import ToolCall
+from talaria.core.redaction import Redactor
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.blocking import in_threads

@@ -6,10 +6,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import ToolFailed
-from talaria.model.ids import SessionId
-from talaria.model.redaction import Redactor
+from talaria.core.clock import SystemClock
+from talaria.core.errors import ToolFailed
+from talaria.core.ids import SessionId
+from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
 from talaria.tools.quarantine import Quarantine

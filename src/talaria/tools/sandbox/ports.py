@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from talaria.model.clock import Clock, SystemClock
-from talaria.model.errors import ToolFailed
+from talaria.core.clock import Clock, SystemClock
+from talaria.core.errors import ToolFailed
 from talaria.net.tunnels import Meter, Tunnel
 from talaria.waiting import completed, in_thread
 

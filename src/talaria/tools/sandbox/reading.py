@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Host, Level, Sandbox, View
 from talaria.waiting import in_thread
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.model.redaction import Redactor
+from talaria.core.redaction import Redactor
 from talaria.tools.output import Output
 from talaria.tools.sandbox.base import Host, Limits, Sandbox, View
 from talaria.tools.sandbox.commands import Command, End

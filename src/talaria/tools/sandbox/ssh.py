@@ -5,7 +5,7 @@ import shlex
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Host, Level, View
 from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
 from talaria.tools.sandbox.launching import Launch, launched

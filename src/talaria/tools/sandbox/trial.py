@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from talaria.model.redaction import Redactor
+from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
 from talaria.tools.sandbox.base import Limits, Sandbox, View

@@ -4,8 +4,8 @@ that decides which code runs or where the network leads."""
 import re
 from collections.abc import Mapping, Sequence
 
-from talaria.model.errors import ToolFailed
-from talaria.model.secret import says_secret, words_of
+from talaria.core.errors import ToolFailed
+from talaria.core.secret import says_secret, words_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ACCOUNTS = ("AWS_", "AZURE_", "GCP_", "GOOGLE_", "GH_", "GITHUB_", "GITLAB_", "OPENAI_", "ANTHROPIC_", "TALARIA_")

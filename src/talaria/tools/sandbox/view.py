@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.protected import TOOLCHAINS, Protected
 from talaria.tools.repositories import Enclosing, find_enclosing, leads_to
 from talaria.tools.sandbox.base import Limits, View

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from socket import socket
 from typing import TYPE_CHECKING
 
-from talaria.model.clock import Clock
-from talaria.model.errors import Denied
+from talaria.core.clock import Clock
+from talaria.core.errors import Denied
 from talaria.net.addresses import allowance
 from talaria.tools.hosts import is_covered
 from talaria.waiting import completed

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NoReturn, TypedDict
 
-from talaria.model.finding import Finder, decoded, encoded
+from talaria.core.finding import Finder, decoded, encoded
 from talaria.tools.searching import tree
 from talaria.tools.searching.ignores import Above
 from talaria.tools.searching.tree import File, Identity, Private

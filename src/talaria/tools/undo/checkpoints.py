@@ -13,11 +13,11 @@ from typing import Literal
 
 import msgspec
 
+from talaria.core.errors import BadInput
+from talaria.core.ids import SessionId
+from talaria.core.messages import FileChange
+from talaria.core.redaction import Redactor
 from talaria.files import harmless
-from talaria.model.errors import BadInput
-from talaria.model.ids import SessionId
-from talaria.model.messages import FileChange
-from talaria.model.redaction import Redactor
 from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, State, UndoStore
 from talaria.tools.diffs import compare, visible
 from talaria.tools.undo.project import INTERRUPTED, ProjectRecord, own_name

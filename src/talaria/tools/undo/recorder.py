@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.model.errors import TalariaError
-from talaria.model.ids import SessionId
-from talaria.model.messages import FileChange
-from talaria.model.redaction import Redactor
+from talaria.core.errors import TalariaError
+from talaria.core.ids import SessionId
+from talaria.core.messages import FileChange
+from talaria.core.redaction import Redactor
 from talaria.store.undo import State, UndoStore
 from talaria.tools.base import Scope
 from talaria.tools.undo.checkpoints import Checkpoints, checkpoint_folder, compare_states

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from talaria.model.errors import TalariaError
+from talaria.core.errors import TalariaError
 from talaria.store.undo import State
 from talaria.trees import Root
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from talaria.model.clock import SystemClock
-from talaria.model.secret import Secret
+from talaria.core.clock import SystemClock
+from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Batch, Kit, Outbound, Platform
 from talaria.platforms.matrix.config import Settings
 from talaria.platforms.matrix.platform import open as open_matrix

@@ -26,8 +26,8 @@ WITHOUT_PACKAGE = """
 import asyncio, json, sys
 sys.modules["vodozemac"] = None
 from pathlib import Path
-from talaria.model.clock import SystemClock
-from talaria.model.secret import Secret
+from talaria.core.clock import SystemClock
+from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Kit, Outbound, Rejected
 from talaria.platforms.matrix.config import Settings
 from talaria.platforms.matrix.platform import open as open_matrix

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.contracts.platforms.matrix.conftest import Connect, Listen, Words
 
-from talaria.model.errors import BadConfig
+from talaria.core.errors import BadConfig
 from talaria.platforms.base import (
     AccessLost,
     Address,

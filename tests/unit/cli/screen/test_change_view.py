@@ -10,8 +10,8 @@ from talaria.cli.screen import palette
 from talaria.cli.screen.change_view import paint_change
 from talaria.cli.screen.painting import file_change
 from talaria.cli.screen.width import width
-from talaria.model.messages import FileChange
-from talaria.model.redaction import Redactor
+from talaria.core.messages import FileChange
+from talaria.core.redaction import Redactor
 from talaria.tools.diffs import compare
 
 SGR = re.compile(r"\x1b\[[\d;]*m")

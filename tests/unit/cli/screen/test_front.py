@@ -6,11 +6,11 @@ from typing import cast
 from talaria.cli.screen.front import MOST_SCREENS, ScreenFront
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.status import Status
-from talaria.model.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
-from talaria.model.events import TurnBegan
-from talaria.model.ids import CallId, SessionId, TurnId
-from talaria.model.messages import Assistant, Text, Thinking, ToolCall, ToolResult, user
-from talaria.model.usage import Usage
+from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
+from talaria.core.events import TurnBegan
+from talaria.core.ids import CallId, SessionId, TurnId
+from talaria.core.messages import Assistant, Text, Thinking, ToolCall, ToolResult, user
+from talaria.core.usage import Usage
 from talaria.store.base import Session
 from talaria.testing.clock import ManualClock
 

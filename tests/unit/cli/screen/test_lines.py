@@ -10,8 +10,8 @@ from talaria.cli.screen.pastes import MOST_LINES, Pastes
 from talaria.cli.screen.status import Status
 from talaria.cli.screen.tool_lines import Call, about_what, changed
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
-from talaria.model.ids import CallId
-from talaria.model.messages import ToolResult
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolResult
 
 
 @given(st.text(alphabet="ab 漢字🌞é", max_size=40), st.integers(1, 30))

@@ -8,8 +8,8 @@ import pytest
 from talaria.cli.output_lines import telling
 from talaria.cli.screen.tool_lines import Call
 from talaria.cli.screen.width import width
-from talaria.model.ids import CallId
-from talaria.model.messages import FileChange, Outcome, ToolResult
+from talaria.core.ids import CallId
+from talaria.core.messages import FileChange, Outcome, ToolResult
 
 STYLE = re.compile(r"\x1b\[[\d;]*m")
 ARGUMENTS = json.dumps({"command": "make test"})

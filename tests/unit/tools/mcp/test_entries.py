@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from talaria.config.load import load
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 from talaria.tools.mcp.entries import ServerEntry, ToolFilter, digest, redacted, surroundings
 
 GIT = "{command: uvx, args: [mcp-server-git, --port, 8080], env: {TOKEN: '${T}'}, timeout: 5, tools: {include: [a]}}"

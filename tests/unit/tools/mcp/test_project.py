@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.errors import BadConfig
-from talaria.model.secret import Secret
+from talaria.core.errors import BadConfig
+from talaria.core.secret import Secret
 from talaria.tools.mcp import project
 from talaria.tools.mcp.entries import ServerEntry
 

@@ -5,7 +5,7 @@ import base64
 import pytest
 from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent
 
-from talaria.model.pictures import MAX_BYTES
+from talaria.core.pictures import MAX_BYTES
 from talaria.tools.mcp.results import MAX_IMAGES, answer
 
 PNG = base64.b64decode(

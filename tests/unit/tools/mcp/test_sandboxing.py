@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.clock import SystemClock
-from talaria.model.errors import ToolFailed
+from talaria.core.clock import SystemClock
+from talaria.core.errors import ToolFailed
 from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.sandboxing import ConfinedServer, ServerSandboxes
 from talaria.tools.sandbox.base import ProgramSandbox

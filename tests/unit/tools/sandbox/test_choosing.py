@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.model.clock import SystemClock
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.choosing import Choosing

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 from tests.unit.tools.sandbox.test_resource_limits import has_memory_groups
 
-from talaria.model.redaction import Redactor
+from talaria.core.redaction import Redactor
 from talaria.tools.output import Output
 from talaria.tools.sandbox.base import Host, Limits, View
 from talaria.tools.sandbox.commands import Command

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.variables import listed_variables, refusal
 

@@ -10,7 +10,7 @@ import msgspec
 from talaria.agent.limits import cost_usd
 from talaria.compat.hermes.aliases.hermes_cli_config import cfg_get, load_config
 from talaria.context.counting import CanonicalUsage
-from talaria.model.usage import Usage
+from talaria.core.usage import Usage
 from talaria.providers.base import Prices
 from talaria.providers.catalog import catalog
 from talaria.providers.reading import count

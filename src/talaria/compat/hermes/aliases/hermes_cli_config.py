@@ -14,7 +14,7 @@ from talaria.compat.hermes.bound import last_bound
 from talaria.compat.hermes.plugin_home import PluginHome, changes
 from talaria.config import paths
 from talaria.config.lenient import read_env_leniently
-from talaria.model.errors import BadInput
+from talaria.core.errors import BadInput
 from talaria.plugins.services import found_in
 
 cfg_get = found_in

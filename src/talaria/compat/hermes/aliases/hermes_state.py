@@ -9,10 +9,10 @@ import msgspec
 from talaria.compat.hermes.aliases.hermes_cli_config import get_hermes_home
 from talaria.compat.hermes.bound import bound
 from talaria.config import paths
-from talaria.model.clock import SystemClock
-from talaria.model.dialect import as_dicts
-from talaria.model.entries import MessageAdded
-from talaria.model.ids import SessionId
+from talaria.core.clock import SystemClock
+from talaria.core.dialect import as_dicts
+from talaria.core.entries import MessageAdded
+from talaria.core.ids import SessionId
 from talaria.runtime.view import standing
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore

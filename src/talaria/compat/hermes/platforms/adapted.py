@@ -19,9 +19,9 @@ from talaria.compat.hermes.platforms.calling import called
 from talaria.compat.hermes.platforms.incoming import arrival
 from talaria.compat.hermes.platforms.outcomes import sent_id, shown
 from talaria.compat.hermes.platforms.processing import Processing
+from talaria.core.clock import Clock
 from talaria.files import read_bytes
 from talaria.foreign import Broke, as_text, contained, fitting, happens
-from talaria.model.clock import Clock
 from talaria.platforms.base import (
     Address,
     Arrival,

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from talaria.core.clock import Clock
 from talaria.foreign import Broke, ends, looked_at, raised
-from talaria.model.clock import Clock
 
 
 async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:

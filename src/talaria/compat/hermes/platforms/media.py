@@ -6,9 +6,9 @@ import uuid
 from pathlib import Path
 
 from talaria.compat.hermes.aliases.hermes_constants import get_hermes_dir
-from talaria.model.clock import SystemClock
-from talaria.model.errors import ToolFailed
-from talaria.model.pictures import media_type
+from talaria.core.clock import SystemClock
+from talaria.core.errors import ToolFailed
+from talaria.core.pictures import media_type
 from talaria.net.fetch import Fetch
 from talaria.net.web import WebSettings
 

@@ -13,8 +13,8 @@ from talaria.compat.hermes.platforms.adapted import AdaptedPlatform, Tell
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
 from talaria.compat.hermes.platforms.outcomes import shown
 from talaria.compat.hermes.platforms.settings import PluginSettings, config_of, missing, secrets_in, settings_of
+from talaria.core.clock import Clock
 from talaria.foreign import Broke, as_text, contained, within
-from talaria.model.clock import Clock
 from talaria.platforms.base import Kit, Platform, Refused
 from talaria.plugins.contributions import OfferedPlatform
 from talaria.plugins.platforms import PlatformEntry

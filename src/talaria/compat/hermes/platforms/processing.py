@@ -8,8 +8,8 @@ from typing import Any
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, has_own
 from talaria.compat.hermes.platforms.calling import called
 from talaria.compat.hermes.platforms.messages import ProcessingOutcome
+from talaria.core.clock import Clock
 from talaria.foreign import Broke
-from talaria.model.clock import Clock
 from talaria.platforms.base import Address
 
 HOOK_S = 10.0

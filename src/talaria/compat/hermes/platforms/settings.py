@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 
 from talaria.compat.hermes.aliases.gateway_config import HomeChannel, Platform, PlatformConfig
+from talaria.core.errors import BadConfig
 from talaria.foreign import as_text
-from talaria.model.errors import BadConfig
 from talaria.platforms.base import Address, PlatformSettings
 from talaria.plugins.platforms import PlatformEntry
 

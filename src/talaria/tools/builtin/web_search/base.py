@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.fetch import Fetched
 from talaria.net.urls import parse
 from talaria.tools.builtin.web_text import clean

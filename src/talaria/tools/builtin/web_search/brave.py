@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
 from talaria.tools.builtin.web_search.base import Hit, decoded, hits
 

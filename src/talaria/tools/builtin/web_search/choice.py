@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from talaria.model.errors import MissingCredential
-from talaria.model.secret import Secret
+from talaria.core.errors import MissingCredential
+from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
 from talaria.net.web import SearchBackend
 from talaria.tools.builtin.web_search.base import SearchService

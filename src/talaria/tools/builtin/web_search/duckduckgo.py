@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.fetch import Fetch
 from talaria.tools.builtin.web_search.base import Hit, check, hits
 from talaria.waiting import in_thread

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
-from talaria.model.errors import ToolFailed
+from talaria.core.errors import ToolFailed
 from talaria.net.fetch import Fetch
 from talaria.tools.builtin.web_search.base import Hit, Results, decoded
 

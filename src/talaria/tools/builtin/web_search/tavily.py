@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from talaria.model.secret import Secret
+from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
 from talaria.tools.builtin.web_search.base import Hit, Results, decoded
 

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from talaria.model.entries import TurnOutcome
-from talaria.model.ids import CallId, SessionId, TurnId
-from talaria.model.messages import Assistant, ToolResult
-from talaria.model.usage import Usage
+from talaria.core.entries import TurnOutcome
+from talaria.core.ids import CallId, SessionId, TurnId
+from talaria.core.messages import Assistant, ToolResult
+from talaria.core.usage import Usage
 
 
 class TurnBegan(msgspec.Struct, frozen=True, tag="turn_began"):

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.model.ids import CallId
-from talaria.model.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.model.pictures import without_images
-from talaria.model.transcripts import transcript_problems
+from talaria.core.ids import CallId
+from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User, user
+from talaria.core.pictures import without_images
+from talaria.core.transcripts import transcript_problems
 
 IMAGE = "[An image is here.]"
 GO_ON = user("[Go on with the last request.]", author="host")

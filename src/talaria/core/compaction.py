@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.core.messages import Assistant, Message, ToolResult, User
 
 SummaryAuthor = Literal["model", "host", "nobody", "engine"]
 

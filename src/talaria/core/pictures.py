@@ -4,7 +4,7 @@ import binascii
 
 import msgspec
 
-from talaria.model.messages import Image, Message, Text, ToolResult, User
+from talaria.core.messages import Image, Message, Text, ToolResult, User
 
 MAX_ENCODED_BYTES = 5 << 20
 """In base64: as much as the strictest vendor takes."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from talaria.model.messages import Assistant, Message, ToolResult, User
+from talaria.core.messages import Assistant, Message, ToolResult, User
 
 
 def transcript_problems(messages: Iterable[Message], *, is_idle: bool = True) -> list[str]:

@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.ids import CallId
-from talaria.model.usage import Usage
+from talaria.core.ids import CallId
+from talaria.core.usage import Usage
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):

@@ -4,10 +4,10 @@ from typing import Literal
 
 import msgspec
 
-from talaria.model.compaction import Compacted
-from talaria.model.ids import TurnId
-from talaria.model.messages import Message
-from talaria.model.usage import NO_USAGE, Usage
+from talaria.core.compaction import Compacted
+from talaria.core.ids import TurnId
+from talaria.core.messages import Message
+from talaria.core.usage import NO_USAGE, Usage
 
 TurnOrigin = Literal["terminal", "library", "platform", "schedule"]
 TurnOutcome = Literal["completed", "interrupted", "failed"]
