@@ -19,7 +19,7 @@ from talaria.compose import open_application
 from talaria.config.schema import Config, ModelConfig
 from talaria.core.redaction import Redactor
 from talaria.core.secret import Secret
-from talaria.gateway.service import Door, Gateway
+from talaria.gateway.service import Gateway, PlatformSpec
 from talaria.gateway.settings import GatewaySettings
 from talaria.platforms.base import (
     Address,
@@ -108,7 +108,7 @@ async def main(url: str, folder: Path, who: str) -> None:
         yield platform
 
     allowed = PlatformSettings(allow_all_users=True) if who == "everybody" else PlatformSettings(allowed_users=(who,))
-    door = Door("lines", allowed, opened)
+    door = PlatformSpec("lines", allowed, opened)
     async with open_application(Settings(folder, config, {}, redactor), kind="gateway") as app:
         gateway = Gateway(app, settings, [door])
         running = asyncio.create_task(gateway.run())

@@ -15,7 +15,7 @@ from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.store.base import Held, NewSession
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
 
 _SESSIONS = 20
@@ -52,7 +52,7 @@ async def _measure(messages: int, runs: int) -> tuple[Lap, Lap]:
     return floor, ours
 
 
-def _index(home: Path) -> Connection:
+def _index(home: Path) -> SqliteConnection:
     return apsw.Connection(str(home / "search.db"), flags=apsw.SQLITE_OPEN_READONLY)
 
 

@@ -13,11 +13,11 @@ from talaria.config import routes
 from talaria.config.project import read_project_settings
 from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import known_secrets
-from talaria.config.selection import DEMO, Choice, choose, endpoint
+from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
 from talaria.connections import Connections, local_choice
-from talaria.context.base import Keeper
+from talaria.context.base import ContextKeeper
 from talaria.context.compactor import BuiltinCompactor
-from talaria.context.keeper import BuiltinKeeper
+from talaria.context.keeper import BuiltinContextKeeper
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.entries import TurnOrigin
 from talaria.core.errors import BadConfig, BadInput, TalariaError
@@ -30,8 +30,8 @@ from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.commands import Commands
 from talaria.runtime.host import Purpose
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup, Terms
-from talaria.servers import Listed, listed
+from talaria.runtime.setup import SessionConfig, TurnOptions
+from talaria.servers import ListedServers, listed
 from talaria.settings import Settings
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
@@ -48,7 +48,7 @@ from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.extensions import Extensions
-    from talaria.hands import Hands
+    from talaria.hands import BuiltinTools
     from talaria.platforms.base import Arrival
     from talaria.tools.mcp.servers import Servers
 
@@ -80,7 +80,7 @@ class Application:
     """Slash commands, those of plugins among them."""
     extensions: "Extensions | None" = None
     mcp: "Servers | None" = None
-    hands: "Hands | None" = None
+    hands: "BuiltinTools | None" = None
     """None: an embedding program brings its own tools."""
 
     def session(
@@ -155,8 +155,8 @@ class Application:
         conversation: str = "",
         person: str = "local",
         instructions: str = "",
-    ) -> Setup:
-        return Setup(
+    ) -> SessionConfig:
+        return SessionConfig(
             route=self.route,
             cwd=cwd,
             home=self.settings.home,
@@ -170,17 +170,17 @@ class Application:
             settings=self.settings.shape,
         )
 
-    def terms(self, max_rounds: int | None = None) -> Terms:
+    def terms(self, max_rounds: int | None = None) -> TurnOptions:
         config = self.settings.config
-        return Terms(limits(config, max_rounds), config.agent.api_max_retries, config.model.reasoning_effort)
+        return TurnOptions(limits(config, max_rounds), config.agent.api_max_retries, config.model.reasoning_effort)
 
     def live(
         self,
         id: SessionId,
         row: Session | None,
-        setup: Setup,
+        setup: SessionConfig,
         person: Person | None,
-        terms: Terms,
+        terms: TurnOptions,
         *,
         is_asking: bool = True,
         leaves_mail: bool = True,
@@ -210,7 +210,7 @@ class Application:
     async def filter_arrival(self, arrival: "Arrival") -> "Arrival | None":
         return arrival if self.extensions is None else await self.extensions.filter_arrival(arrival)
 
-    def _gate(self, session: SessionId, setup: Setup, *, is_asking: bool) -> Gate:
+    def _gate(self, session: SessionId, setup: SessionConfig, *, is_asking: bool) -> Gate:
         approvals = self.settings.config.approvals
         return PolicyGate(
             Policy(approvals, self.protected, partial(self._has_created, session)),
@@ -228,9 +228,9 @@ class Application:
         recorder = self.hands.recorder if self.hands else None
         return recorder is not None and recorder.has_created(session, path)
 
-    def _keeper(self, session: SessionId, person: str) -> Keeper | None:
+    def _keeper(self, session: SessionId, person: str) -> ContextKeeper | None:
         is_automatic = self.settings.config.compression.enabled
-        builtin = BuiltinKeeper(BuiltinCompactor(SessionSummariser(self.auxiliary("summary"), session, person)))
+        builtin = BuiltinContextKeeper(BuiltinCompactor(SessionSummariser(self.auxiliary("summary"), session, person)))
         chosen = self.extensions.keeper(builtin, is_automatic=is_automatic) if self.extensions else None
         return chosen or (builtin if is_automatic else None)
 
@@ -297,14 +297,14 @@ async def open_application(
             settings.redactor.learn(known_secrets(extensions.secrets, config))
         choice = choose(settings.config, settings.environment, model)
         choice = choice or await local_choice(settings.config, settings.environment, clock)
-        planned = _planned(choice or Choice(DEMO), settings)
+        planned = _planned(choice or ModelChoice(DEMO), settings)
         connections = await stack.enter_async_context(Connections(settings.home, clock, program))
         upstream = Upstream(connections.provider, clock)
         upstream.provider(planned.route.primary)  # loads now what the first turn would wait for
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
-        servers = await in_thread(lambda: _listed(settings)) if tools is None else Listed()
+        servers = await in_thread(lambda: _listed(settings)) if tools is None else ListedServers()
         protected = await in_thread(lambda: _protected(settings, servers))
         hands = None
         if tools is None:
@@ -362,7 +362,7 @@ def reconfigured(app: Application, settings: Settings) -> Application:
 
 def with_model(app: Application, name: str) -> Application:
     """The same application with another model before all fallbacks. Raises `BadConfig`, `MissingCredential`."""
-    choice = choose(app.settings.config, app.settings.environment, name) or Choice(DEMO)
+    choice = choose(app.settings.config, app.settings.environment, name) or ModelChoice(DEMO)
     return replace(app, route=_planned(choice, app.settings).route, is_stand_in=False)
 
 
@@ -372,11 +372,11 @@ def _extensions(settings: Settings, clock: Clock, commands: Commands) -> Abstrac
     return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
 
 
-def _listed(settings: Settings) -> Listed:
+def _listed(settings: Settings) -> ListedServers:
     return listed(settings.config.all_mcp_servers, settings.home, settings.environment)
 
 
-def _protected(settings: Settings, servers: Listed) -> Protected:
+def _protected(settings: Settings, servers: ListedServers) -> Protected:
     people = Path(settings.config.gateway.workspace).expanduser().resolve()
     terminal = settings.config.terminal
     with suppress(BadConfig):  # told when a command runs
@@ -385,17 +385,19 @@ def _protected(settings: Settings, servers: Listed) -> Protected:
     return Protected(Path.home().resolve(), settings.home.resolve(), people, servers.programs, shared)
 
 
-def _hands(settings: Settings, store: Store, clock: Clock, protected: Protected, servers: Listed) -> "Hands":
-    from talaria.hands import Hands  # noqa: PLC0415  (an embedding program may bring only its own)
+def _hands(
+    settings: Settings, store: Store, clock: Clock, protected: Protected, servers: ListedServers
+) -> "BuiltinTools":
+    from talaria.hands import BuiltinTools  # noqa: PLC0415  (an embedding program may bring only its own)
 
-    return Hands(
+    return BuiltinTools(
         settings.home, settings.config, settings.environment, store, clock, protected, programs=servers.programs
     )
 
 
 def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[Tool]:
     """Those that every conversation begins with; nothing is started for them."""
-    return _hands(settings, store, clock, _protected(settings, Listed()), Listed()).tools
+    return _hands(settings, store, clock, _protected(settings, ListedServers()), ListedServers()).tools
 
 
 def builtin_names() -> frozenset[str]:
@@ -413,7 +415,7 @@ async def _leave(store: Store, owner: OwnerId) -> None:
         log.warning("owner %s not signed off: %s", owner, fault)
 
 
-def _planned(choice: Choice, settings: Settings) -> routes.Planned:
+def _planned(choice: ModelChoice, settings: Settings) -> routes.Planned:
     if choice.provider == DEMO:
         return routes.Planned(Route(DEMO_ENDPOINT))
     primary = endpoint(choice, settings.config, settings.environment)

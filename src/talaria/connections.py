@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from talaria.config import paths
 from talaria.config.schema import Config
-from talaria.config.selection import DEMO, Choice, local_servers
+from talaria.config.selection import DEMO, ModelChoice, local_servers
 from talaria.core.clock import Clock
 from talaria.providers.base import Endpoint, Provider
 from talaria.providers.demo import DemoProvider
@@ -45,7 +45,7 @@ class Connections:
         return HttpProvider(endpoint, wire_for(endpoint.wire), self._client, self._clock)
 
 
-async def local_choice(config: Config, environment: Mapping[str, str], clock: Clock) -> Choice | None:
+async def local_choice(config: Config, environment: Mapping[str, str], clock: Clock) -> ModelChoice | None:
     """A model server on this machine, or where the settings say that one is."""
     from talaria.providers import local  # noqa: PLC0415
 
@@ -56,4 +56,4 @@ async def local_choice(config: Config, environment: Mapping[str, str], clock: Cl
 
     async with HttpClient(clock) as client:
         found = await local.first_model(listening, client)
-    return Choice(found.provider, found.model) if found else None
+    return ModelChoice(found.provider, found.model) if found else None

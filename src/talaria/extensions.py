@@ -17,17 +17,17 @@ from talaria.compat.hermes.moving_in import move_in
 from talaria.compat.hermes.platforms.arrival_filter import HOOK, apply_answers, to_event
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
 from talaria.compat.hermes.plugin_home import PluginHome, merged
-from talaria.compat.hermes.surroundings import Surroundings
+from talaria.compat.hermes.surroundings import PluginEnvironment
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
 from talaria.config.secrets import is_safe_mode
-from talaria.context.base import Keeper
+from talaria.context.base import ContextKeeper
 from talaria.context.host import EngineHost
 from talaria.context.hosted import HostedEngine
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.core.secret import decode_secret
-from talaria.foreign import Broke, Hosted, Lane, contained, within
+from talaria.foreign import HostedPlugin, PluginError, SerialExecutor, contained, within
 from talaria.memory.host import MemoryHost
 from talaria.memory.provider import MemoryProvider
 from talaria.platforms.base import Arrival
@@ -39,7 +39,7 @@ from talaria.plugins.contributions import Contributions, chosen, gather
 from talaria.plugins.discovery import Single, discover, places
 from talaria.plugins.host import PluginHost
 from talaria.plugins.instances import commands_of, fresh
-from talaria.plugins.judging import Wanted
+from talaria.plugins.judging import WantedPlugins
 from talaria.plugins.models import WIRES, ProviderProfile, overridden
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import Registered
@@ -47,7 +47,7 @@ from talaria.plugins.services import PluginServices, found_in
 from talaria.plugins.session_hooks import MakeMemory, SessionHooks
 from talaria.providers.catalog import catalog
 from talaria.runtime.commands import Commands
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import SessionConfig
 from talaria.tools.approval import ApprovalObserver
 from talaria.waiting import in_thread
 
@@ -78,7 +78,7 @@ class Extensions:
     """The latter."""
     providers: dict[str, ProviderProfile] = field(default_factory=dict[str, ProviderProfile])
     brought: Contributions = field(default_factory=Contributions)
-    shared: dict[str, Lane] = field(default_factory=dict[str, Lane])
+    shared: dict[str, SerialExecutor] = field(default_factory=dict[str, SerialExecutor])
     """Of engines that cannot be copied."""
 
     @property
@@ -126,7 +126,7 @@ class Extensions:
             return f"It is there, but not enabled: talaria plugins enable {there.key}"
         return "`talaria plugins list` shows what is there."
 
-    def keeper(self, builtin: Keeper, *, is_automatic: bool) -> Keeper | None:
+    def keeper(self, builtin: ContextKeeper, *, is_automatic: bool) -> ContextKeeper | None:
         """With the engine that is chosen; None: that is the built-in one."""
         name, plugin = self._chosen("engine")
         if plugin is None:
@@ -150,7 +150,7 @@ class Extensions:
         answers = await self.host.hooks.invoke(HOOK, event=event, gateway=None, session_store=None)
         return apply_answers(arrival, answers)
 
-    def approvals(self, session: SessionId, setup: Setup) -> ApprovalObserver:
+    def approvals(self, session: SessionId, setup: SessionConfig) -> ApprovalObserver:
         return ApprovalHooks(self.host.hooks, session, setup.conversation or session, setup.platform)
 
     def hooks(self) -> Hooks:
@@ -159,7 +159,7 @@ class Extensions:
         return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, memory)
 
     def _memory_maker(self, name: str, plugin: Plugin) -> MakeMemory:
-        async def build() -> Hosted[MemoryProvider]:
+        async def build() -> HostedPlugin[MemoryProvider]:
             return (await self._hosted(plugin, is_memory, lambda registered: registered.memory))[0]
 
         return lambda tell: MemoryHost(name, build, tell)
@@ -167,18 +167,18 @@ class Extensions:
     async def _engine(self, plugin: Plugin) -> HostedEngine:
         engine, run = await self._hosted(plugin, is_engine, lambda registered: registered.engine)
         if await engine.call("is_available", seconds=BUILD_S) is False:
-            raise Broke("says that it is not available")
+            raise PluginError("says that it is not available")
         commands = await within(lambda: commands_of(engine.instance, plugin.registered, run), BUILD_S, self.clock)
         return HostedEngine(engine.instance, engine.lane, engine.is_shared, commands)
 
     async def _hosted(
         self, plugin: Plugin, is_one: Callable[[object], bool], part: Callable[[Registered], T | None]
-    ) -> tuple[Hosted[T], Registered]:
+    ) -> tuple[HostedPlugin[T], Registered]:
         """One for a live session alone or, where there is no way to that, the registered one; and what was registered
         together with it, or with the one of which it is a copy."""
         registered = part(plugin.registered)
         if registered is None:
-            raise Broke("is not there any more")
+            raise PluginError("is not there any more")
         runs = [plugin.registered]
 
         def register_again() -> T | None:
@@ -188,9 +188,9 @@ class Extensions:
         made = await within(lambda: fresh(is_one, registered, register_again), BUILD_S, self.clock)
         if made is not None:
             run = next((one for one in runs if part(one) is made), plugin.registered)
-            return Hosted(made, Lane(self.clock)), run
-        lane = self.shared.setdefault(plugin.key, Lane(self.clock))
-        return Hosted(registered, lane, is_shared=True), plugin.registered
+            return HostedPlugin(made, SerialExecutor(self.clock)), run
+        lane = self.shared.setdefault(plugin.key, SerialExecutor(self.clock))
+        return HostedPlugin(registered, lane, is_shared=True), plugin.registered
 
     def with_providers(self, config: Config, environment: Mapping[str, str]) -> Config:
         """The settings, with the providers that plugins describe; what the person says of one counts more."""
@@ -199,7 +199,7 @@ class Extensions:
         for name, profile in self.providers.items():
             try:
                 provider, others = contained(lambda profile=profile: _described(profile, known))
-            except Broke as fault:
+            except PluginError as fault:
                 self.host.notices.append(f"The model provider {name!r} of a plugin is left out: reading it {fault}.")
                 continue
             described[name] = provider
@@ -246,7 +246,7 @@ async def open_extensions(
     host.notices.extend(notices)
     extensions = Extensions(config, host, services, commands, clock, hermes_home, known, secrets)
     bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
-    surroundings = Surroundings(hermes_home, environment, secrets)
+    surroundings = PluginEnvironment(hermes_home, environment, secrets)
     bridge.open()
     bind(bound)
     try:
@@ -283,9 +283,9 @@ def _entries(config: Config, plugin_home: PluginHome, environment: Mapping[str, 
     return merged(config.plugins.entries, theirs)
 
 
-def _wanted(config: Config) -> Wanted:
+def _wanted(config: Config) -> WantedPlugins:
     entries = config.plugins.entries.items()
-    return Wanted(
+    return WantedPlugins(
         frozenset(config.plugins.enabled),
         frozenset(config.plugins.disabled),
         config.context.engine,

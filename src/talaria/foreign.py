@@ -1,5 +1,5 @@
 """Code of others, called from our event loop: off it, one call at a time, with a time limit, and with no more arguments
-than it asks for. Whatever it does comes back as a value or as `Broke`."""
+than it asks for. Whatever it does comes back as a value or as `PluginError`."""
 
 import asyncio
 import inspect
@@ -18,7 +18,7 @@ GRACE_S = 2.0
 """How long a call that should have ended is waited for by the next one."""
 
 
-class Broke(Exception):
+class PluginError(Exception):
     """`str()` of it goes on behind a name: "raised ValueError: no"."""
 
     def __init__(self, sentence: str, *, has_hung: bool = False) -> None:
@@ -26,7 +26,7 @@ class Broke(Exception):
         self.has_hung = has_hung
 
 
-class Lane:
+class SerialExecutor:
     """Where the calls into one foreign object run: one after the other, each in a daemon thread of its own, so that
     code which calls back into us takes no thread that somebody waits for.
 
@@ -45,9 +45,9 @@ class Lane:
         return not self._is_free.is_set()
 
     async def call(self, work: Callable[[], T], seconds: float) -> T:
-        """Raises `Broke`. Whoever is cancelled leaves at once."""
+        """Raises `PluginError`. Whoever is cancelled leaves at once."""
         if self.is_blocked and not await happens(self._is_free, GRACE_S, self._clock):
-            raise Broke("is still busy with a call that did not end", has_hung=True)
+            raise PluginError("is still busy with a call that did not end", has_hung=True)
         task = asyncio.ensure_future(self._in_turn(work, seconds))
         task.add_done_callback(looked_at)
         try:
@@ -62,7 +62,7 @@ class Lane:
         async with self._turn:
             try:
                 return await within(work, seconds, self._clock, self._is_free.set)
-            except Broke as fault:
+            except PluginError as fault:
                 if fault.has_hung:
                     self._is_free.clear()
                 raise
@@ -76,11 +76,11 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
-class Hosted(Generic[T]):
+class HostedPlugin(Generic[T]):
     """A foreign object in its lane."""
 
     instance: T
-    lane: Lane
+    lane: SerialExecutor
     is_shared: bool = False
     """Others have it, too, in the same lane."""
 
@@ -93,7 +93,7 @@ class Hosted(Generic[T]):
         read: Callable[[Any], Any] | None = None,
         **keywords: Any,
     ) -> Any:
-        """None if it lacks the method. Raises `Broke`. `read` looks at the answer, which may run code of theirs."""
+        """None if it lacks the method. Raises `PluginError`. `read` looks at the answer, which may run code of theirs."""
 
         def work() -> Any:
             function = getattr(self.instance, method, None)
@@ -137,7 +137,7 @@ async def happens(event: asyncio.Event, seconds: float, clock: Clock) -> bool:
 
 
 async def within(work: Callable[[], T], seconds: float, clock: Clock, when_late: Callable[[], None] | None = None) -> T:
-    """In a daemon thread, which is left alone when the time is up. Raises `Broke`.
+    """In a daemon thread, which is left alone when the time is up. Raises `PluginError`.
 
     `when_late` is called when it ends after all.
     """
@@ -151,25 +151,25 @@ async def within(work: Callable[[], T], seconds: float, clock: Clock, when_late:
     running.add_done_callback(looked_at)
     if when_late is not None:
         running.add_done_callback(lambda _: when_late())
-    raise Broke(f"did not return within {seconds:.0f} seconds", has_hung=True)
+    raise PluginError(f"did not return within {seconds:.0f} seconds", has_hung=True)
 
 
 def contained(work: Callable[[], T]) -> T:
-    """Raises `Broke`, and nothing else: also leaving the process is not for others to decide."""
+    """Raises `PluginError`, and nothing else: also leaving the process is not for others to decide."""
     try:
         return work()
-    except Broke:
+    except PluginError:
         raise
     except BaseException as fault:
         raise raised(fault) from fault
 
 
-def raised(fault: BaseException) -> Broke:
+def raised(fault: BaseException) -> PluginError:
     try:
         said = " ".join(as_text(fault).split())[:MAX_SAID_CHARS]
     except Exception:  # noqa: BLE001  (somebody's `__str__`)
         said = "(it cannot say what)"
-    return Broke(f"raised {type(fault).__name__}: {said}")
+    return PluginError(f"raised {type(fault).__name__}: {said}")
 
 
 def as_text(value: object) -> str:

@@ -23,7 +23,7 @@ from talaria.tools.builtin.pictures import view_image
 from talaria.tools.builtin.process import process_tools
 from talaria.tools.builtin.recall import recall_tools
 from talaria.tools.builtin.search import search_tools
-from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.builtin.todo import todo
 from talaria.tools.builtin.web import web_tools
@@ -33,7 +33,7 @@ from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.browser.browser import Browser
-    from talaria.tools.undo.recorder import Recorder
+    from talaria.tools.undo.recorder import ChangeRecorder
 
 NAMES = (
     *("read_file", "write_file", "patch", "search_files", "view_image", "terminal", "process", "execute_code"),
@@ -59,7 +59,7 @@ def _has_browser() -> bool:
     return installed() is not None
 
 
-class Hands:
+class BuiltinTools:
     """Also the `Belongings` of sessions."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Hands:
             of_project=partial(read_project_settings, home, environment),
         )
         self._home = home
-        self._recorder: Recorder | None = None
+        self._recorder: ChangeRecorder | None = None
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
@@ -111,7 +111,7 @@ class Hands:
         """Not where commands run on another machine: they would show other files than those."""
         if self._config.terminal.backend == "ssh":
             return ()
-        files = file_tools(Seen(), self.workspaces.changing)
+        files = file_tools(ReadFiles(), self.workspaces.changing)
         return (*files, *search_tools(self._protected, self.workspaces), view_image)
 
     def _browsing(self) -> tuple[Tool, ...]:
@@ -122,14 +122,14 @@ class Hands:
         return browser_tools(self._browser)
 
     @property
-    def recorder(self) -> "Recorder | None":
+    def recorder(self) -> "ChangeRecorder | None":
         """None: commands run on another machine, where nothing can be recorded."""
         if self._recorder is not None or self._config.terminal.backend == "ssh":
             return self._recorder
         from talaria.store.sqlite.undo import SqliteUndoStore  # noqa: PLC0415  (a turn without tools does not need it)
-        from talaria.tools.undo.recorder import Recorder, undo_file  # noqa: PLC0415
+        from talaria.tools.undo.recorder import ChangeRecorder, undo_file  # noqa: PLC0415
 
-        self._recorder = Recorder(
+        self._recorder = ChangeRecorder(
             SqliteUndoStore(undo_file(self._home)),
             self._home,
             self._config.checkpoints,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _OF_PROJECT = ".mcp.json"
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListedServers(msgspec.Struct, frozen=True):
     entries: Mapping[str, ServerEntry] = {}
     notices: tuple[str, ...] = ()
     """What is to be said of others."""
@@ -52,14 +52,14 @@ class Listed(msgspec.Struct, frozen=True):
         return await stack.enter_async_context(open_servers(self.entries, home, clock, environment, sandboxes))
 
 
-def listed(configured: Mapping[str, ServerEntry], home: Path, environment: Mapping[str, str]) -> Listed:
+def listed(configured: Mapping[str, ServerEntry], home: Path, environment: Mapping[str, str]) -> ListedServers:
     """Looks at the file system: not on the loop."""
     project = Path.cwd()
     if not configured and not (project / _OF_PROJECT).exists():
-        return Listed()
+        return ListedServers()
     from talaria.tools.mcp.earlier import earlier  # noqa: PLC0415
     from talaria.tools.mcp.project import choose  # noqa: PLC0415
 
     chosen = choose(configured, project, home, environment)
     programs = tuple(path for entry in chosen.entries.values() for path in entry.programs())
-    return Listed(chosen.entries, chosen.notices, programs, frozenset(configured), earlier(configured, home))
+    return ListedServers(chosen.entries, chosen.notices, programs, frozenset(configured), earlier(configured, home))

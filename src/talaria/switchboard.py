@@ -12,8 +12,8 @@ from talaria.compose import Application, open_application, reconfigured
 from talaria.config.secrets import known_secrets
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig
-from talaria.gateway.service import Door, Gateway
-from talaria.platforms.base import Kit, Manifest, Platform, PlatformSettings, Sender
+from talaria.gateway.service import Gateway, PlatformSpec
+from talaria.platforms.base import Kit, Platform, PlatformManifest, PlatformSettings, Sender
 from talaria.platforms.loading import is_wanted, manifests, open_platform, read_settings
 from talaria.settings import Settings
 
@@ -21,25 +21,25 @@ Invites = Callable[[Sender], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedPlatforms:
     """What the settings come to."""
 
-    doors: tuple[Door, ...] = ()
+    doors: tuple[PlatformSpec, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why a platform that is wanted cannot be used."""
 
 
-def wanted(settings: Settings, clock: Clock, plugins: Mapping[str, PluginPlatform] | None = None) -> Wanted:
+def wanted(settings: Settings, clock: Clock, plugins: Mapping[str, PluginPlatform] | None = None) -> WantedPlatforms:
     """Loads the code of the platforms that are wanted; that of `plugins` is there already."""
     given, known, theirs = settings.config.gateway.platforms, manifests(), plugins or {}
-    makers: dict[str, Callable[[], Door]] = {}
+    makers: dict[str, Callable[[], PlatformSpec]] = {}
     for name, manifest in known.items():
         if is_wanted(manifest, given.get(name), settings.environment):
             makers[name] = partial(_door, manifest, given.get(name, {}), settings, clock)
     for name, plugin in theirs.items():
         if given[name].get("enabled", True) is not False if name in given else plugin.is_set_up:
             makers[name] = partial(_plugin_door, plugin, given.get(name, {}), settings, clock)
-    doors: list[Door] = []
+    doors: list[PlatformSpec] = []
     problems = {
         name: f"There is no platform {name}; there are {', '.join((*known, *theirs))}."
         for name in given.keys() - known.keys() - theirs.keys()
@@ -49,14 +49,14 @@ def wanted(settings: Settings, clock: Clock, plugins: Mapping[str, PluginPlatfor
             doors.append(make())
         except BadConfig as fault:
             problems[name] = str(fault)
-    return Wanted(tuple(doors), problems)
+    return WantedPlatforms(tuple(doors), problems)
 
 
-async def _wanted(app: Application) -> Wanted:
+async def _wanted(app: Application) -> WantedPlatforms:
     return wanted(app.settings, app.clock, await app.extensions.platforms() if app.extensions else None)
 
 
-def _plugin_door(plugin: PluginPlatform, raw: Mapping[str, Any], settings: Settings, clock: Clock) -> Door:
+def _plugin_door(plugin: PluginPlatform, raw: Mapping[str, Any], settings: Settings, clock: Clock) -> PlatformSpec:
     if plugin.problem:
         raise BadConfig(plugin.problem)
     found = plugin.settings(raw)
@@ -67,13 +67,13 @@ def _plugin_door(plugin: PluginPlatform, raw: Mapping[str, Any], settings: Setti
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return plugin.open(found, Kit(folder, clock, is_allowed))
 
-    return Door(plugin.name, found, open_it)
+    return PlatformSpec(plugin.name, found, open_it)
 
 
-def _door(manifest: Manifest, raw: Mapping[str, Any], settings: Settings, clock: Clock) -> Door:
+def _door(manifest: PlatformManifest, raw: Mapping[str, Any], settings: Settings, clock: Clock) -> PlatformSpec:
     found = read_settings(manifest, raw, settings.environment)
     settings.redactor.learn(known_secrets({}, found))
-    return Door(manifest.name, found, partial(_opened, manifest.name, found, settings.home, clock))
+    return PlatformSpec(manifest.name, found, partial(_opened, manifest.name, found, settings.home, clock))
 
 
 def _opened(
@@ -85,7 +85,7 @@ def _opened(
 
 
 @dataclass(slots=True)
-class Switchboard:
+class GatewayApp:
     """A gateway, and the way to give it new settings."""
 
     app: Application
@@ -101,8 +101,8 @@ class Switchboard:
 
 
 @asynccontextmanager
-async def open_switchboard(settings: Settings, **options: Any) -> AsyncGenerator[Switchboard]:
+async def open_switchboard(settings: Settings, **options: Any) -> AsyncGenerator[GatewayApp]:
     async with open_application(settings, kind="gateway", **options) as app:
         found = await _wanted(app)
         gateway = Gateway(app, app.settings.config.gateway, found.doors)
-        yield Switchboard(app, gateway, found.problems)
+        yield GatewayApp(app, gateway, found.problems)

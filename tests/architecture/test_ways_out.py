@@ -12,7 +12,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import Denied
 from talaria.core.ids import CallId, OwnerId, SessionId
 from talaria.core.messages import ToolCall
-from talaria.hands import NAMES, Hands
+from talaria.hands import NAMES, BuiltinTools
 from talaria.net.web import WebSettings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope, Tool
@@ -60,7 +60,7 @@ OUTSIDE: dict[str, dict[str, Any]] = {
 def builtin(folder: Path, network: tuple[str, ...]) -> Iterator[Tool]:
     config = msgspec.structs.replace(Config(), terminal=TerminalSettings(network=network))
     clock = SystemClock()
-    hands = Hands(folder / "home", config, {}, MemoryStore(clock), clock, Protected(folder, folder / "home"))
+    hands = BuiltinTools(folder / "home", config, {}, MemoryStore(clock), clock, Protected(folder, folder / "home"))
     yield from (one for one in hands.tools if one.spec.name in NAMES)
     yield from browser_tools(Browser(WebSettings(), clock))
 

@@ -16,7 +16,7 @@ from openai.types import CompletionUsage
 from openai.types.responses import Response
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Call, Failure, Faults, Reply, Stop, Usage, call
+from talaria.testing.servers.replies import Call, Failure, Faults, Reply, ReplyUsage, Stop, call
 
 MODEL = "test-model"
 QUESTION: Any = [{"role": "user", "content": "What is the weather?"}]
@@ -29,7 +29,7 @@ class Heard:
     text: str
     thinking: str
     calls: tuple[Call, ...]
-    usage: Usage | None
+    usage: ReplyUsage | None
     stop: Stop
 
 
@@ -86,7 +86,7 @@ def chat_stream(server: ModelServer) -> Heard:
     )
 
 
-def chat_usage(usage: CompletionUsage | None) -> Usage | None:
+def chat_usage(usage: CompletionUsage | None) -> ReplyUsage | None:
     if usage is None:
         return None
     assert usage.prompt_tokens_details is not None
@@ -95,7 +95,7 @@ def chat_usage(usage: CompletionUsage | None) -> Usage | None:
     written = usage.prompt_tokens_details.cache_write_tokens or 0
     reasoning = usage.completion_tokens_details.reasoning_tokens or 0
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
-    return Usage(usage.prompt_tokens - read - written, usage.completion_tokens, read, written, reasoning)
+    return ReplyUsage(usage.prompt_tokens - read - written, usage.completion_tokens, read, written, reasoning)
 
 
 def responses_document(server: ModelServer) -> Heard:
@@ -136,13 +136,13 @@ def responses_heard(response: Response) -> Heard:
     return Heard(response.output_text, "".join(summaries), calls, responses_usage(response), responses_stop(response))
 
 
-def responses_usage(response: Response) -> Usage | None:
+def responses_usage(response: Response) -> ReplyUsage | None:
     usage = response.usage
     if usage is None:
         return None
     read, written = usage.input_tokens_details.cached_tokens, usage.input_tokens_details.cache_write_tokens
     reasoning = usage.output_tokens_details.reasoning_tokens
-    return Usage(usage.input_tokens - read - written, usage.output_tokens, read, written, reasoning)
+    return ReplyUsage(usage.input_tokens - read - written, usage.output_tokens, read, written, reasoning)
 
 
 def responses_stop(response: Response) -> Stop:
@@ -171,7 +171,7 @@ def messages_raw_stream(server: ModelServer) -> Heard:
     with anthropic_client(server) as client:
         events = list(client.messages.create(model=MODEL, max_tokens=100, messages=QUESTION, stream=True))
     calls: dict[int, Call] = {}
-    usage, reason = Usage(), ""
+    usage, reason = ReplyUsage(), ""
     for event in events:
         if event.type == "content_block_start" and event.content_block.type == "tool_use":
             calls[event.index] = Call(event.content_block.id, event.content_block.name, "")
@@ -202,9 +202,9 @@ def messages_heard(message: Message) -> Heard:
     )
 
 
-def messages_usage(usage: MessagesUsage | anthropic.types.MessageDeltaUsage) -> Usage:
+def messages_usage(usage: MessagesUsage | anthropic.types.MessageDeltaUsage) -> ReplyUsage:
     assert usage.output_tokens_details is not None
-    return Usage(
+    return ReplyUsage(
         usage.input_tokens or 0,
         usage.output_tokens,
         usage.cache_read_input_tokens or 0,
@@ -242,7 +242,7 @@ REPLIES = {
     "text": Reply("Grüezi, it is sunny 🌞 today."),
     "thinking": Reply("Sunny.", thinking="The user asks; I look outside. 🤔"),
     "calls": Reply(calls=PARALLEL),
-    "everything": Reply("Let me look.", "I need two tools.", PARALLEL, Usage(7, 50, 1_000, 200, 30)),
+    "everything": Reply("Let me look.", "I need two tools.", PARALLEL, ReplyUsage(7, 50, 1_000, 200, 30)),
     "length": Reply("It is su", stop="length"),
     "filtered": Reply("It", stop="content_filter"),
     "one piece": Reply("All at once.", chunk_chars=1_000),

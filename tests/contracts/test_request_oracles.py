@@ -33,7 +33,7 @@ from talaria.core.messages import Assistant, Context, Image, Text, ToolResult, U
 from talaria.core.secret import Secret
 from talaria.core.tools import ToolSpec
 from talaria.net.client import HttpClient
-from talaria.providers.base import Caching, Endpoint, Request, WireName
+from talaria.providers.base import Caching, Endpoint, ModelRequest, WireName
 from talaria.providers.history import History
 from talaria.providers.http import HttpProvider
 from talaria.providers.wires import wire_for
@@ -218,7 +218,7 @@ async def ask_ours(
     key = Secret(KEY)
     endpoint = Endpoint(provider, model, server.base_url, wire, keys=(key,), max_output=20_000, caching=caching)
     history = History([User((Text("What is this?"), Context("It is May."), Image("image/png", PIXEL)))])
-    request = Request(SYSTEM, (WEATHER,), history, SessionId("s1"), effort="high", is_streaming=False, key=key)
+    request = ModelRequest(SYSTEM, (WEATHER,), history, SessionId("s1"), effort="high", is_streaming=False, key=key)
     clock = SystemClock()
     async with HttpClient(clock) as client:
         ours = HttpProvider(endpoint, wire_for(wire), client, clock)

@@ -29,7 +29,7 @@ from talaria.core.messages import (
 from talaria.core.secret import Secret
 from talaria.core.tools import ToolSpec
 from talaria.net.client import HttpClient
-from talaria.providers.base import Caching, Effort, Endpoint, Request, WireName
+from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest, WireName
 from talaria.providers.history import History
 from talaria.providers.http import HttpProvider
 from talaria.providers.wires import wire_for
@@ -65,8 +65,8 @@ def endpoint(wire: WireName, base_url: str = BASE_URL, model: str = "test-model"
 
 def request(
     history: History, *, may_call: bool = True, effort: Effort | None = None, max_output: int | None = None
-) -> Request:
-    return Request(
+) -> ModelRequest:
+    return ModelRequest(
         "Be brief.",
         (WEATHER,),
         history,
@@ -91,7 +91,7 @@ def body(
     return encoded(request(history, may_call=may_call, effort=effort, max_output=max_output), at)
 
 
-def encoded(asked: Request, at: Endpoint) -> bytes:
+def encoded(asked: ModelRequest, at: Endpoint) -> bytes:
     spoken = wire_for(at.wire)
     messages = asked.history.encoded(at.origin, lambda message: spoken.encode(message, at.origin))
     return spoken.body(asked, at, messages)
@@ -271,7 +271,7 @@ def test_an_endpoint_that_refused_something_gets_only_what_a_request_needs(
     assert b"cache_control" not in sent
 
 
-def repaired(asked: Request, *repairs: Repair) -> Request:
+def repaired(asked: ModelRequest, *repairs: Repair) -> ModelRequest:
     return msgspec.structs.replace(asked, repairs=frozenset(repairs))
 
 

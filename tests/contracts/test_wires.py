@@ -23,7 +23,7 @@ from talaria.core.secret import Secret
 from talaria.core.usage import Usage
 from talaria.net.client import HttpClient
 from talaria.net.sse import EventSplitter
-from talaria.providers.base import Delta, Endpoint, Provider, Request, WireName
+from talaria.providers.base import Delta, Endpoint, ModelRequest, Provider, WireName
 from talaria.providers.demo import DemoProvider
 from talaria.providers.history import History
 from talaria.providers.http import HttpProvider
@@ -35,7 +35,9 @@ from talaria.testing.servers.replies import Call, Failure, Faults, Reply, call
 
 WIRES: tuple[WireName, ...] = ("openai_chat", "openai_responses", "anthropic_messages")
 PARALLEL = (call("weather", city="Zürich 🌦"), call("time", id="call_2", zone="Europe/Zurich", precise=True))
-EVERYTHING = Reply("Grüezi 🌞, let me look.", "Two tools, I think. 🤔", PARALLEL, replies.Usage(7, 50, 1_000, 200, 30))
+EVERYTHING = Reply(
+    "Grüezi 🌞, let me look.", "Two tools, I think. 🤔", PARALLEL, replies.ReplyUsage(7, 50, 1_000, 200, 30)
+)
 
 streamed_and_whole = pytest.mark.parametrize("is_streaming", [True, False], ids=["stream", "document"])
 
@@ -63,9 +65,9 @@ def provider(server: ModelServer, client: HttpClient, wire: WireName) -> HttpPro
     return HttpProvider(endpoint, wire_for(wire), client, SystemClock())
 
 
-def question(*, is_streaming: bool = True) -> Request:
+def question(*, is_streaming: bool = True) -> ModelRequest:
     history = History([user("What is the weather?")])
-    return Request("Be brief.", (), history, SessionId("s1"), is_streaming=is_streaming, key=Secret("sk-secret"))
+    return ModelRequest("Be brief.", (), history, SessionId("s1"), is_streaming=is_streaming, key=Secret("sk-secret"))
 
 
 async def heard(provider: HttpProvider, *, is_streaming: bool = True) -> tuple[list[Delta], Assistant]:

@@ -24,7 +24,7 @@ from talaria.compose import Application, open_application
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.gateway.envelope import read_parcel, written
-from talaria.gateway.service import Door, Gateway
+from talaria.gateway.service import Gateway, PlatformSpec
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
 from talaria.settings import read_settings
@@ -231,7 +231,7 @@ def _crashing(app: Application, points: CrashPoints) -> Application:
     return replace(app, upstream=Upstream(lambda endpoint: CrashingProvider(reach(endpoint), points), app.clock))
 
 
-def _watched(door: Door, points: CrashPoints, mutation: str) -> Open:
+def _watched(door: PlatformSpec, points: CrashPoints, mutation: str) -> Open:
     @asynccontextmanager
     async def opened(is_allowed: Callable[[Sender], bool]) -> AsyncGenerator[Platform]:
         async with door.open(is_allowed) as platform:

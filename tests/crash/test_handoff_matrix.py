@@ -26,12 +26,12 @@ from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.ids import SessionId, new_turn_id
 from talaria.core.messages import Assistant, Text, User, user
 from talaria.gateway.envelope import MARK
-from talaria.runtime.view import standing
+from talaria.runtime.view import without_undone
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment
 from talaria.testing.rules import chat_problems, transcript_problems
-from talaria.testing.servers.chat_service import ChatService, Seen
+from talaria.testing.servers.chat_service import ChatService, SeenMessage
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Reply
@@ -93,7 +93,7 @@ class Move(Case):
             await store.handoffs.request(SESSION, HOMES_PLATFORM[type(self._service)])
 
     @property
-    def seen(self) -> Sequence[Seen]:
+    def seen(self) -> Sequence[SeenMessage]:
         """Without what a service shows at the top of a thread."""
         return [one for one in self._service.seen(chat=self._chat) if not one.text.startswith("Talaria")]
 
@@ -119,7 +119,7 @@ class Move(Case):
     async def problems(self) -> list[str]:
         found = [line for line in self.world.lines() if line.startswith("BROKE")]
         async with SqliteStore(self.home, SystemClock()) as store:
-            state, entries = await store.handoffs.state(SESSION), standing(await store.journal.entries(SESSION))
+            state, entries = await store.handoffs.state(SESSION), without_undone(await store.journal.entries(SESSION))
             sessions = [row.id for row in await store.sessions.list()]
         messages = [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
         asked = [one for one in messages if isinstance(one, User)]

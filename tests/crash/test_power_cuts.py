@@ -19,7 +19,7 @@ from talaria.core.messages import user
 from talaria.store.base import Held, Journal, NewSession, Owners, Sessions
 from talaria.store.mail import Cursor, Inbound, Inbox, Outgoing
 from talaria.store.sqlite import database
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.inbox import Inbox as SqliteInbox
 from talaria.store.sqlite.journal import Journal as SqliteJournal
@@ -29,7 +29,7 @@ from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.sessions import Sessions as SqliteSessions
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
-from talaria.testing.powercut import Disk, DiskRecorder, Operation, Written
+from talaria.testing.powercut import Disk, DiskRecorder, FileWritten, Operation
 
 SESSIONS = [SessionId(f"session-{n}") for n in range(6)]
 MAILBOX = SessionId("mailbox")
@@ -67,7 +67,7 @@ async def full(home: Path, vfs: str) -> AsyncGenerator[Parts]:
 async def relaxed(home: Path, vfs: str) -> AsyncGenerator[Parts]:
     """The same with `synchronous=NORMAL`: a commit is acknowledged before it is synced."""
 
-    def prepare(connection: Connection, path: Path) -> None:
+    def prepare(connection: SqliteConnection, path: Path) -> None:
         migrate(connection, path)
         connection.pragma("synchronous", "normal")
 
@@ -162,7 +162,7 @@ async def inconsistencies(run: Run, cut: int, home: Path) -> list[str]:
 
 
 def damage(path: Path) -> list[str]:
-    connection = cast("Connection", apsw.Connection(str(path)))
+    connection = cast("SqliteConnection", apsw.Connection(str(path)))
     try:
         return [str(row[0]) for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
     finally:
@@ -193,7 +193,7 @@ def spread(run: Run, count: int, seed: int) -> list[int]:
 async def test_acknowledged_records_survive_every_power_cut(tmp_path: Path) -> None:
     run = await run_load(tmp_path / "home", full)
     assert any(
-        isinstance(one, Written) and one.file == "state.db" for one in run.operations[len(run.operations) // 2 :]
+        isinstance(one, FileWritten) and one.file == "state.db" for one in run.operations[len(run.operations) // 2 :]
     )
 
     assert await cut_often(run, spread(run, 320, seed=1), Disk(), tmp_path / "cuts", seed=2) == {}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.tools.undo_scenario import Project, picture
 
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.undo import SqliteUndoStore
 
 STEPS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod"}
@@ -35,7 +35,7 @@ def dies(step: int, work: Callable[[], object], monkeypatch: pytest.MonkeyPatch)
     commit = SqliteUndoStore.transaction
 
     @contextmanager
-    def transaction(self: SqliteUndoStore, *, survives_power_cut: bool = False) -> Generator[Connection]:
+    def transaction(self: SqliteUndoStore, *, survives_power_cut: bool = False) -> Generator[SqliteConnection]:
         die()
         with commit(self, survives_power_cut=survives_power_cut) as connection:
             yield connection

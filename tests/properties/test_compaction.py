@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.context.base import Shortened, Wish
+from talaria.context.base import CompactionRequest, Shortened
 from talaria.context.compactor import BuiltinCompactor
 from talaria.context.summary import found_in
 from talaria.core.errors import Overloaded
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.providers.base import Endpoint, Request, WireName
+from talaria.providers.base import Endpoint, ModelRequest, WireName
 from talaria.providers.history import History, size_tokens
 from talaria.providers.wires import wire_for
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
@@ -58,7 +58,7 @@ def total(messages: Sequence[Message]) -> int:
     return sum(map(size_tokens, messages))
 
 
-def shortened(messages: Sequence[Message], wish: Wish, summariser: Summariser) -> Shortened | None:
+def shortened(messages: Sequence[Message], wish: CompactionRequest, summariser: Summariser) -> Shortened | None:
     return asyncio.run(BuiltinCompactor(summariser).compact(messages, wish))
 
 
@@ -73,7 +73,7 @@ def test_whatever_was_said(
     messages: list[Message], threshold: int, fails: bool, keep_last: int | None, focus: str
 ) -> None:
     is_idle = not transcript_problems(messages)
-    wish = Wish(total(messages), threshold, focus, keep_last)
+    wish = CompactionRequest(total(messages), threshold, focus, keep_last)
     made = shortened(messages, wish, Summariser(fails=fails))
     if made is None:
         return
@@ -91,13 +91,13 @@ def test_whatever_was_said(
 @given(messages=conversations(), threshold=st.integers(200, 1_000))
 def test_a_summary_is_kept_up_to_date_and_never_doubled(messages: list[Message], threshold: int) -> None:
     summariser = Summariser()
-    first = shortened(messages, Wish(10**6, threshold, focus="x"), summariser)
+    first = shortened(messages, CompactionRequest(10**6, threshold, focus="x"), summariser)
     if first is None or not found_in(first.messages):  # all of it stands at the end: it was clipped
         return
     later = [*first.messages, user("and now?"), Assistant((Text("this"),)), user("more"), Assistant((Text("ok"),))]
     if transcript_problems(later):
         return
-    second = shortened(later, Wish(10**6, threshold, focus="x", keep_last=1), summariser)
+    second = shortened(later, CompactionRequest(10**6, threshold, focus="x", keep_last=1), summariser)
     assert second is not None
     carriers = [one for one in second.messages if isinstance(one, User) and found_in([one])]
     assert len(carriers) == 1
@@ -106,7 +106,7 @@ def test_a_summary_is_kept_up_to_date_and_never_doubled(messages: list[Message],
 
 @given(conversations(), st.integers(200, 4_000), st.booleans())
 def test_every_wire_would_take_what_is_left(messages: list[Message], threshold: int, fails: bool) -> None:
-    made = shortened(messages, Wish(10**6, threshold), Summariser(fails=fails))
+    made = shortened(messages, CompactionRequest(10**6, threshold), Summariser(fails=fails))
     if made is None:
         return
     left = [*made.messages, *([user("and now?")] if isinstance(made.messages[-1], Assistant) else [])]
@@ -125,6 +125,6 @@ def sent(messages: Sequence[Message], name: WireName) -> dict[str, Any]:
     """What goes over the wire."""
     endpoint, wire = Endpoint(provider="p", model="m", base_url="http://x", wire=name), wire_for(name)
     history = History(messages)
-    request = Request(system="be brief", tools=(), history=history, session=SessionId("s"))
+    request = ModelRequest(system="be brief", tools=(), history=history, session=SessionId("s"))
     encoded = history.encoded(name, lambda message: wire.encode(message, endpoint.origin))
     return json.loads(wire.body(request, endpoint, encoded))

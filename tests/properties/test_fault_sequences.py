@@ -36,12 +36,12 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, StopReason, Text, Thinking, ToolCall, user
 from talaria.core.secret import Secret
 from talaria.core.usage import Usage
-from talaria.providers.base import Delta, Endpoint, Request
+from talaria.providers.base import Delta, Endpoint, ModelRequest
 from talaria.providers.route import Route
 from talaria.providers.treatment import TREATMENTS
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup, Terms
+from talaria.runtime.setup import SessionConfig, TurnOptions
 from talaria.runtime.turn import Report
 from talaria.settings import Settings
 from talaria.store.base import Store
@@ -337,7 +337,7 @@ class Faulty:
         self._then = place.then
         self._clock = clock
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         is_enough = self.asked(self.endpoint.label, request.key.reveal())
         step = Step(said("Enough!")) if is_enough else self._script.popleft() if self._script else self._then
         if request.seconds is not None and request.seconds <= step.takes_s:
@@ -384,8 +384,8 @@ async def live_through(drawn: Sequence[Place], means: Means, gaps: Sequence[floa
             session = LiveSession(
                 SessionId("any"),
                 row=None,
-                setup=Setup(route=route, cwd=Path(folder), home=Path(folder)),
-                terms=Terms(limits, means.max_attempts),
+                setup=SessionConfig(route=route, cwd=Path(folder), home=Path(folder)),
+                terms=TurnOptions(limits, means.max_attempts),
                 store=store,
                 owner=await store.owners.join("test"),
                 upstream=upstream,

@@ -19,17 +19,17 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
 
-from talaria.cli.options import Options
+from talaria.cli.options import CliOptions
 from talaria.cli.output_lines import output_lines
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen.clusters import ClusterOutput
 from talaria.cli.screen.completing import LineCompleter
-from talaria.cli.screen.menu import Choice, Menu
+from talaria.cli.screen.menu import Menu, MenuItem
 from talaria.cli.screen.person import ScreenPerson
 from talaria.cli.screen.screen import REDRAW_S, Screen
-from talaria.cli.screen.status import Status
-from talaria.cli.screen.talk import Talk
-from talaria.cli.screen.tool_lines import Call
+from talaria.cli.screen.status import StatusLine
+from talaria.cli.screen.talk import ChatScreen
+from talaria.cli.screen.tool_lines import ToolCallLines
 from talaria.cli.screen.turn_view import TurnView
 from talaria.cli.screen.typed import Typed
 from talaria.core.errors import UserFacing
@@ -223,7 +223,9 @@ def test_what_tools_are_called_given_and_answer_steers_nothing(
 @settings(max_examples=60, deadline=None)
 def test_what_is_said_beside_a_turn_steers_nothing(columns: int, text: str) -> None:
     paper = Paper(columns)
-    talk = Talk(cast("Screen", paper), LineCompleter(Path()), Typed(Path(os.devnull), may_make=False), None, Options())
+    talk = ChatScreen(
+        cast("Screen", paper), LineCompleter(Path()), Typed(Path(os.devnull), may_make=False), None, CliOptions()
+    )
     talk.say(text)
     talk.failed(UserFacing(text))
     assert_only_written("\n".join(paper.printed), columns)
@@ -253,12 +255,18 @@ def test_no_line_of_it_is_wider_than_the_screen(columns: int, text: str) -> None
     view.show(ThinkingDelta(text))
     for raw in (
         view.live(columns),
-        Call("terminal", arguments, seconds=75.0).running(columns, "·", "2", output_lines(text)),
-        Call("terminal", arguments, ToolResult(result.call_id, "", text, outcome=_printed(text)), 1.0).ended(columns),
-        Call("terminal", arguments, msgspec.structs.replace(result, outcome=Outcome("refused", text))).ended(columns),
-        Call("terminal", arguments, result, 12.0).ended(columns),
-        Call("terminal", arguments, ToolResult(CallId("c"), "terminal", text, is_error=True), 1.0).ended(columns),
-        Status(model=text.replace("\n", " "), tokens=5, window=10, session=text.replace("\n", " ")).line(columns),
+        ToolCallLines("terminal", arguments, seconds=75.0).running(columns, "·", "2", output_lines(text)),
+        ToolCallLines("terminal", arguments, ToolResult(result.call_id, "", text, outcome=_printed(text)), 1.0).ended(
+            columns
+        ),
+        ToolCallLines("terminal", arguments, msgspec.structs.replace(result, outcome=Outcome("refused", text))).ended(
+            columns
+        ),
+        ToolCallLines("terminal", arguments, result, 12.0).ended(columns),
+        ToolCallLines("terminal", arguments, ToolResult(CallId("c"), "terminal", text, is_error=True), 1.0).ended(
+            columns
+        ),
+        StatusLine(model=text.replace("\n", " "), tokens=5, window=10, session=text.replace("\n", " ")).line(columns),
     ):
         assert_fits(raw, columns)
 
@@ -322,7 +330,7 @@ async def asked(screen: Screen, answer: Coroutine[Any, Any, object], text: str) 
 @settings(max_examples=40, deadline=None)
 def test_a_screen_full_of_it_is_drawn_with_nothing_but_its_own_moves(columns: int, text: str) -> None:
     async def use(screen: Screen) -> None:
-        screen.status = Status(model="test", session=visible(text))
+        screen.status = StatusLine(model="test", session=visible(text))
         screen.show(lambda width: shown(width, [TextDelta(text)]))
         screen.print(shown(columns, [TextDelta(text)]))
         await screen.printed()
@@ -338,7 +346,7 @@ def test_questions_show_what_is_hidden_in_them(columns: int, text: str) -> None:
         person = ScreenPerson(screen)
         await asked(screen, person.allow(Question("q", text, text, reason=text, in_session=text)), text)
         await asked(screen, person.choose(text, [text, "other"]), text)
-        choices = [Choice(text, text, text, searched=text), Choice("other", "other")]
+        choices = [MenuItem(text, text, text, searched=text), MenuItem("other", "other")]
         await asked(screen, screen.ask(Menu("Which?", choices, typing="search")), "")
 
     assert_drawn_with_own_moves(asyncio.run(drawn(columns, use)), columns, STEERING)

@@ -17,7 +17,7 @@ from talaria.agent.runaway import (
 )
 from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import SessionId
-from talaria.providers.base import Delta, Endpoint, Request
+from talaria.providers.base import Delta, Endpoint, ModelRequest
 from talaria.providers.history import History
 
 PROSE = st.text(string.ascii_letters + " .,\n", min_size=1, max_size=400)
@@ -98,7 +98,7 @@ def test_an_answer_may_be_far_longer_than_its_limit_and_not_without_end(
     asked: int | None, endpoint_limit: int | None, window: int | None, allowed: int
 ) -> None:
     endpoint = Endpoint("p", "m", "http://h", "openai_chat", max_output=endpoint_limit, window=window)
-    assert max_chars(Request("", (), History([]), SessionId("s"), max_output=asked), endpoint) == allowed
+    assert max_chars(ModelRequest("", (), History([]), SessionId("s"), max_output=asked), endpoint) == allowed
 
 
 def test_an_answer_is_stopped_at_its_greatest_length() -> None:

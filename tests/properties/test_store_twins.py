@@ -17,7 +17,7 @@ from talaria.core.errors import TalariaError
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, user
 from talaria.core.usage import Usage
-from talaria.store.access import Greeting, Request
+from talaria.store.access import Greeting, PairingRequest
 from talaria.store.base import (
     Amount,
     BrokenRuleError,
@@ -317,7 +317,7 @@ class Twins(RuleBasedStateMachine):
         address=st.sampled_from(["", *TARGETS]),
     )
     def ask_to_be_let_in(self, platform: str, user: str, digest: str, seconds: float, address: str) -> None:
-        request = Request(platform, user, f"at {self.clock.now()}", digest, self.clock.now() + seconds, address)
+        request = PairingRequest(platform, user, f"at {self.clock.now()}", digest, self.clock.now() + seconds, address)
         self.both(lambda store: store.access.request(request, 2))
 
     @rule(platform=st.sampled_from(PLATFORMS), codes=st.lists(st.sampled_from([*DIGESTS, "wrong"]), max_size=4))

@@ -23,12 +23,12 @@ from talaria.providers.base import WireName
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup, Terms
+from talaria.runtime.setup import SessionConfig, TurnOptions
 from talaria.runtime.turn import Report
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Write
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
-from talaria.testing.provider import Asked, ScriptedProvider
+from talaria.testing.provider import RenderedRequest, ScriptedProvider
 from talaria.testing.proxies import JournalProxy, StoreProxy
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 from talaria.tools.approval import OpenGate
@@ -234,12 +234,12 @@ class Life:
         return LiveSession(
             SESSION,
             row=await self._store.sessions.get(SESSION),
-            setup=Setup(
+            setup=SessionConfig(
                 route=Route(self.provider.endpoint),
                 cwd=self._folder,
                 home=self._folder,
             ),
-            terms=Terms(Limits(max_rounds=4)),
+            terms=TurnOptions(Limits(max_rounds=4)),
             store=StoreProxy(self._store, journal, sessions),
             owner=owner,
             upstream=Upstream(lambda _: self.provider, self._clock),
@@ -262,7 +262,7 @@ JUDGES: dict[WireName, Callable[[dict[str, Any]], list[str]]] = {
 }
 
 
-def check_prefixes(asked: Sequence[Asked]) -> None:
+def check_prefixes(asked: Sequence[RenderedRequest]) -> None:
     for earlier, later in pairwise(asked):
         assert earlier.system == later.system
         assert earlier.tools == later.tools

@@ -17,7 +17,7 @@ from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
-from talaria.hands import Hands
+from talaria.hands import BuiltinTools
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Path:
 async def use(tmp_path: Path, project: Path) -> AsyncIterator[Use]:
     clock = SystemClock()
     home = tmp_path / "home"
-    hands = Hands(home, Config(), {}, MemoryStore(clock), clock, Protected(tmp_path, home))
+    hands = BuiltinTools(home, Config(), {}, MemoryStore(clock), clock, Protected(tmp_path, home))
     scope = Scope(SessionId("s"), project, home / "spill" / "s", "t")
     executor = Executor(Toolbox(hands.tools), OpenGate(), scope)
 

@@ -16,7 +16,7 @@ from talaria.compose import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure, Faults, Reply, Usage, call
+from talaria.testing.servers.replies import Failure, Faults, Reply, ReplyUsage, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -206,7 +206,7 @@ def test_answer_can_be_asked_for_whole(talaria: Talaria, server: ModelServer) ->
 
 def test_limit_that_is_reached_has_an_exit_code_of_its_own(talaria: Talaria, server: ModelServer) -> None:
     talaria("config", "set", "limits.turn.tokens", "5000")
-    usage = Usage(input=4_000, output=900)
+    usage = ReplyUsage(input=4_000, output=900)
     server.say(Reply(calls=(call("terminal", command="true"),), usage=usage), "never asked for")
     ended = talaria("-q", "x")
     assert ended.returncode == 5

@@ -17,7 +17,7 @@ from talaria.core.usage import Usage
 from talaria.gateway.envelope import Principal, Received, written
 from talaria.gateway.keys import KeyRules, session_key
 from talaria.platforms.base import Address, Arrival, Sender
-from talaria.store.access import Request
+from talaria.store.access import PairingRequest
 from talaria.store.base import NewSession, Spent
 from talaria.store.mail import Inbound, Outgoing
 from talaria.store.permissions import Grant
@@ -75,7 +75,7 @@ async def known(store: SqliteStore, home: Path, tmp_path: Path) -> SqliteStore:
         said = SECRET if session == OWN else "hello all"
         await store.inbox.finish(session, [InboxId(id)], [Outgoing(f"telegram:{id}", said, f"key-{id}", 9e9)])
     await store.chats.bind("agent:main:telegram:dm:42", OWN, "telegram:42")
-    await store.access.request(Request("telegram", "42", NAME, "digest", 9e9), 3)
+    await store.access.request(PairingRequest("telegram", "42", NAME, "digest", 9e9), 3)
     await store.access.approve("telegram", "digest")
     await store.grants.add(Grant(GrantId("g"), "telegram:42", "terminal", f"echo {SECRET}", "/", None, 0.0, None))
     await store.spending.add(OWN, [Spent("x:y", "telegram:42", "turn", Usage(1, 2), 0.5)])

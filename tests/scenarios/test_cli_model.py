@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply, Usage
+from talaria.testing.servers.replies import Failure, Faults, Reply, ReplyUsage
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -37,7 +37,7 @@ def marked(output: str) -> list[str]:
 
 
 def one_token(**usage: int) -> Reply:
-    return Reply("Hi", stop="length", usage=Usage(**{"input": 9, "output": 1, **usage}))
+    return Reply("Hi", stop="length", usage=ReplyUsage(**{"input": 9, "output": 1, **usage}))
 
 
 # list

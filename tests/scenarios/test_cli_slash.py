@@ -17,7 +17,7 @@ from talaria.compose import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure, Faults, Reply, Usage, call
+from talaria.testing.servers.replies import Failure, Faults, Reply, ReplyUsage, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -193,7 +193,7 @@ def compressed(talaria: Talaria, server: ModelServer, argument: str) -> tuple[st
 
 
 def test_compress_says_what_it_did(talaria: Talaria, server: ModelServer) -> None:
-    server.say(*(Reply(f"answer {number}", usage=Usage(input=9_000)) for number in range(8)), "The summary.")
+    server.say(*(Reply(f"answer {number}", usage=ReplyUsage(input=9_000)) for number in range(8)), "The summary.")
     turns = "".join(f"question {number} {'words ' * 400}\n" for number in range(8))
     ended = talaria(input=f"{turns}/compress\n")
     told = r"The conversation was made shorter: 16 → \d+ messages, about [\d,]+ → [\d,]+ tokens\. Nothing is lost\.\n"

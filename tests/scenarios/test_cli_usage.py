@@ -17,7 +17,7 @@ from talaria.store.base import NewSession, Spent
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply
-from talaria.testing.servers.replies import Usage as Told
+from talaria.testing.servers.replies import ReplyUsage as Told
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

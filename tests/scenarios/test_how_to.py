@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import cast
 
 from talaria.config.routes import plan
-from talaria.config.selection import Choice, choose, endpoint
+from talaria.config.selection import ModelChoice, choose, endpoint
 from talaria.core.secret import Secret
 from talaria.settings import read_settings
 from talaria.testing import ModelServer, Reply, call
-from talaria.testing.servers.replies import Usage
+from talaria.testing.servers.replies import ReplyUsage
 from talaria.tools.permissions import Kind, Permission, network
 
 TALARIA = (sys.executable, "-m", "talaria.cli.main")
@@ -60,7 +60,7 @@ def test_the_fallbacks_of_the_how_to_are_understood(tmp_path: Path) -> None:
     given = fallbacks.replace("house: {", "house: {base_url: 'http://127.0.0.1:9/v1', ")
     (tmp_path / "config.yaml").write_text(f"model: {{default: 'groq:m', api_key: k}}\n{given}")
     settings = read_settings(tmp_path)
-    primary = endpoint(choose(settings.config, {}) or Choice("groq"), settings.config, {})
+    primary = endpoint(choose(settings.config, {}) or ModelChoice("groq"), settings.config, {})
     planned = plan(primary, settings.config, {"OPENROUTER_API_KEY": "k"})
     first, second = planned.route.fallbacks
     assert (first.label, len(first.keys), first.rotation, first.timeouts.first_byte_s) == (
@@ -116,7 +116,7 @@ def test_the_context_engine_of_the_how_to_works(tmp_path: Path) -> None:
     with ModelServer() as server:
         model = f"model: {{default: m, base_url: '{server.base_url}', context_length: 4000}}\n"
         config.write_text(model + config.read_text())
-        server.say(*(Reply(f"answer {n} " + "word " * 20, usage=Usage(input=500 * n)) for n in range(8)))
+        server.say(*(Reply(f"answer {n} " + "word " * 20, usage=ReplyUsage(input=500 * n)) for n in range(8)))
         server.say(Reply(calls=(call("attic_search", word="answer 2"),)), "found")
         lines = "".join(f"question {n}\n" for n in range(9))
         subprocess.run(

@@ -12,7 +12,7 @@ from talaria.config.schema import Config, ModelConfig
 from talaria.core.ids import SessionId, new_call_id
 from talaria.core.messages import ToolCall
 from talaria.runtime.session import LiveSession
-from talaria.runtime.view import View
+from talaria.runtime.view import Transcript
 from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.sandbox.settings import LimitSettings, TerminalSettings
@@ -26,7 +26,7 @@ def server() -> Iterator[ModelServer]:
 
 async def print_bytes(live: LiveSession, count: int) -> str:
     arguments = json.dumps({"command": f"head -c {count} /dev/zero | tr '\\0' x"})
-    return (await live.companions.executor(View()).call(ToolCall(new_call_id(), "terminal", arguments))).text
+    return (await live.companions.executor(Transcript()).call(ToolCall(new_call_id(), "terminal", arguments))).text
 
 
 def kept(home: Path) -> list[int]:

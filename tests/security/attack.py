@@ -27,7 +27,7 @@ from talaria.core.ids import new_session_id
 from talaria.core.messages import user
 from talaria.core.redaction import Redactor
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import SessionConfig
 from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.replies import Reply
@@ -171,7 +171,7 @@ class Attack:
         return LiveSession(
             new_session_id(app.clock.now()),
             row=None,
-            setup=Setup(route=app.route, cwd=self._world.project, home=self._world.home),
+            setup=SessionConfig(route=app.route, cwd=self._world.project, home=self._world.home),
             store=app.store,
             owner=app.owner,
             upstream=app.upstream,

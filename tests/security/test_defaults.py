@@ -20,7 +20,7 @@ from talaria.settings import read_settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Reply, call
-from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.choosing import SandboxChooser
 
 __all__ = ["commands", "environment", "home", "server", "talaria"]
 
@@ -31,7 +31,7 @@ KEY = "sk-default-7QmX2vLpZ9rT4wKc"
 def test_commands_run_in_the_strict_sandbox_without_a_network() -> None:
     terminal = Config().terminal
     assert terminal.backend == "auto"
-    assert Choosing(terminal).sandbox.level == "strict"
+    assert SandboxChooser(terminal).sandbox.level == "strict"
     assert (terminal.network, terminal.read, terminal.write) == ((), (), ())
 
 

@@ -22,7 +22,7 @@ from talaria.core.clock import SystemClock
 from talaria.gateway.pairing import Pairing
 from talaria.store.access import Member
 from talaria.testing import ModelServer
-from talaria.testing.servers.chat_service import Seen
+from talaria.testing.servers.chat_service import SeenMessage
 from talaria.testing.servers.model_server import RecordedRequest
 from talaria.testing.servers.telegram_server import TelegramServer
 
@@ -94,7 +94,7 @@ class Walk:
         await board.reload(self.house.settings())
         await self.house.until(lambda: all(one.heard_at for one in board.gateway.health))
 
-    def seen(self, name: str, user: str, *, is_in_group: bool) -> list[Seen]:
+    def seen(self, name: str, user: str, *, is_in_group: bool) -> list[SeenMessage]:
         chat = PLACES[name].group if is_in_group else ""
         return list(self.services[name].seen(user=user, chat=chat))
 
@@ -248,18 +248,18 @@ class Walk:
         await self.reload()
         await self.tell(name, user)
 
-    async def _want(self, name: str, user: str, *, is_in_group: bool) -> tuple[str, Seen]:
+    async def _want(self, name: str, user: str, *, is_in_group: bool) -> tuple[str, SeenMessage]:
         token = f"token-{len(self.said)}"
         command = json.dumps({"command": f"echo {token} >> mark"})
         await self.say(name, user, f"CALL terminal {command}", is_in_group=is_in_group)
         return token, await self._question(name, user, token, is_in_group=is_in_group)
 
-    async def _press_as_others(self, name: str, user: str, shown: Seen) -> None:
+    async def _press_as_others(self, name: str, user: str, shown: SeenMessage) -> None:
         for other in sorted({*PEOPLE, "666"} - {user}):
             await self._press(name, shown, other, is_in_group=True)
 
-    async def _question(self, name: str, user: str, token: str, *, is_in_group: bool) -> Seen:
-        def asked() -> list[Seen]:
+    async def _question(self, name: str, user: str, token: str, *, is_in_group: bool) -> SeenMessage:
+        def asked() -> list[SeenMessage]:
             seen = self.seen(name, user, is_in_group=is_in_group)
             return [one for one in seen if one.buttons and token in one.text]
 
@@ -301,7 +301,7 @@ class Walk:
         else:
             await self.command(name, user, how, is_in_group=is_in_group)
 
-    async def _press(self, name: str, shown: Seen, user: str, *, is_in_group: bool) -> None:
+    async def _press(self, name: str, shown: SeenMessage, user: str, *, is_in_group: bool) -> None:
         try:
             chat = PLACES[name].group if is_in_group else ""
             await self.services[name].press(shown.id, shown.buttons[0][1], user=user, chat=chat)

@@ -22,7 +22,7 @@ from tests.security.chats import (
 
 from talaria.store.permissions import Approval
 from talaria.testing import Reply, call
-from talaria.testing.servers.chat_service import ChatService, Seen
+from talaria.testing.servers.chat_service import ChatService, SeenMessage
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.slack_server import SlackServer
 
@@ -48,7 +48,7 @@ def has_run(house: House) -> list[str]:
     return [line for file in house.home.parent.glob("people/*/mark") for line in file.read_text().splitlines()]
 
 
-async def question(house: House, *, chat: str = "", number: int = 0) -> Seen:
+async def question(house: House, *, chat: str = "", number: int = 0) -> SeenMessage:
     await house.until(lambda: len([one for one in house.telegram.seen(chat=chat) if one.buttons]) > number)
     return [one for one in house.telegram.seen(chat=chat) if one.buttons][number]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from talaria.tools.git_settings import GitSettings, list_settings
 from talaria.tools.gitconfig import NOT_UNDERSTOOD, entries
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 
 PIECES = (
     *("[core]", "[CORE]\n", '[remote "a"]', '[remote "a.b"]\n', "[branch.old]", "[a]", "[", "]", '""'),
@@ -191,7 +191,7 @@ def test_no_value_of_the_person_becomes_another_setting(
     subprocess.run(["git", "config", "--file", tmp_path / ".gitconfig", "user.name", name], check=True)
     shown = GitSettings(tmp_path / "home/git/s1", has_mounts=True)
     assert shown.prepare(tmp_path)
-    view = shown.let_see(View(project=tmp_path, home=tmp_path))
+    view = shown.let_see(SandboxPolicy(project=tmp_path, home=tmp_path))
     assert view.binds
     content = (tmp_path / "home/git/s1/shown/settings").read_bytes()
     of_machine = {"user.name": (name,)}

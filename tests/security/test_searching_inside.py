@@ -17,7 +17,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.core.redaction import Redactor
-from talaria.hands import Hands
+from talaria.hands import BuiltinTools
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
@@ -25,8 +25,8 @@ from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox import bubblewrap, landlocked
-from talaria.tools.sandbox.base import Host
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.base import ToolHost
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.reading import MAX_OPEN
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.waiting import in_thread
@@ -46,13 +46,13 @@ def backend() -> Backend:
 
 
 @pytest.fixture
-async def hands(tmp_path: Path, backend: Backend) -> AsyncIterator[Hands]:
+async def hands(tmp_path: Path, backend: Backend) -> AsyncIterator[BuiltinTools]:
     reason = {"bubblewrap": bubblewrap.fault, "landlock": landlocked.fault}.get(backend, lambda: None)()
     if reason is not None:
         pytest.skip(f"{backend}: {reason}")
     home, clock = tmp_path / "home", SystemClock()
     config = Config(terminal=TerminalSettings(backend=backend))
-    hands = Hands(home, config, {}, MemoryStore(clock), clock, Protected(tmp_path / "person", home))
+    hands = BuiltinTools(home, config, {}, MemoryStore(clock), clock, Protected(tmp_path / "person", home))
     yield hands
     await hands.aclose()
 
@@ -72,7 +72,7 @@ def project(scope: Scope) -> Path:
 
 
 @pytest.fixture
-def use(hands: Hands, scope: Scope) -> Use:
+def use(hands: BuiltinTools, scope: Scope) -> Use:
     executor = Executor(Toolbox(hands.tools), OpenGate(), scope)
 
     async def call(name: str, **arguments: object) -> str:
@@ -136,7 +136,7 @@ async def test_a_search_runs_in_the_sandbox_where_no_command_can_look_into_it(
 
 @LEVELS
 async def test_where_a_search_runs_there_is_only_what_commands_see_and_nothing_to_write(
-    hands: Hands, scope: Scope, project: Path, tmp_path: Path
+    hands: BuiltinTools, scope: Scope, project: Path, tmp_path: Path
 ) -> None:
     """Even if the search program had a fault."""
     (project / "note").write_text("ours")
@@ -144,7 +144,7 @@ async def test_where_a_search_runs_there_is_only_what_commands_see_and_nothing_t
         assert host is not None
 
         async def run(*argv: str) -> int:
-            return (await host.start(Command(program=argv, cwd="/", is_kept=False), Output()).ended()).code
+            return (await host.start(SandboxCommand(program=argv, cwd="/", is_kept=False), Output()).ended()).code
 
         assert await run("/bin/cat", str(project / "note")) == 0  # the control
         assert await run("/bin/cat", str(tmp_path / "elsewhere/note")) != 0
@@ -170,7 +170,7 @@ async def test_a_folder_outside_the_project_is_searched_as_before(use: Use, tmp_
     assert found == f"{tmp_path}/elsewhere/note\n1|a needle elsewhere"
 
 
-async def test_where_no_command_can_run_a_search_still_can(hands: Hands, tmp_path: Path) -> None:
+async def test_where_no_command_can_run_a_search_still_can(hands: BuiltinTools, tmp_path: Path) -> None:
     folder = tmp_path / "home/skills"  # Talaria's own: commands do not run there
     folder.mkdir(parents=True)
     (folder / "greet.md").write_text("say hello\n")
@@ -180,7 +180,7 @@ async def test_where_no_command_can_run_a_search_still_can(hands: Hands, tmp_pat
 
 
 async def test_a_search_goes_on_after_its_sandbox_was_closed(
-    use: Use, hands: Hands, scope: Scope, project: Path
+    use: Use, hands: BuiltinTools, scope: Scope, project: Path
 ) -> None:
     (project / "note").write_text("a needle\n")
     async with hands.workspaces.reading(scope) as first:
@@ -191,10 +191,10 @@ async def test_a_search_goes_on_after_its_sandbox_was_closed(
 
 
 async def test_only_so_many_sandboxes_wait_for_the_next_search_and_none_that_is_in_use_is_closed(
-    hands: Hands, scope: Scope
+    hands: BuiltinTools, scope: Scope
 ) -> None:
     async with hands.workspaces.reading(scope) as used:
-        waiting: list[Host | None] = []
+        waiting: list[ToolHost | None] = []
         for number in range(MAX_OPEN + 1):
             async with hands.workspaces.reading(structs.replace(scope, session=SessionId(f"s{number}"))) as one:
                 waiting.append(one)

@@ -24,23 +24,23 @@ from talaria.gateway.uploads import NotSendable, find_file
 from talaria.providers.demo import ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime.prompt import build
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import SessionConfig
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.search import search_tools
-from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.inside import guarded, look
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
-from talaria.tools.undo.recorder import Recorder, undo_file
+from talaria.tools.undo.recorder import ChangeRecorder, undo_file
 from talaria.trees import Root
 
 CANARY = "canary-tree-T7pLx2QvN9kRw4ZcB6mYs1Hd"
@@ -94,11 +94,11 @@ class Talaria:
         self._world, self._chance = world, chance
         self._scope = Scope(SessionId("s"), world.project, world.home / "spill/s", turn="t")
         protected = Protected(world.outside.parent / "person", world.home)
-        tools = (*file_tools(Seen()), *search_tools(protected))
+        tools = (*file_tools(ReadFiles()), *search_tools(protected))
         self._executor = Executor(Toolbox(tools), OpenGate(), self._scope)
         self._quarantine = Quarantine(world.home, SessionId("s"))
         self._root = Root.open(world.project)
-        self._recorder = Recorder(SqliteUndoStore(undo_file(world.home)), world.home)
+        self._recorder = ChangeRecorder(SqliteUndoStore(undo_file(world.home)), world.home)
         self.steps = (
             *(
                 self.read,
@@ -172,7 +172,7 @@ class Talaria:
         return _mounted(view)
 
     def build(self) -> str:
-        return build(Setup(route=Route(ENDPOINT), cwd=self._world.project, home=self._world.home))
+        return build(SessionConfig(route=Route(ENDPOINT), cwd=self._world.project, home=self._world.home))
 
     def refer(self) -> str:
         with suppress(BadInput):
@@ -199,7 +199,7 @@ class Talaria:
             return ""
 
 
-def _mounted(view: View) -> str:
+def _mounted(view: SandboxPolicy) -> str:
     """What a sandbox would show of what it guards: it is handed over by descriptors that are reached like this."""
     shown = ""
     for path in view.guarded:

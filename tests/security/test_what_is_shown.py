@@ -12,10 +12,10 @@ from tests.scenarios.gateway.house import House
 from tests.security.chats import told_to_model
 
 from talaria.compose import open_store
-from talaria.gateway.envelope import Parcel, written
+from talaria.gateway.envelope import OutgoingBody, written
 from talaria.store.mail import Outgoing
 from talaria.testing import Reply, call
-from talaria.testing.servers.chat_service import Refusal, Seen
+from talaria.testing.servers.chat_service import Refusal, SeenMessage
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.slack_server import SlackServer
 
@@ -34,12 +34,12 @@ def writing(target: Path, content: str) -> Reply:
     return Reply(calls=(call("write_file", path=str(target), content=content),), chunk_chars=100_000)
 
 
-async def asked(house: House) -> Seen:
+async def asked(house: House) -> SeenMessage:
     await house.until(lambda: any(one.buttons for one in house.telegram.seen()))
     return next(one for one in house.telegram.seen() if one.buttons)
 
 
-async def approve(house: House, question: Seen) -> None:
+async def approve(house: House, question: SeenMessage) -> None:
     await house.telegram.press(question.id, question.buttons[0][1])
     await house.until(lambda: house.telegram.seen()[-1].text == "Done.")
 
@@ -227,9 +227,9 @@ async def test_what_a_dead_process_has_not_asked_yet_is_not_asked_and_what_it_ha
         await house.said(1)
         session = await house.session_of("agent:main:telegram:dm:1001")
     rows = {
-        "question:a:file": Parcel("The command.", content="rm -rf x", file_name="terminal-to-approve-1.txt"),
-        "question:a:0": Parcel("May this run?", is_question=True),
-        "question:b:0": Parcel("May that run?", is_question=True),
+        "question:a:file": OutgoingBody("The command.", content="rm -rf x", file_name="terminal-to-approve-1.txt"),
+        "question:a:0": OutgoingBody("May this run?", is_question=True),
+        "question:b:0": OutgoingBody("May that run?", is_question=True),
     }
     async with open_store(house.home) as store:
         for key, parcel in rows.items():

@@ -24,7 +24,7 @@ from talaria.core.messages import (
 )
 from talaria.core.usage import Usage
 from talaria.providers.anthropic_messages import AnthropicMessages
-from talaria.providers.base import Caching, Effort, Endpoint, Request
+from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest
 from talaria.providers.history import History
 
 WIRE = AnthropicMessages()
@@ -42,18 +42,18 @@ def sent(
     of_call: int | None = None,
 ) -> dict[str, Any]:
     endpoint = msgspec.structs.replace(ENDPOINT, model=model, max_output=max_output)
-    request = Request("", (), History(messages), SessionId("s1"), effort=effort, max_output=of_call)
+    request = ModelRequest("", (), History(messages), SessionId("s1"), effort=effort, max_output=of_call)
     return json.loads(body(request, endpoint))
 
 
-def body(request: Request, endpoint: Endpoint) -> bytes:
+def body(request: ModelRequest, endpoint: Endpoint) -> bytes:
     encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
     return WIRE.body(request, endpoint, encoded)
 
 
 def cached(caching: Caching, messages: Iterable[Message], system: str = "Be brief.") -> bytes:
     endpoint = msgspec.structs.replace(ENDPOINT, caching=caching)
-    return body(Request(system, (), History(messages), SessionId("s1")), endpoint)
+    return body(ModelRequest(system, (), History(messages), SessionId("s1")), endpoint)
 
 
 def marks(messages: Iterable[Message]) -> list[tuple[int, int, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from talaria.core.clock import SystemClock
-from talaria.foreign import Background, Broke, Hosted, Lane, Late, fitting, returned, within
+from talaria.foreign import Background, HostedPlugin, Late, PluginError, SerialExecutor, fitting, returned, within
 from talaria.testing.clock import ManualClock
 
 
@@ -23,7 +23,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def test_calls_into_one_object_never_overlap() -> None:
-    lane, inside, most = Lane(SystemClock()), 0, 0
+    lane, inside, most = SerialExecutor(SystemClock()), 0, 0
     begun = threading.Barrier(2, timeout=0.2)
 
     def work() -> None:
@@ -39,7 +39,7 @@ async def test_calls_into_one_object_never_overlap() -> None:
 
 
 async def test_a_call_goes_on_when_its_caller_leaves_and_the_next_waits_for_it() -> None:
-    lane, gate, order = Lane(SystemClock()), threading.Event(), list[str]()
+    lane, gate, order = SerialExecutor(SystemClock()), threading.Event(), list[str]()
 
     def slow() -> None:
         order.append("begins")
@@ -61,7 +61,7 @@ async def test_a_call_goes_on_when_its_caller_leaves_and_the_next_waits_for_it()
 
 async def test_a_call_that_does_not_end_blocks_the_lane_until_it_does() -> None:
     clock, gate = ManualClock(), threading.Event()
-    lane = Lane(clock)
+    lane = SerialExecutor(clock)
     began = threading.Event()
 
     def hang() -> None:
@@ -71,13 +71,13 @@ async def test_a_call_that_does_not_end_blocks_the_lane_until_it_does() -> None:
     calling = asyncio.create_task(lane.call(hang, 30))
     await until(began.is_set)
     clock.advance(31)
-    with pytest.raises(Broke, match="did not return within 30 seconds") as told:
+    with pytest.raises(PluginError, match="did not return within 30 seconds") as told:
         await calling
     assert told.value.has_hung
     waiting = asyncio.create_task(lane.call(lambda: 1, 30))
     await asyncio.sleep(0.01)
     clock.advance(3)
-    with pytest.raises(Broke, match="still busy"):
+    with pytest.raises(PluginError, match="still busy"):
         await waiting
     gate.set()
     await until(lambda: not lane.is_blocked)
@@ -89,7 +89,7 @@ async def test_whatever_is_raised_is_told_as_one_kind(fault: BaseException) -> N
     def work() -> None:
         raise fault
 
-    with pytest.raises(Broke, match=f"raised {type(fault).__name__}"):
+    with pytest.raises(PluginError, match=f"raised {type(fault).__name__}"):
         await within(work, 30, SystemClock())
 
 
@@ -101,7 +101,7 @@ async def test_an_exception_that_cannot_be_told_is_told_of() -> None:
     def work() -> None:
         raise Mute
 
-    with pytest.raises(Broke, match="raised Mute: "):
+    with pytest.raises(PluginError, match="raised Mute: "):
         await within(work, 30, SystemClock())
 
 
@@ -110,7 +110,7 @@ async def test_a_method_gets_what_it_asks_for_and_one_that_is_not_there_is_skipp
         def meet(self, who: str, *, where: str = "") -> str:
             return f"{who} {where}"
 
-    hosted = Hosted(Guest(), Lane(SystemClock()))
+    hosted = HostedPlugin(Guest(), SerialExecutor(SystemClock()))
     assert await hosted.call("meet", "Ann", seconds=5, where="here", when="now") == "Ann here"
     assert await hosted.call("leave", seconds=5) is None
 
@@ -120,7 +120,7 @@ async def test_a_late_argument_is_made_in_the_thread() -> None:
         def take(self, one: Any, other: Any = None) -> Any:
             return one, other
 
-    hosted, here = Hosted(Guest(), Lane(SystemClock())), threading.get_ident()
+    hosted, here = HostedPlugin(Guest(), SerialExecutor(SystemClock())), threading.get_ident()
     one, other = await hosted.call("take", Late(threading.get_ident), seconds=5, other=Late(threading.get_ident))
     assert isinstance(one, int)
     assert one == other != here

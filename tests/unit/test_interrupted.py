@@ -2,7 +2,7 @@
 
 import pytest
 
-from talaria.agent.interrupted import Close, Ended, Run, RunAgain, close, resume
+from talaria.agent.interrupted import Close, Ended, RunAgain, RunIfAllowed, close, resume
 from talaria.core.ids import CallId, TurnId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.store.base import CallRow, CallState
@@ -21,7 +21,7 @@ def declared(call: ToolCall) -> AfterCrash:
 
 
 def test_a_call_at_intent_runs() -> None:
-    assert resume([row("a", "intent")], declared, NOW) == {"a": Run()}
+    assert resume([row("a", "intent")], declared, NOW) == {"a": RunIfAllowed()}
 
 
 def test_a_call_that_ended_keeps_its_outcome() -> None:
@@ -42,7 +42,7 @@ def test_a_started_call_of_a_tool_that_runs_once_is_unknown_and_keeps_its_siblin
 @pytest.mark.parametrize(("age_s", "runs"), [(599.0, True), (600.0, False)])
 def test_a_call_at_intent_runs_only_within_ten_minutes(age_s: float, runs: bool) -> None:
     verdict = resume([row("a", "intent", age_s=age_s)], declared, NOW)[CallId("a")]
-    assert (verdict == Run()) is runs
+    assert (verdict == RunIfAllowed()) is runs
 
 
 def test_a_turn_that_is_given_up_runs_nothing() -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
 from talaria.core.tools import ToolSpec
-from talaria.providers.base import Caching, Endpoint, Request
+from talaria.providers.base import Caching, Endpoint, ModelRequest
 from talaria.providers.history import History
 from talaria.providers.openai_chat import OpenAIChat
 
@@ -28,17 +28,17 @@ NEW, OLD = "max_completion_tokens", "max_tokens"
 
 
 def sent(messages: Iterable[Message], *tools: ToolSpec) -> dict[str, Any]:
-    return json.loads(body(Request("", tools, History(messages), SessionId("s1")), ENDPOINT))
+    return json.loads(body(ModelRequest("", tools, History(messages), SessionId("s1")), ENDPOINT))
 
 
-def body(request: Request, endpoint: Endpoint) -> bytes:
+def body(request: ModelRequest, endpoint: Endpoint) -> bytes:
     encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
     return WIRE.body(request, endpoint, encoded)
 
 
 def cached(caching: Caching, messages: Iterable[Message], system: str = "Be brief.") -> bytes:
     endpoint = msgspec.structs.replace(ENDPOINT, caching=caching)
-    return body(Request(system, (WEATHER,), History(messages), SessionId("s1")), endpoint)
+    return body(ModelRequest(system, (WEATHER,), History(messages), SessionId("s1")), endpoint)
 
 
 def marked(messages: Iterable[Message], system: str = "Be brief.") -> list[Any]:
@@ -259,7 +259,7 @@ def test_a_text_that_is_blank_is_never_marked(blank: str) -> None:
 @pytest.mark.parametrize(("provider", "names"), [("openai", (NEW, OLD)), ("test", (OLD, NEW))])
 def test_whoever_refused_the_name_of_the_output_limit_gets_the_other_one(provider: str, names: tuple[str, str]) -> None:
     endpoint = msgspec.structs.replace(ENDPOINT, provider=provider, max_output=100)
-    request = Request("", (), History([user("Hi")]), SessionId("s1"))
+    request = ModelRequest("", (), History([user("Hi")]), SessionId("s1"))
     refused = msgspec.structs.replace(request, repairs=frozenset({"rename_limit"}))
     limits = [json.loads(body(each, endpoint)) for each in (request, refused)]
     assert [[name for name in (NEW, OLD) if name in limit] for limit in limits] == [[name] for name in names]

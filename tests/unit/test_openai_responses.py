@@ -12,7 +12,7 @@ from talaria.core.errors import Disconnected, Overloaded, RateLimited, RequestRe
 from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Image, Message, Text, Thinking, ToolCall, ToolResult, user
-from talaria.providers.base import Caching, Delta, Endpoint, Request
+from talaria.providers.base import Caching, Delta, Endpoint, ModelRequest
 from talaria.providers.history import History
 from talaria.providers.openai_responses import OpenAIResponses
 
@@ -24,10 +24,10 @@ COMPLETED: dict[str, Any] = {"type": "response.completed", "response": {"status"
 
 def sent(messages: Iterable[Message], *, model: str = ENDPOINT.model, max_output: int | None = None) -> dict[str, Any]:
     endpoint = msgspec.structs.replace(ENDPOINT, model=model)
-    return json.loads(body(Request("", (), History(messages), SessionId("s1"), max_output=max_output), endpoint))
+    return json.loads(body(ModelRequest("", (), History(messages), SessionId("s1"), max_output=max_output), endpoint))
 
 
-def body(request: Request, endpoint: Endpoint) -> bytes:
+def body(request: ModelRequest, endpoint: Endpoint) -> bytes:
     encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
     return WIRE.body(request, endpoint, encoded)
 
@@ -213,7 +213,7 @@ def test_each_request_begins_with_the_one_before_it_and_nothing_is_marked(cachin
         user("And here?"),
     )
     histories = (History(said[:length]) for length in range(1, len(said) + 1))
-    requests = [body(Request("Be brief.", (), history, SessionId("s1")), endpoint) for history in histories]
+    requests = [body(ModelRequest("Be brief.", (), history, SessionId("s1")), endpoint) for history in histories]
     for before, now in pairwise(requests):
         assert now.startswith(before[: before.rindex(b'],"stream"')])
         assert b"cache_control" not in now
@@ -225,5 +225,5 @@ def test_a_limit_is_never_smaller_than_the_wire_takes(max_output: int, limit: in
 
 
 def test_nothing_is_stored_at_an_endpoint_that_refused_something() -> None:
-    request = Request("", (), History([user("Hi")]), SessionId("s1"), repairs=frozenset({"drop_extras"}))
+    request = ModelRequest("", (), History([user("Hi")]), SessionId("s1"), repairs=frozenset({"drop_extras"}))
     assert json.loads(body(request, ENDPOINT))["store"] is False

@@ -17,14 +17,14 @@ from talaria.core.ids import CallId, new_call_id
 from talaria.core.messages import Assistant, AssistantPart, Text, ToolCall
 from talaria.core.redaction import Redactor
 from talaria.providers import failures
-from talaria.providers.base import Delta, Endpoint, Request
+from talaria.providers.base import Delta, Endpoint, ModelRequest
 from talaria.providers.size import prompt_tokens
 
 FULL_SHARE = 0.9
 """A prompt of so much of the window leaves no room to answer."""
 
 
-async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
+async def ask(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
     """Raises `LimitReached` before a call, or when an answer does not end; `ProviderFailure` when no attempt at any
     endpoint brought an answer."""
     while True:
@@ -46,7 +46,7 @@ async def ask(turn: Turn, request: Request, sink: Sink) -> Assistant:
             return answer
 
 
-async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
+async def _attempt(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
     walk, endpoint = turn.walk, turn.walk.endpoint
     await turn.tell_of_answers()
     await make_room(turn, sink)
@@ -76,7 +76,7 @@ async def _attempt(turn: Turn, request: Request, sink: Sink) -> Assistant:
     return answer
 
 
-async def _streamed(turn: Turn, request: Request, sink: Sink) -> Assistant:
+async def _streamed(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
     endpoint = turn.walk.endpoint
     written: list[str] = []
     watch = RunawayWatch(max_chars(request, endpoint))
@@ -124,7 +124,7 @@ class _Shown:
             self._sink.emit(kind(text))
 
 
-def nothing_said(answer: Assistant, request: Request, endpoint: Endpoint) -> ProviderFailure:
+def nothing_said(answer: Assistant, request: ModelRequest, endpoint: Endpoint) -> ProviderFailure:
     label = endpoint.label
     match answer.stop:
         case "refused":

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 
 import msgspec
 
-from talaria.agent.limits import USUAL_OUTPUT, Call, Cap, Limits, cost_usd, fitted
+from talaria.agent.limits import USUAL_OUTPUT, Cap, Limits, PlannedCall, cost_usd, fitted
 from talaria.core.clock import Clock
 from talaria.core.errors import LimitReached, ProviderFailure
 from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.messages import Assistant
 from talaria.core.usage import NO_USAGE, Usage
-from talaria.providers.base import Endpoint, Request
+from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.history import size_tokens
 from talaria.providers.size import prompt_tokens
 from talaria.store.base import Amount, Released, Spending, Spent, Totals
@@ -41,22 +41,22 @@ class Budget:
         self._unrecorded: list[Spent] = []
         self._holds: list[HoldId] = []
 
-    async def reserve(self, endpoint: Endpoint, request: Request) -> Request:
+    async def reserve(self, endpoint: Endpoint, request: ModelRequest) -> ModelRequest:
         """The request as far as it may be paid for. Raises `LimitReached` when that is not far enough."""
         self.check()
         limits = [limit for limit in (endpoint.max_output, request.max_output) if limit is not None]
-        wanted = Call(prompt_tokens(request), min(limits, default=USUAL_OUTPUT), endpoint.prices)
+        wanted = PlannedCall(prompt_tokens(request), min(limits, default=USUAL_OUTPUT), endpoint.prices)
         call = fitted(wanted, self._limits.turn, Amount(self.usage.total, self._cost_usd), "this turn")
         if self._limits.are_shared:
             call = await self._held(call)
         told = call.output if self._limits.are_set else request.max_output
         return msgspec.structs.replace(request, max_output=told, seconds=self._seconds_left)
 
-    async def _held(self, call: Call) -> Call:
+    async def _held(self, call: PlannedCall) -> PlannedCall:
         """The part of it that all caps have room for, set aside in one transaction: nobody else can take it."""
         account = self._account
         await self.release()
-        held: list[Call] = []
+        held: list[PlannedCall] = []
 
         def decide(totals: Totals) -> Amount:
             fits = call
@@ -98,7 +98,7 @@ class Budget:
         self._cost_usd += cost or 0.0
         self._is_priced = self._is_priced and cost is not None
 
-    def charge(self, answer: Assistant, endpoint: Endpoint, request: Request) -> None:
+    def charge(self, answer: Assistant, endpoint: Endpoint, request: ModelRequest) -> None:
         """An endpoint that does not count is believed to have read and written what we see."""
         usage = answer.usage or Usage(prompt_tokens(request), size_tokens(answer))
         self.carry(usage, endpoint)

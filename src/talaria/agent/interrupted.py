@@ -21,7 +21,7 @@ _INTERRUPTED = Outcome("cancelled", "stopped")
 _LEFT = Outcome("cancelled", "not started")
 
 
-class Run(msgspec.Struct, frozen=True):
+class RunIfAllowed(msgspec.Struct, frozen=True):
     """Nothing has happened yet: run it, if the gate passes anew."""
 
 
@@ -41,7 +41,7 @@ class Ended(msgspec.Struct, frozen=True):
     result: ToolResult
 
 
-Verdict = Run | RunAgain | Close | Ended
+Verdict = RunIfAllowed | RunAgain | Close | Ended
 Declared = Callable[[ToolCall], AfterCrash]
 
 
@@ -58,7 +58,7 @@ def _resumed(row: CallRow, declared: Declared, now: float, has_unknown: bool) ->
         return unknown(row.call) if declared(row.call) == "once" else RunAgain()
     if has_unknown or now - row.created_at >= MAX_INTENT_AGE_S:
         return not_started(row.call)
-    return Run()
+    return RunIfAllowed()
 
 
 def close(rows: Sequence[CallRow]) -> Mapping[CallId, Close | Ended]:

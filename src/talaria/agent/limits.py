@@ -47,7 +47,7 @@ class Limits(msgspec.Struct, frozen=True):
         return bool(self.session or self.day or self.person)
 
 
-class Call(msgspec.Struct, frozen=True):
+class PlannedCall(msgspec.Struct, frozen=True):
     """A call to be made: its prompt, and how long its answer may become."""
 
     prompt: int
@@ -74,7 +74,7 @@ def cost_usd(usage: Usage, prices: Prices | None) -> float | None:
     ) / 1_000_000
 
 
-def fitted(call: Call, cap: Cap, spent: Amount, whose: str) -> Call:
+def fitted(call: PlannedCall, cap: Cap, spent: Amount, whose: str) -> PlannedCall:
     """The call, its answer shortened to what is left. Raises `LimitReached` when that is too little."""
     output = min(call.output, _affordable_output(call, cap, spent))
     if output < min(MIN_OUTPUT, call.output):
@@ -82,7 +82,7 @@ def fitted(call: Call, cap: Cap, spent: Amount, whose: str) -> Call:
     return msgspec.structs.replace(call, output=int(output))
 
 
-def _affordable_output(call: Call, cap: Cap, spent: Amount) -> float:
+def _affordable_output(call: PlannedCall, cap: Cap, spent: Amount) -> float:
     by_tokens = math.inf if cap.tokens is None else cap.tokens - spent.tokens - call.prompt
     if cap.cost_usd is None or call.prices is None:
         return by_tokens
@@ -91,7 +91,7 @@ def _affordable_output(call: Call, cap: Cap, spent: Amount) -> float:
     return min(by_tokens, by_money)
 
 
-def _sentence(call: Call, cap: Cap, spent: Amount, whose: str) -> str:
+def _sentence(call: PlannedCall, cap: Cap, spent: Amount, whose: str) -> str:
     if cap.tokens is not None and cap.tokens - spent.tokens - call.prompt < MIN_OUTPUT:
         used = f"{spent.tokens:,} of {cap.tokens:,} tokens"
         return f"Stopped: {whose} has used {used}, and the next call needs about {call.prompt + MIN_OUTPUT:,}."

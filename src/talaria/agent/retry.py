@@ -33,7 +33,7 @@ class Reconnect(msgspec.Struct, frozen=True):
 Decision = Retry | Mend | Reconnect | Literal["compact", "refresh_key", "rotate_key", "fall_back", "give_up"]
 
 
-class Standing(msgspec.Struct, frozen=True):
+class AttemptState(msgspec.Struct, frozen=True):
     """Where a turn stands on its route when a call fails."""
 
     failures: int = 1
@@ -51,7 +51,7 @@ class Standing(msgspec.Struct, frozen=True):
     """For waiting, of the turn's time; None: without end."""
 
 
-def decide(failure: ProviderFailure, at: Standing, jitter: float) -> Decision:
+def decide(failure: ProviderFailure, at: AttemptState, jitter: float) -> Decision:
     """`jitter` is from [0, 1)."""
     treatment = TREATMENTS[failure.kind]
     repair = failure.repair
@@ -77,7 +77,7 @@ def reconnect_delay_s(failures: int) -> float:
     return min(3.0 + failures, 8.0)
 
 
-def _by_key(failure: ProviderFailure, treatment: Treatment, at: Standing, delay_s: float) -> Decision | None:
+def _by_key(failure: ProviderFailure, treatment: Treatment, at: AttemptState, delay_s: float) -> Decision | None:
     if failure.kind == "auth" and at.can_refresh:
         return "refresh_key"
     if not at.has_other_key or treatment.rotate == "never":
@@ -95,5 +95,5 @@ def _delay_s(failure: ProviderFailure, failures: int, jitter: float) -> float:
     return backoff_s + jitter * backoff_s / 2
 
 
-def _fits(delay_s: float, at: Standing) -> bool:
+def _fits(delay_s: float, at: AttemptState) -> bool:
     return at.seconds_left is None or delay_s < at.seconds_left

@@ -4,7 +4,7 @@ import msgspec
 
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
-from talaria.context.base import Wish
+from talaria.context.base import CompactionRequest
 from talaria.context.progress import is_shorter
 from talaria.core.compaction import compacted
 from talaria.core.events import Notice
@@ -32,14 +32,14 @@ async def make_room(turn: Turn, sink: Sink, *, has_overflowed: bool = False) -> 
     may_ask = not turn.compactions.is_cooling(turn.clock.now())
     with turn.budget.counting_as_wait():
         seconds = turn.budget.seconds_for_waiting
-        wish = Wish(tokens, threshold, seconds=seconds, may_ask=may_ask, has_overflowed=has_overflowed)
+        wish = CompactionRequest(tokens, threshold, seconds=seconds, may_ask=may_ask, has_overflowed=has_overflowed)
         said = await shorten(turn, wish, sink)
     if said:
         sink.emit(Notice(said))
     return bool(said)
 
 
-async def shorten(turn: Turn, wish: Wish, sink: Sink) -> str:
+async def shorten(turn: Turn, wish: CompactionRequest, sink: Sink) -> str:
     """What was done, in a sentence for people; empty: there was nothing to leave out."""
     if turn.keeper is None:
         return ""

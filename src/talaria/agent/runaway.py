@@ -4,7 +4,7 @@ Pure: `agent/asking.py` adds what streams in, and stops reading when it is told 
 """
 
 from talaria.core.events import TextDelta
-from talaria.providers.base import Delta, Endpoint, Request
+from talaria.providers.base import Delta, Endpoint, ModelRequest
 
 REPEATED_CHARS = 20_000
 """An answer whose last so many characters are one passage over and over is stopped. It is far more than a table with
@@ -59,7 +59,7 @@ class RunawayWatch:
         return f"repeats itself: the last {REPEATED_CHARS:,} characters of {what} are one passage over and over"
 
 
-def max_chars(request: Request, endpoint: Endpoint) -> int:
+def max_chars(request: ModelRequest, endpoint: Endpoint) -> int:
     """What an answer may have before it counts as one without end."""
     tokens = [limit for limit in (request.max_output, endpoint.max_output) if limit is not None]
     if not tokens and endpoint.window is not None:

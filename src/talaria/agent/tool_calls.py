@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from talaria.agent.hooks import Block, Change, Doubt
-from talaria.agent.interrupted import Close, Ended, Run, RunAgain, Verdict, unknown
+from talaria.agent.interrupted import Close, Ended, RunAgain, RunIfAllowed, Verdict, unknown
 from talaria.agent.sink import Sink
 from talaria.agent.turn import Turn
 from talaria.core.entries import MessageAdded, Noted
@@ -67,14 +67,16 @@ class _Batch:
     async def prepare(self, verdicts: Mapping[CallId, Verdict], *, is_cut_off: bool) -> None:
         """Off the loop: telling what a call would touch may look at the file system."""
         self._items = await in_thread(
-            lambda: [self._item(call, verdicts.get(call.id, Run()), is_cut_off=is_cut_off) for call in self._calls]
+            lambda: [
+                self._item(call, verdicts.get(call.id, RunIfAllowed()), is_cut_off=is_cut_off) for call in self._calls
+            ]
         )
 
     def _item(self, call: ToolCall, verdict: Verdict, *, is_cut_off: bool) -> _Item:
         match verdict:
             case Close() | Ended():
                 return _Item(call, verdict)
-            case Run() | RunAgain():
+            case RunIfAllowed() | RunAgain():
                 has_started = isinstance(verdict, RunAgain)
                 try:
                     if is_cut_off:

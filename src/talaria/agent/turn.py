@@ -9,8 +9,8 @@ from talaria.agent.breaker import Breaker
 from talaria.agent.budget import Budget
 from talaria.agent.hooks import Facts, Hooks, NoHooks
 from talaria.agent.sink import Sink
-from talaria.agent.walk import Walk
-from talaria.context.base import Keeper
+from talaria.agent.walk import RouteCursor
+from talaria.context.base import ContextKeeper
 from talaria.context.thrashing import Compactions
 from talaria.core.clock import Clock
 from talaria.core.entries import Effort, MessageAdded
@@ -19,7 +19,7 @@ from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, user
 from talaria.core.redaction import Redactor
 from talaria.core.tools import ToolSpec
-from talaria.providers.base import Endpoint, Request
+from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.history import History
 from talaria.providers.size import prompt_tokens
 from talaria.store.base import Write
@@ -34,10 +34,10 @@ class Turn:
         system: str,
         tools: tuple[ToolSpec, ...],
         history: History,
-        walk: Walk,
+        walk: RouteCursor,
         budget: Budget,
         clock: Clock,
-        keeper: Keeper | None = None,
+        keeper: ContextKeeper | None = None,
         hooks: Hooks | None = None,
         facts: Facts | None = None,
         compactions: Compactions | None = None,
@@ -59,7 +59,7 @@ class Turn:
         self.breaker = Breaker()
         self.history = history
         self.clock = clock
-        self._request = Request(
+        self._request = ModelRequest(
             system=system, tools=tools, history=history, session=session, effort=effort, is_streaming=is_streaming
         )
         self._steering: deque[tuple[Write, ...]] = deque()
@@ -68,11 +68,11 @@ class Turn:
         self._untold: deque[tuple[Endpoint, Assistant, float]] = deque()
         self._warned_at: Endpoint | None = None
 
-    def view(self) -> Request:
+    def view(self) -> ModelRequest:
         """What the model reads now: the history is shared and grows as it is recorded."""
         return self._request
 
-    def closing_view(self) -> Request:
+    def closing_view(self) -> ModelRequest:
         """The same prefix, but no tool may be called: sum up."""
         return msgspec.structs.replace(self._request, may_call=False)
 
@@ -109,7 +109,7 @@ class Turn:
         while self._steering:
             yield self._steering.popleft()
 
-    def warn_when_full(self, request: Request, endpoint: Endpoint, sink: Sink) -> None:
+    def warn_when_full(self, request: ModelRequest, endpoint: Endpoint, sink: Sink) -> None:
         """Once per endpoint and turn, when the window in use is nearly full."""
         if endpoint.window is None or endpoint.compact_at is None or self._warned_at == endpoint:
             return

@@ -5,7 +5,7 @@ It ends with the turn. What outlives it (a time that an endpoint named, what it 
 
 from dataclasses import dataclass, field
 
-from talaria.agent.retry import Standing
+from talaria.agent.retry import AttemptState
 from talaria.core.errors import FailureKind, ProviderFailure, Repair
 from talaria.core.secret import Secret
 from talaria.providers.base import Endpoint, Provider
@@ -23,7 +23,7 @@ _LIMITS: frozenset[FailureKind] = frozenset({"rate_limit", "billing", "upstream_
 
 
 @dataclass(slots=True)
-class _Stay:
+class _EndpointAttempt:
     """What happened at the endpoint in use."""
 
     repairs: frozenset[Repair]
@@ -38,7 +38,7 @@ class _Stay:
 
 
 @dataclass(slots=True)
-class Walk:
+class RouteCursor:
     """Begins at the primary, unless that named a time which has not come yet and another endpoint did not."""
 
     route: Route
@@ -50,7 +50,7 @@ class Walk:
     """Why endpoints were left."""
     _untried: list[Endpoint] = field(init=False)
     endpoint: Endpoint = field(init=False)
-    _stay: _Stay = field(init=False)
+    _stay: _EndpointAttempt = field(init=False)
 
     def __post_init__(self) -> None:
         self._untried = list(self.route.endpoints)
@@ -89,10 +89,10 @@ class Walk:
         self._stay.failures -= 1
         self._stay.failures_of_key -= 1
 
-    def standing(self, seconds_left: float | None) -> Standing:
+    def standing(self, seconds_left: float | None) -> AttemptState:
         """Where the failures so far leave the turn."""
         stay, pool = self._stay, self.upstream.keys(self.endpoint)
-        return Standing(
+        return AttemptState(
             failures=stay.failures,
             max_attempts=self.max_attempts,
             failures_of_key=stay.failures_of_key,
@@ -167,7 +167,7 @@ class Walk:
         ]
         self.endpoint = (ready or candidates)[0]
         self._untried.remove(self.endpoint)
-        self._stay = _Stay(self.upstream.repairs(self.endpoint))
+        self._stay = _EndpointAttempt(self.upstream.repairs(self.endpoint))
 
     def _wider(self) -> list[Endpoint]:
         window = self.endpoint.window

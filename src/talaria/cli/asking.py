@@ -6,7 +6,7 @@ import click
 
 from talaria.cli import piped
 from talaria.cli.json_output import print_failure
-from talaria.cli.options import Options
+from talaria.cli.options import CliOptions
 from talaria.cli.pictures import read_image
 from talaria.cli.plain import converse
 from talaria.cli.references import with_references
@@ -15,7 +15,7 @@ from talaria.core.errors import BadInput, TalariaError
 from talaria.core.messages import Text, User
 
 
-def answer(ctx: click.Context, options: Options, query: str | None, images: tuple[Path, ...]) -> int:
+def answer(ctx: click.Context, options: CliOptions, query: str | None, images: tuple[Path, ...]) -> int:
     try:
         return converse(settings(ctx), options, _question(query, images))
     except TalariaError as error:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from talaria.cli.options import Format, Options
+from talaria.cli.options import CliOptions, Format
 
 
 @click.command(
@@ -43,7 +43,7 @@ def command(
     images: tuple[Path, ...],
 ) -> int:
     ctx.find_root().obj = profile or ctx.find_root().obj
-    options = Options(format, query is not None, model, resume, is_continuing, max_turns, yolo)
+    options = CliOptions(format, query is not None, model, resume, is_continuing, max_turns, yolo)
     if options.has_screen and not images:
         from talaria.cli.screen.opening import run_screen  # noqa: PLC0415  (loads the rest behind the prompt)
 

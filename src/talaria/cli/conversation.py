@@ -7,8 +7,8 @@ from pathlib import Path
 
 from talaria import __version__
 from talaria.cli import exits, program, risks
-from talaria.cli.front import Front
-from talaria.cli.options import Options
+from talaria.cli.front import UserInterface
+from talaria.cli.options import CliOptions
 from talaria.cli.outcomes import is_unasked
 from talaria.cli.pictures import read_image
 from talaria.cli.references import references, with_references
@@ -36,7 +36,9 @@ INTERRUPTED = "Interrupted."
 
 
 @asynccontextmanager
-async def open_conversation(settings: Settings, options: Options, front: Front) -> "AsyncGenerator[Conversation]":
+async def open_conversation(
+    settings: Settings, options: CliOptions, front: UserInterface
+) -> "AsyncGenerator[Conversation]":
     async with open_application(settings, model=options.model, program=program.name()) as app:
         conversation = Conversation(app, options, front, await _chosen_row(app.store.sessions, options))
         try:
@@ -45,7 +47,7 @@ async def open_conversation(settings: Settings, options: Options, front: Front) 
             await conversation.close()
 
 
-async def _chosen_row(sessions: Sessions, options: Options) -> Session | None:
+async def _chosen_row(sessions: Sessions, options: CliOptions) -> Session | None:
     if options.resume is not None:
         return await sessions.find(options.resume)
     if not options.is_continuing:
@@ -61,7 +63,7 @@ class Conversation(OpenChat):
 
     surface = "terminal"
 
-    def __init__(self, app: Application, options: Options, front: Front, row: Session | None) -> None:
+    def __init__(self, app: Application, options: CliOptions, front: UserInterface, row: Session | None) -> None:
         """`row` is that of the conversation to go on with; None begins one."""
         super().__init__(app)
         self.app = app

@@ -12,7 +12,7 @@ from talaria.store.base import Session
 from talaria.tools.person import Person
 
 
-class Front(Protocol):
+class UserInterface(Protocol):
     @property
     def person(self) -> Person | None:
         """None: nobody can be asked."""

@@ -32,7 +32,7 @@ from talaria.waiting import in_thread
 ABOUT_CHARS = 90
 
 
-class Row(msgspec.Struct, frozen=True):
+class ServerRow(msgspec.Struct, frozen=True):
     """A server as it is listed."""
 
     name: str
@@ -44,7 +44,7 @@ class Row(msgspec.Struct, frozen=True):
     """None: it runs elsewhere."""
 
 
-class Trial(msgspec.Struct, frozen=True):
+class ServerTrial(msgspec.Struct, frozen=True):
     """What came of connecting to a server."""
 
     tools: dict[str, str]
@@ -121,7 +121,7 @@ def test(ctx: click.Context, name: str, as_json: bool) -> None:
         say(f"! The sandbox refused {', '.join(trial.refused)}. To allow it: talaria mcp sandbox {name} {options}")
 
 
-async def tried(settings: Settings, name: str, entry: ServerEntry) -> Trial:
+async def tried(settings: Settings, name: str, entry: ServerEntry) -> ServerTrial:
     wanted, clock = {name: msgspec.structs.replace(entry, enabled=True)}, SystemClock()
     found = await in_thread(lambda: listed(settings.config.all_mcp_servers, settings.home, settings.environment))
     sandboxes = found.sandboxes(settings.home, clock, settings.config)
@@ -129,9 +129,9 @@ async def tried(settings: Settings, name: str, entry: ServerEntry) -> Trial:
         await servers.first_tries()
         problem, refused = servers.problem(name), servers.refused(name)
         if problem:
-            return Trial({}, refused=refused, problem=f"The MCP server {name} {problem}.")
+            return ServerTrial({}, refused=refused, problem=f"The MCP server {name} {problem}.")
         tools = {tool.spec.name: tool.spec.description for tool in servers.tools()}
-        return Trial(tools, servers.notices, refused)
+        return ServerTrial(tools, servers.notices, refused)
 
 
 @command.command("trust", help="Agree to the `.mcp.json` of this folder, as it is now.")
@@ -314,7 +314,7 @@ def _named(settings: Settings, name: str) -> ServerEntry:
     return entry
 
 
-def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[Row]:
+def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[ServerRow]:
     configured = settings.config.all_mcp_servers
     found = listed(configured, settings.home, settings.environment)
     sandboxes = found.sandboxes(settings.home, SystemClock(), settings.config)
@@ -323,4 +323,4 @@ def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[Ro
         known = len(listing.offers) if listing is not None and listing.is_known else None
         source = "config.yaml" if name in configured else project.FILE
         is_sandboxed = None if entry.command is None else sandboxes.confine(name, entry) is not None
-        yield Row(name, entry.place, source, "enabled" if entry.enabled else "disabled", known, is_sandboxed)
+        yield ServerRow(name, entry.place, source, "enabled" if entry.enabled else "disabled", known, is_sandboxed)

@@ -11,10 +11,10 @@ from talaria.cli.arguments import ListingGroup
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
 from talaria.cli.survey import Default, KnownModel, Models, ProviderState
-from talaria.cli.trial import Trial
+from talaria.cli.trial import ModelTrial
 from talaria.config import paths
 from talaria.config.edit import set_value
-from talaria.config.selection import DEMO, Choice, as_default, choose, endpoint
+from talaria.config.selection import DEMO, ModelChoice, as_default, choose, endpoint
 from talaria.core.errors import MissingCredential, ProviderFailure
 from talaria.runtime.accounts import dollars
 from talaria.settings import Settings
@@ -63,7 +63,7 @@ def set_(ctx: click.Context, name: str, is_sure: bool) -> None:
     say(f"The default is now {written['model.default']} ({' and '.join(written)} in {file}).")
 
 
-def _proven(settings: Settings, name: str) -> Choice:
+def _proven(settings: Settings, name: str) -> ModelChoice:
     """The model that NAME means, after it has answered."""
     try:
         tried = asyncio.run(trial.run(settings, name))
@@ -73,22 +73,22 @@ def _proven(settings: Settings, name: str) -> Choice:
         raise
     say(_as_text(tried))
     provider, _, model = tried.model.partition(":")
-    return Choice(provider, model)
+    return ModelChoice(provider, model)
 
 
-def _named(settings: Settings, name: str) -> Choice:
+def _named(settings: Settings, name: str) -> ModelChoice:
     """The model that NAME means. A key that is missing is only mentioned."""
-    choice = choose(settings.config, settings.environment, name) or Choice(DEMO)
+    choice = choose(settings.config, settings.environment, name) or ModelChoice(DEMO)
     if choice.provider == DEMO:
         return choice
     try:
         endpoint(choice, settings.config, settings.environment)
     except MissingCredential as missing:
         say(str(missing))
-    return Choice(choice.provider, choice.model or survey.default_model(choice.provider, settings.config))
+    return ModelChoice(choice.provider, choice.model or survey.default_model(choice.provider, settings.config))
 
 
-def _as_text(tried: Trial) -> str:
+def _as_text(tried: ModelTrial) -> str:
     usage, cost = tried.usage, tried.cost_usd
     tokens = "tokens not told" if usage is None else f"{usage.prompt:,} tokens in, {usage.output:,} out"
     price = "cost unknown" if cost is None else dollars(cost)

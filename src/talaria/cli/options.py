@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 Format = Literal["text", "json", "stream-json"]
 
 
-class Options(NamedTuple):
+class CliOptions(NamedTuple):
     format: Format = "text"
     is_one_shot: bool = False
     model: str | None = None

@@ -12,8 +12,8 @@ from talaria.cli.foreground import interruptible
 from talaria.cli.json_output import print_failure
 from talaria.cli.lines import lines
 from talaria.cli.notices import complain, discard_output, say
-from talaria.cli.options import Format, Options
-from talaria.cli.render import View, view_for
+from talaria.cli.options import CliOptions, Format
+from talaria.cli.render import AnswerView, view_for
 from talaria.core.entries import Recorded
 from talaria.core.errors import TalariaError
 from talaria.core.events import Event
@@ -26,10 +26,10 @@ from talaria.store.base import Session
 
 
 class PlainFront:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CliOptions) -> None:
         self.person = TerminalPerson() if options.is_interactive else None
         self._format: Format = options.format
-        self._view: View | None = None
+        self._view: AnswerView | None = None
         self.has_reader = True
         """False: whoever read stdout has left, as `head` does."""
         self.stop_turn: Callable[[], object] = lambda: None
@@ -78,7 +78,7 @@ class PlainFront:
             say(INTERRUPTED)
 
 
-def converse(settings: Settings, options: Options, message: User | None) -> int:
+def converse(settings: Settings, options: CliOptions, message: User | None) -> int:
     """The exit code: of the question, or of the last line that failed."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
@@ -94,7 +94,9 @@ def converse(settings: Settings, options: Options, message: User | None) -> int:
 class Plain:
     """Lines are waited for outside the event loop."""
 
-    def __init__(self, runner: asyncio.Runner, conversation: Conversation, front: PlainFront, options: Options) -> None:
+    def __init__(
+        self, runner: asyncio.Runner, conversation: Conversation, front: PlainFront, options: CliOptions
+    ) -> None:
         self._runner = runner
         self._conversation = conversation
         self._front = front

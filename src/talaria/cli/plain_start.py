@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from talaria.cli.options import Options
+from talaria.cli.options import CliOptions
 
 _SHORT = {"-c": "--continue", "-m": "--model", "-r": "--resume", "-p": "--profile"}
 _FLAGS = ("--continue", "--yolo")
@@ -12,7 +12,7 @@ _VALUES = ("--model", "--resume", "--profile")
 
 class PlainStart(NamedTuple):
     profile: str | None
-    options: Options
+    options: CliOptions
 
     def run(self) -> int:
         from talaria.cli.screen.opening import run_screen  # noqa: PLC0415  (who has no screen does not wait for it)
@@ -39,7 +39,7 @@ def read(arguments: Sequence[str]) -> PlainStart | None:
             values[name] = left.pop(0)
         else:
             return None
-    options = Options(
+    options = CliOptions(
         model=values.get("--model"),
         resume=values.get("--resume"),
         is_continuing="--continue" in flags,

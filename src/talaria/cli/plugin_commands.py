@@ -11,7 +11,7 @@ from talaria.cli.notices import complain
 from talaria.cli.plugin_view import opened
 from talaria.core.errors import BadInput
 from talaria.extensions import Extensions
-from talaria.foreign import Background, Broke, as_text, contained, returned
+from talaria.foreign import Background, PluginError, as_text, contained, returned
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import PluginCli
 from talaria.settings import Settings
@@ -40,7 +40,7 @@ async def _run(name: str, arguments: tuple[str, ...], settings: Settings) -> int
         plugin, found = _found(name, extensions)
         try:
             return await in_thread(lambda: contained(lambda: _ended(found, arguments, plugin.background)))
-        except Broke as fault:
+        except PluginError as fault:
             log.warning("command %s of plugin %s %s", name, plugin.key, fault, exc_info=True)
             complain(f"The command {name} of plugin {plugin.key} {fault}.")
             return exits.BUG

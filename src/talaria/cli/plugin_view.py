@@ -14,7 +14,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput
 from talaria.extensions import Extensions, open_extensions
 from talaria.plugins.choices import Choice, engine_choices, memory_choices
-from talaria.plugins.discovery import ENGINES, Found, discover, own_names, places, shared_names
+from talaria.plugins.discovery import ENGINES, FoundPlugin, discover, own_names, places, shared_names
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import engine_name, memory_name
 from talaria.runtime.builtin_commands import builtin_commands
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Kind = Literal["engine", "memory"]
 
 
-class Row(msgspec.Struct, frozen=True):
+class PluginRow(msgspec.Struct, frozen=True):
     """A plugin as it is listed."""
 
     name: str
@@ -52,17 +52,17 @@ def looked(settings: Settings, look: Callable[[Extensions], T]) -> T:
     return asyncio.run(run())
 
 
-def all_found(settings: Settings) -> dict[str, Found]:
+def all_found(settings: Settings) -> dict[str, FoundPlugin]:
     config = settings.config.plugins
     return discover(places(settings.home, Path.cwd(), settings.environment, with_project=config.project))
 
 
-def keys_called(name: str, names: Mapping[str, Found]) -> list[str]:
+def keys_called(name: str, names: Mapping[str, FoundPlugin]) -> list[str]:
     """Whose key that is or, if it is nobody's, who else goes by that name."""
     return [name] if name in names else [key for key, one in names.items() if name in one.names]
 
 
-def only_key(name: str, found: Mapping[str, Found]) -> str:
+def only_key(name: str, found: Mapping[str, FoundPlugin]) -> str:
     match keys_called(name, found):
         case [key]:
             return key
@@ -72,7 +72,7 @@ def only_key(name: str, found: Mapping[str, Found]) -> str:
             raise BadInput(f"Several plugins are called {name}; say which: {', '.join(several)}.")
 
 
-def names_of(one: Found, found: Mapping[str, Found]) -> set[str]:
+def names_of(one: FoundPlugin, found: Mapping[str, FoundPlugin]) -> set[str]:
     """Under which it may be enabled."""
     return set(own_names(one, shared_names(found)))
 
@@ -82,11 +82,11 @@ def named(extensions: Extensions, name: str) -> Plugin:
     return plugins[only_key(name, {key: plugin.found for key, plugin in plugins.items()})]
 
 
-def rows(extensions: Extensions) -> Iterator[Row]:
+def rows(extensions: Extensions) -> Iterator[PluginRow]:
     for plugin in extensions.host.plugins.values():
         about = plugin.found.manifest
         status, source = plugin.status, plugin.found.source
-        yield Row(plugin.key, about.version, source, status, about.description, tuple(plugin.problems))
+        yield PluginRow(plugin.key, about.version, source, status, about.description, tuple(plugin.problems))
 
 
 def choices(extensions: Extensions) -> dict[Kind, list[Choice]]:

@@ -35,8 +35,8 @@ from talaria.core.errors import BadInput
 from talaria.files import read_text
 from talaria.plugins import consent
 from talaria.plugins.choices import Choice
-from talaria.plugins.consent import Consent
-from talaria.plugins.discovery import Found
+from talaria.plugins.consent import PluginConsent
+from talaria.plugins.discovery import FoundPlugin
 from talaria.plugins.installing import AFTER, installed
 from talaria.settings import Settings, read_settings_leniently
 
@@ -123,7 +123,7 @@ def enable(ctx: click.Context, name: str) -> None:
     _tell_moving(settings)
     file, enabled = paths.consents_file(settings.home), settings.config.plugins.enabled
     before = consent.read(file)
-    consent.write(file, {**before, found.key: Consent(_content(found))})
+    consent.write(file, {**before, found.key: PluginConsent(_content(found))})
     if found.key not in enabled:
         edit.set_value(settings.home, "plugins.enabled", _flow([*enabled, found.key]))
     plugin = looked(read_settings_leniently(settings.home), lambda extensions: extensions.host.plugins[found.key])
@@ -152,7 +152,7 @@ def _check_editable(settings: Settings, name: str) -> None:
         )
 
 
-def _check_enabling(settings: Settings, found: Found) -> None:
+def _check_enabling(settings: Settings, found: FoundPlugin) -> None:
     if is_safe_mode(settings.environment):
         raise BadInput(f"This is safe mode, in which no plugin is loaded: {found.key} cannot be enabled now.")
     if found.names & set(settings.config.plugins.disabled):
@@ -161,7 +161,7 @@ def _check_enabling(settings: Settings, found: Found) -> None:
         raise BadInput(f"Plugin {found.key} cannot be enabled: it {found.problem or 'has no code'}.")
 
 
-def _content(found: Found) -> str:
+def _content(found: FoundPlugin) -> str:
     try:
         return consent.content_of(found.places)
     except (OSError, consent.TooMuch) as fault:
@@ -183,7 +183,7 @@ def disable(ctx: click.Context, name: str) -> None:
     edit.set_value(settings.home, "plugins.enabled", _flow(one for one in enabled if one not in names))
     file = paths.consents_file(settings.home)
     agreed = consent.read(file)
-    known = agreed.pop(key, Consent(""))
+    known = agreed.pop(key, PluginConsent(""))
     consent.write(file, agreed)
     show(f"Disabled {name}.")
     _let_go(settings, names, known)
@@ -257,12 +257,12 @@ def _chosen(settings: Settings, kind: Kind) -> str:
     return config.context.engine if kind == "engine" else config.memory.provider or ""
 
 
-def _found(settings: Settings, name: str) -> Found:
+def _found(settings: Settings, name: str) -> FoundPlugin:
     found = all_found(settings)
     return found[only_key(name, found)]
 
 
-def _let_go(settings: Settings, names: set[str], known: Consent) -> None:
+def _let_go(settings: Settings, names: set[str], known: PluginConsent) -> None:
     """Of a choice that is gone with its plugin."""
     if settings.config.context.engine in names | {known.engine}:
         _choose(settings, "engine", BUILTIN_ENGINE)

@@ -28,7 +28,7 @@ MAX_ARGUMENT_CHARS = 100
 MOST_OUTPUT_LINES = 5
 
 
-class View(Protocol):
+class AnswerView(Protocol):
     def show(self, event: Event) -> None: ...
     def finish(self, report: Report) -> None: ...
 
@@ -105,7 +105,7 @@ class TextView:
             self._write("\n")
 
 
-def view_for(format: Format) -> View:
+def view_for(format: Format) -> AnswerView:
     match format:
         case "text":
             return TextView()

@@ -17,7 +17,7 @@ from talaria.store.base import Store
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.diffs import visible
 from talaria.tools.undo.checkpoints import Checkpoint, Restored
-from talaria.tools.undo.recorder import Recorder, undo_file
+from talaria.tools.undo.recorder import ChangeRecorder, undo_file
 
 _MAX_DIGITS = 9
 
@@ -47,7 +47,7 @@ def command(
     name, wanted = _meant(session, number)
     settings = surroundings.lenient_settings(ctx)
     id = surroundings.with_store(settings.home, lambda store: _session(store, name))
-    recorder = Recorder(SqliteUndoStore(undo_file(settings.home)), settings.home, settings.config.checkpoints)
+    recorder = ChangeRecorder(SqliteUndoStore(undo_file(settings.home)), settings.home, settings.config.checkpoints)
     try:
         kept = recorder.checkpoints(id)
         if is_listing or wanted is None:

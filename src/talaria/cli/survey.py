@@ -9,7 +9,7 @@ import msgspec
 
 from talaria.config import routes
 from talaria.config.schema import Config, LimitsConfig, ProviderConfig
-from talaria.config.selection import DEMO, Choice, choose, endpoint
+from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
 from talaria.connections import Connections, local_choice
 from talaria.core.clock import SystemClock
 from talaria.core.errors import MissingCredential, OperatorError, TalariaError
@@ -140,7 +140,7 @@ def _reach(name: str, settings: Settings) -> Endpoint:
     if name == DEMO:
         return DEMO_ENDPOINT
     config = msgspec.structs.replace(settings.config, limits=LimitsConfig())  # a price is a matter of the model
-    return endpoint(Choice(name, _ANY_MODEL), config, settings.environment)
+    return endpoint(ModelChoice(name, _ANY_MODEL), config, settings.environment)
 
 
 async def _states(names: Iterable[str], settings: Settings, *, is_live: bool) -> list[ProviderState]:

@@ -17,7 +17,7 @@ from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Tool
 from talaria.tools.mcp import project
-from talaria.tools.mcp.connection import Connection
+from talaria.tools.mcp.connection import ServerConnection
 from talaria.tools.mcp.tools import tools_of
 from talaria.tools.registry import Toolbox
 from talaria.tools.toolsets import BUILTIN, toolset_of
@@ -26,7 +26,7 @@ _NEEDED = {"browser": "playwright"}
 """Toolsets that need an extra of their name, and a package that it brings."""
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListedTool(msgspec.Struct, frozen=True):
     name: str
     description: str
     is_on: bool
@@ -36,21 +36,21 @@ class Listed(msgspec.Struct, frozen=True):
 
 class Group(msgspec.Struct, frozen=True):
     name: str
-    tools: tuple[Listed, ...] = ()
+    tools: tuple[ListedTool, ...] = ()
     problem: str = ""
 
 
-class View(msgspec.Struct, frozen=True):
+class ToolList(msgspec.Struct, frozen=True):
     groups: Mapping[str, Group]
     """Toolsets by name; some may have no tools here."""
     notices: tuple[str, ...] = ()
 
 
-def looked(settings: Settings) -> View:
+def looked(settings: Settings) -> ToolList:
     return asyncio.run(_look(settings, SystemClock()))
 
 
-async def _look(settings: Settings, clock: Clock) -> View:
+async def _look(settings: Settings, clock: Clock) -> ToolList:
     ours = Toolbox(builtin_tools(MemoryStore(clock), settings, clock))
     offered, overrides, unusable = await _of_plugins(settings, clock)
     served, unknown = await _of_servers(settings, clock)
@@ -60,9 +60,9 @@ async def _look(settings: Settings, clock: Clock) -> View:
     groups = {name: Group(name, (), problems.get(name, "")) for name in (*BUILTIN, *problems)}
     for tool in tools:
         spec, group = tool.spec, groups.get(toolset_of(tool)) or Group(toolset_of(tool))
-        listed = Listed(spec.name, spec.description, switches.admit(tool), unusable.get(spec.name, ""))
+        listed = ListedTool(spec.name, spec.description, switches.admit(tool), unusable.get(spec.name, ""))
         groups[group.name] = msgspec.structs.replace(group, tools=(*group.tools, listed))
-    return View(groups, tuple(switches.strangers(tools)))
+    return ToolList(groups, tuple(switches.strangers(tools)))
 
 
 def _missing_extras() -> Iterator[tuple[str, str]]:
@@ -96,7 +96,7 @@ async def _of_servers(settings: Settings, clock: Clock) -> tuple[tuple[Tool, ...
     """What they offered last; and of which toolsets nothing is known."""
     entries = project.choose(settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment).entries
     connections = [
-        Connection(name, entry, settings.home, clock, settings.environment, None)
+        ServerConnection(name, entry, settings.home, clock, settings.environment, None)
         for name, entry in entries.items()
         if entry.enabled
     ]

@@ -7,14 +7,14 @@ import msgspec
 from talaria.agent.asking import nothing_said
 from talaria.agent.limits import cost_usd
 from talaria.compose import open_store
-from talaria.config.selection import DEMO, Choice, choose, endpoint, is_streaming
+from talaria.config.selection import DEMO, ModelChoice, choose, endpoint, is_streaming
 from talaria.connections import Connections, local_choice
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Disconnected, ProviderFailure, Repair, RequestRejected
 from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, user
 from talaria.core.usage import NO_USAGE, Usage
-from talaria.providers.base import Endpoint, Provider, Request
+from talaria.providers.base import Endpoint, ModelRequest, Provider
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.history import History
 from talaria.providers.upstream import Upstream
@@ -28,7 +28,7 @@ A_FEW_TOKENS = 16
 """Some endpoints refuse less, whichever wire they speak."""
 
 
-class Trial(msgspec.Struct, frozen=True):
+class ModelTrial(msgspec.Struct, frozen=True):
     model: str
     """`provider:model`."""
     seconds: float
@@ -37,23 +37,25 @@ class Trial(msgspec.Struct, frozen=True):
     cost_usd: float | None
 
 
-async def run(settings: Settings, name: str | None) -> Trial:
+async def run(settings: Settings, name: str | None) -> ModelTrial:
     """Of what `-m NAME` means; None: the default. Raises `BadConfig`, `MissingCredential`, `ProviderFailure`."""
     return await _run(await _endpoint(settings, name), settings)
 
 
 async def _endpoint(settings: Settings, name: str | None) -> Endpoint:
     config, environment = settings.config, settings.environment
-    choice = choose(config, environment, name) or await local_choice(config, environment, SystemClock()) or Choice(DEMO)
+    choice = (
+        choose(config, environment, name) or await local_choice(config, environment, SystemClock()) or ModelChoice(DEMO)
+    )
     return DEMO_ENDPOINT if choice.provider == DEMO else endpoint(choice, config, environment)
 
 
-async def _run(endpoint: Endpoint, settings: Settings) -> Trial:
+async def _run(endpoint: Endpoint, settings: Settings) -> ModelTrial:
     clock = SystemClock()
     async with open_store(settings.home, clock) as store, Connections(settings.home, clock) as connections:
         upstream = Upstream(connections.provider, clock)
         provider = upstream.provider(endpoint)
-        request = Request(
+        request = ModelRequest(
             system="",
             tools=(),
             history=History([user("Hi")]),
@@ -69,10 +71,10 @@ async def _run(endpoint: Endpoint, settings: Settings) -> Trial:
         await store.spending.add(TRIALS, [Spent(endpoint.label, _PERSON, "try", answer.usage or NO_USAGE, cost)])
     if not answer.parts and answer.stop != "length":  # one token may well be spent on thinking
         raise nothing_said(answer, request, endpoint)
-    return Trial(endpoint.label, seconds, answer.usage, cost)
+    return ModelTrial(endpoint.label, seconds, answer.usage, cost)
 
 
-async def _short_answer(provider: Provider, request: Request) -> Assistant:
+async def _short_answer(provider: Provider, request: ModelRequest) -> Assistant:
     """One token, or a few where that is refused."""
     try:
         return await _mended(provider, request)
@@ -82,7 +84,7 @@ async def _short_answer(provider: Provider, request: Request) -> Assistant:
     return await _mended(provider, msgspec.structs.replace(request, max_output=A_FEW_TOKENS))
 
 
-async def _mended(provider: Provider, request: Request) -> Assistant:
+async def _mended(provider: Provider, request: ModelRequest) -> Assistant:
     """What an endpoint cannot take is left out, as in a conversation."""
     repairs: frozenset[Repair] = frozenset()
     while True:
@@ -94,7 +96,7 @@ async def _mended(provider: Provider, request: Request) -> Assistant:
             repairs = frozenset((*repairs, failure.repair))
 
 
-async def _answer(provider: Provider, request: Request) -> Assistant:
+async def _answer(provider: Provider, request: ModelRequest) -> Assistant:
     async with aclosing(provider.stream(request)) as items:
         async for item in items:
             if isinstance(item, Assistant):

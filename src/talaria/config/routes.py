@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from talaria.config.schema import Config, Fallback, ModelConfig
-from talaria.config.selection import DEMO, Choice, check_colon, endpoint, general_for, split
+from talaria.config.selection import DEMO, ModelChoice, check_colon, endpoint, general_for, split
 from talaria.core.errors import BadConfig, MissingCredential
 from talaria.providers.base import Endpoint
 from talaria.providers.route import Route
@@ -82,7 +82,7 @@ def _endpoint(entry: Fallback, main_provider: str, config: Config, environment: 
         wire=None if is_elsewhere else main.wire,
         api_key=entry.api_key if is_elsewhere else entry.api_key or main.api_key,
     )
-    found = endpoint(Choice(entry.provider, entry.model), config, environment, general)
+    found = endpoint(ModelChoice(entry.provider, entry.model), config, environment, general)
     if not is_elsewhere:
         return found
     keys = (entry.api_key,) if entry.api_key else ()  # the provider's own are for its own address

@@ -21,30 +21,30 @@ _AGGREGATORS = ("openrouter.ai", "nousresearch.com")
 """Hosts that pass requests on to others, under whatever name they are configured."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ModelChoice(msgspec.Struct, frozen=True):
     """A provider and, unless its default or first one is meant, a model."""
 
     provider: str
     model: str | None = None
 
 
-def choose(config: Config, environment: Mapping[str, str], wanted: str | None = None) -> Choice | None:
+def choose(config: Config, environment: Mapping[str, str], wanted: str | None = None) -> ModelChoice | None:
     """None: nothing is configured and no key is there, so a local server may be looked for."""
     named = wanted or config.model.default
     provider, model = split(named, config) if named is not None else (None, None)
     if named == DEMO:
-        return Choice(DEMO)
+        return ModelChoice(DEMO)
     chosen = provider or _configured(config) or _provider_at_hand(config, environment)
     if named is not None and provider is None:
         check_colon(named, chosen, config, environment)
     if provider is None and chosen == DEMO:
-        return Choice(DEMO)
+        return ModelChoice(DEMO)
     if chosen is None:
-        return Choice("custom", model) if model else None
-    return Choice(chosen, model)
+        return ModelChoice("custom", model) if model else None
+    return ModelChoice(chosen, model)
 
 
-def as_default(choice: Choice, config: Config) -> dict[str, str]:
+def as_default(choice: ModelChoice, config: Config) -> dict[str, str]:
     """The settings, in the order in which to write them, that make this model the default as `-m` would call it now.
 
     An address or a key under `model:` stays with the provider that it was written for.
@@ -125,7 +125,7 @@ def check(config: Config, environment: Mapping[str, str]) -> None:
 
 
 def endpoint(
-    choice: Choice, config: Config, environment: Mapping[str, str], general: ModelConfig | None = None
+    choice: ModelChoice, config: Config, environment: Mapping[str, str], general: ModelConfig | None = None
 ) -> Endpoint:
     """Raises `BadConfig`, `MissingCredential` with what to set and where. `general` replaces the settings `model:`."""
     facts, own = _facts(choice.provider, config)

@@ -1,4 +1,4 @@
-"""The ports of this area: a `Keeper` keeps a conversation within its model's window; a `Compactor` says what it becomes
+"""The ports of this area: a `ContextKeeper` keeps a conversation within its model's window; a `Compactor` says what it becomes
 when that fills."""
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from talaria.context.hosted import HostedEngine
 
 
-class Wish(msgspec.Struct, frozen=True):
+class CompactionRequest(msgspec.Struct, frozen=True):
     """How much shorter, and what about."""
 
     tokens: int
@@ -50,7 +50,7 @@ class Shortened(msgspec.Struct, frozen=True):
 
 
 class Compactor(Protocol):
-    async def compact(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
         """None: there is nothing that could be left out."""
         ...
 
@@ -66,7 +66,7 @@ class Place(msgspec.Struct, frozen=True):
     """Where its turns begin."""
 
 
-class Keeper(Protocol):
+class ContextKeeper(Protocol):
     """Of one live session. Nothing in it ends a turn."""
 
     async def open(self, place: Place) -> Sequence[Tool]:
@@ -86,7 +86,7 @@ class Keeper(Protocol):
         """
         ...
 
-    async def compact(self, messages: Sequence[Message], wish: Wish) -> Shortened | None: ...
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None: ...
 
     async def stands(self) -> None:
         """The compaction is in the journal."""
@@ -97,7 +97,7 @@ class Keeper(Protocol):
         ...
 
     async def succeed(
-        self, old: "Keeper", place: Place, previous: Sequence[Message], *, carry_over: bool = False
+        self, old: "ContextKeeper", place: Place, previous: Sequence[Message], *, carry_over: bool = False
     ) -> None:
         """Take over from the keeper of another conversation, which is left and whose messages were `previous`.
 
@@ -117,6 +117,6 @@ class Keeper(Protocol):
     async def engine(self, place: Place) -> "HostedEngine | None":
         """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is not a plugin's.
 
-        Not during a turn. Raises `Broke` if it cannot be built.
+        Not during a turn. Raises `PluginError` if it cannot be built.
         """
         ...

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from talaria.context import summary
-from talaria.context.base import Shortened, Wish
+from talaria.context.base import CompactionRequest, Shortened
 from talaria.context.cutting import Cut, cut
 from talaria.context.pruning import clip, fitted, pruned
 from talaria.core.compaction import SummaryAuthor
@@ -48,7 +48,7 @@ class BuiltinCompactor:
     def __init__(self, summariser: Summariser) -> None:
         self._summariser = summariser
 
-    async def compact(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
         previous = summary.found_in(messages)
         room = _room(messages, wish)
         where = cut(
@@ -69,7 +69,9 @@ class BuiltinCompactor:
         made = _joined(messages, where, summary.wrapped(told))
         return Shortened(made if wish.keep_last is not None else fitted(made, int(room * FULL_SHARE)), author)
 
-    async def _told(self, middle: Sequence[Message], previous: str, wish: Wish, room: int) -> tuple[str, SummaryAuthor]:
+    async def _told(
+        self, middle: Sequence[Message], previous: str, wish: CompactionRequest, room: int
+    ) -> tuple[str, SummaryAuthor]:
         """Piece by piece, if one question cannot hold it all: each answer is the earlier summary of the next."""
         if not wish.may_ask:
             return summary.local(middle, previous), "host"
@@ -88,7 +90,7 @@ class BuiltinCompactor:
         return (told, "model") if told else (summary.local(middle, previous), "host")
 
 
-def _room(messages: Sequence[Message], wish: Wish) -> int:
+def _room(messages: Sequence[Message], wish: CompactionRequest) -> int:
     """The threshold in tokens as we estimate them: less than the model's own, if what it reads is denser than that, or
     much of it is not messages."""
     if wish.tokens <= wish.threshold:
@@ -103,7 +105,7 @@ def _carrier(messages: Sequence[Message]) -> int:
     return next(places, 0)
 
 
-def _clipped(messages: Sequence[Message], room: int, wish: Wish) -> Shortened | None:
+def _clipped(messages: Sequence[Message], room: int, wish: CompactionRequest) -> Shortened | None:
     """There is no middle: what is too long stands at the end."""
     if wish.keep_last is not None:
         return None
@@ -125,7 +127,7 @@ def _pieces(shown: Iterable[str], room_tokens: int) -> Iterator[Sequence[str]]:
         yield piece
 
 
-def _is_enough(before: Sequence[Message], after: Sequence[Message], wish: Wish) -> bool:
+def _is_enough(before: Sequence[Message], after: Sequence[Message], wish: CompactionRequest) -> bool:
     saved = sum(map(size_tokens, before)) - sum(map(size_tokens, after))
     return wish.tokens - saved <= wish.threshold * ENOUGH_SHARE
 

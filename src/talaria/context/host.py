@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from talaria.context.base import Keeper, Place, Shortened, Wish
+from talaria.context.base import CompactionRequest, ContextKeeper, Place, Shortened
 from talaria.context.counting import as_dict, canonical
 from talaria.context.hosted import HostedEngine
 from talaria.context.progress import is_shorter
@@ -18,7 +18,7 @@ from talaria.core.clock import Clock
 from talaria.core.dialect import as_dicts, from_dicts
 from talaria.core.messages import Message
 from talaria.core.usage import Usage
-from talaria.foreign import Broke, Late, within
+from talaria.foreign import Late, PluginError, within
 from talaria.providers.base import Endpoint
 from talaria.providers.history import History
 from talaria.tools.base import NOTHING, Run, Tool
@@ -35,12 +35,12 @@ log = logging.getLogger(__name__)
 
 
 Build = Callable[[], Awaitable[HostedEngine]]
-"""Raises `Broke`."""
+"""Raises `PluginError`."""
 
 
 class EngineHost:
     def __init__(
-        self, name: str, build: Build, builtin: Keeper, clock: Clock, home: Path, *, is_automatic: bool = True
+        self, name: str, build: Build, builtin: ContextKeeper, clock: Clock, home: Path, *, is_automatic: bool = True
     ) -> None:
         """`home` is that of plugins. `is_automatic`: it compacts by itself, and not only when it is asked to."""
         self._name = name
@@ -101,7 +101,7 @@ class EngineHost:
                 return False
         return bool(await self._call("should_compress", tokens))
 
-    async def compact(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
         made = None
         if wish.keep_last is not None:
             self._tell(f"Context engine {self._name} cannot choose what stays; Talaria's own does it.")
@@ -116,7 +116,7 @@ class EngineHost:
             await self._note("on_session_end", self._session, _shown(messages))
         return made
 
-    async def _compressed(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
+    async def _compressed(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
         """None: it has nothing to leave out, or it failed."""
         if wish.is_asked_for and await self._call("has_content_to_compress", _shown(messages)) is False:
             return None
@@ -134,7 +134,7 @@ class EngineHost:
             return None
         try:
             after = await within(lambda: from_dicts(given, messages) if len(given) else (), USUAL_S, self._clock)
-        except Broke as problem:
+        except PluginError as problem:
             self._sideline(f"returned an illegal transcript: {problem.__cause__ or problem}")
             return None
         return Shortened(after, "engine") if after and is_shorter(after, messages) else None
@@ -160,7 +160,7 @@ class EngineHost:
             await self._call("update_from_response", counted)
 
     async def succeed(
-        self, old: Keeper, place: Place, previous: Sequence[Message], *, carry_over: bool = False
+        self, old: ContextKeeper, place: Place, previous: Sequence[Message], *, carry_over: bool = False
     ) -> None:
         if not isinstance(old, EngineHost):
             return
@@ -208,7 +208,7 @@ class EngineHost:
         if engine is None:
             del self._unsaid[said:]
             self._is_sidelined = False
-            raise Broke(self._problem)
+            raise PluginError(self._problem)
         return engine
 
     def _move_to(self, place: Place) -> None:
@@ -222,7 +222,7 @@ class EngineHost:
         if self._engine is None:
             try:
                 self._engine = await self._build()
-            except Broke as fault:
+            except PluginError as fault:
                 self._sideline(str(fault))
                 return None
             if self._engine.is_shared:
@@ -256,7 +256,7 @@ class EngineHost:
             return
         try:
             await engine.call("on_session_start", self._session, seconds=USUAL_S, **self._facts(**facts))
-        except Broke as fault:
+        except PluginError as fault:
             self._engine = None
             self._sideline(f"{fault} in on_session_start")
 
@@ -273,7 +273,7 @@ class EngineHost:
             return None
         try:
             return await engine.call(method, *args, seconds=seconds, **keywords)
-        except Broke as fault:
+        except PluginError as fault:
             self._failed(fault, method)
             return None
 
@@ -284,13 +284,13 @@ class EngineHost:
             return
         try:
             await engine.call(method, *args, seconds=LEAVING_S, **keywords)
-        except Broke as fault:
+        except PluginError as fault:
             log.warning("context engine %s %s in %s", self._name, fault, method)
             self._tell(f"Context engine {self._name} {fault} in {method}.")
             if fault.has_hung:
                 self._engine = None
 
-    def _failed(self, fault: Broke, method: str) -> None:
+    def _failed(self, fault: PluginError, method: str) -> None:
         """One that has hung is left to its thread, and another is built for the next turn."""
         if fault.has_hung:
             self._engine = None
@@ -311,7 +311,7 @@ class EngineHost:
                 return json.dumps({"error": f"Context engine {self._name} is not available in this turn."})
             try:
                 return as_result(await engine.call("handle_tool_call", name, arguments, seconds=TOOL_S, messages=live))
-            except Broke as fault:
+            except PluginError as fault:
                 if fault.has_hung:
                     self._failed(fault, name)
                 return json.dumps({"error": f"{name} {fault}"})

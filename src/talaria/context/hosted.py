@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from talaria.context.engine import ContextEngine
-from talaria.foreign import Hosted
+from talaria.foreign import HostedPlugin
 
 
 @dataclass(frozen=True, slots=True)
-class HostedEngine(Hosted[ContextEngine]):
+class HostedEngine(HostedPlugin[ContextEngine]):
     """An engine, and the slash commands of its plugin that reach this very engine."""
 
     commands: Mapping[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])

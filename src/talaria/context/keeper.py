@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from talaria.context.base import Compactor, Keeper, Place, Shortened, Wish
+from talaria.context.base import CompactionRequest, Compactor, ContextKeeper, Place, Shortened
 from talaria.core.messages import Message
 from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint
@@ -11,7 +11,7 @@ from talaria.providers.history import History
 from talaria.tools.base import Tool
 
 
-class BuiltinKeeper:
+class BuiltinContextKeeper:
     def __init__(self, compactor: Compactor) -> None:
         self._compactor = compactor
 
@@ -26,7 +26,7 @@ class BuiltinKeeper:
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
         return endpoint.compact_at is not None and tokens > endpoint.compact_at and not is_blocked
 
-    async def compact(self, messages: Sequence[Message], wish: Wish) -> Shortened | None:
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
         return await self._compactor.compact(messages, wish)
 
     async def stands(self) -> None:
@@ -35,7 +35,7 @@ class BuiltinKeeper:
     async def answered(self, usage: Usage | None) -> None: ...
 
     async def succeed(
-        self, old: Keeper, place: Place, previous: Sequence[Message], *, carry_over: bool = False
+        self, old: ContextKeeper, place: Place, previous: Sequence[Message], *, carry_over: bool = False
     ) -> None: ...
 
     async def reset(self) -> None: ...

@@ -10,7 +10,7 @@ from talaria.core.messages import Assistant, Message, ToolResult, User
 SummaryAuthor = Literal["model", "host", "nobody", "engine"]
 
 
-class Kept(msgspec.Struct, frozen=True, tag="kept"):
+class KeptMessages(msgspec.Struct, frozen=True, tag="kept"):
     """Messages that the model read before, by position; both ends are included."""
 
     first: int
@@ -20,7 +20,7 @@ class Kept(msgspec.Struct, frozen=True, tag="kept"):
 class Compacted(msgspec.Struct, frozen=True, tag="compacted"):
     """The conversation was made shorter for the model. Nothing is lost: the entries before it stay."""
 
-    messages: tuple[Kept | User | Assistant | ToolResult, ...]
+    messages: tuple[KeptMessages | User | Assistant | ToolResult, ...]
     summary_by: SummaryAuthor
     """Nobody: only old tool output was left out."""
     tokens: int
@@ -33,7 +33,7 @@ def compacted(
 ) -> Compacted:
     """What of `after` stands in `before`, in the same order, is not written again."""
     places: dict[int, int] = {id(message): index for index, message in enumerate(before)}
-    parts: list[Kept | User | Assistant | ToolResult] = []
+    parts: list[KeptMessages | User | Assistant | ToolResult] = []
     last = -1
     for message in after:
         place = places.get(id(message), -1)
@@ -42,10 +42,10 @@ def compacted(
             continue
         last = place
         known = parts[-1] if parts else None
-        if isinstance(known, Kept) and known.last == place - 1:
-            parts[-1] = Kept(known.first, place)
+        if isinstance(known, KeptMessages) and known.last == place - 1:
+            parts[-1] = KeptMessages(known.first, place)
         else:
-            parts.append(Kept(place, place))
+            parts.append(KeptMessages(place, place))
     return Compacted(tuple(parts), summary_by, tokens, threshold)
 
 
@@ -53,7 +53,7 @@ def expanded(before: Sequence[Message], entry: Compacted) -> list[Message]:
     """What the model reads after `entry`."""
     messages: list[Message] = []
     for part in entry.messages:
-        if isinstance(part, Kept):
+        if isinstance(part, KeptMessages):
             messages.extend(before[part.first : part.last + 1])
         else:
             messages.append(part)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from talaria.core.messages import Context, Text, User, UserPart
 from talaria.core.pictures import Unfit, fit
 from talaria.gateway.envelope import Received
-from talaria.gateway.links import Links
+from talaria.gateway.links import PlatformLinks
 from talaria.platforms.base import Attachment, PlatformFailure
 from talaria.trees import Root
 from talaria.waiting import in_thread
@@ -30,7 +30,7 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 
 class Attachments:
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: PlatformLinks) -> None:
         self._links = links
 
     async def message(self, said: Sequence[Received], workplace: Callable[[], Awaitable[Path]]) -> User:

@@ -6,7 +6,7 @@ from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, new_session_id
 from talaria.gateway.envelope import Received
 from talaria.runtime.commands import help_text
-from talaria.runtime.host import Host
+from talaria.runtime.host import CommandHost
 from talaria.runtime.open_chat import OpenChat, Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
@@ -18,7 +18,7 @@ Open = Callable[[SessionId, Received], Awaitable[LiveSession]]
 class PlatformChat(OpenChat):
     surface = "platform"
 
-    def __init__(self, host: Host, received: Received, live: LiveSession, open_: Open) -> None:
+    def __init__(self, host: CommandHost, received: Received, live: LiveSession, open_: Open) -> None:
         """`open_` opens a conversation for whoever is here."""
         super().__init__(host, None if received.principal.is_admin else received.principal.person)
         self.received = received

@@ -4,7 +4,7 @@ from talaria.core.errors import BadInput
 from talaria.gateway.chat import PlatformChat
 from talaria.gateway.control import Control
 from talaria.runtime.chat import Ask, Chat, Outcome, Say
-from talaria.runtime.commands import Command, Commands, Given, Message
+from talaria.runtime.commands import Command, Commands, GivenCommand, PlainMessage
 from talaria.runtime.surface_commands import GATEWAY_COMMANDS
 from talaria.store.chats import BusyMode
 from talaria.tools.person import Answer
@@ -27,12 +27,12 @@ _ANSWERS: dict[str, Answer] = {
 
 def is_command(commands: Commands, text: str) -> bool:
     """Or something that was meant as one."""
-    return not isinstance(commands.parse(text, "platform"), Message)
+    return not isinstance(commands.parse(text, "platform"), PlainMessage)
 
 
 def is_urgent(commands: Commands, text: str) -> bool:
     given = commands.parse(text, "platform")
-    return isinstance(given, Given) and given.command.name in URGENT
+    return isinstance(given, GivenCommand) and given.command.name in URGENT
 
 
 def _here(chat: Chat) -> PlatformChat:

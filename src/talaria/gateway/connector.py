@@ -15,7 +15,7 @@ from talaria.core.clock import Clock
 from talaria.core.errors import TalariaError
 from talaria.gateway.claims import bot_claimed
 from talaria.gateway.ingress import Ingress
-from talaria.gateway.links import Links
+from talaria.gateway.links import PlatformLinks
 from talaria.platforms.base import Batch, NotTaken, Platform, PlatformFailure, Refused
 from talaria.store.mail import Inbox
 
@@ -57,7 +57,7 @@ class Connector:
         open_platform: Callable[[], AbstractAsyncContextManager[Platform]],
         *,
         ingress: Ingress,
-        links: Links,
+        links: PlatformLinks,
         inbox: Inbox,
         clock: Clock,
         menu: Menu,

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
 from talaria.gateway.chat import PlatformChat
-from talaria.gateway.desk import Desk
+from talaria.gateway.desk import GatewayState
 from talaria.gateway.envelope import Received, read_received
 from talaria.gateway.person import Questions
-from talaria.runtime.pool import Pool
+from talaria.runtime.pool import SessionPool
 from talaria.store.chats import BusyMode
 from talaria.store.mail import Inbound
 from talaria.tools.person import Answer
@@ -18,7 +18,7 @@ Drop = Callable[[Sequence[Inbound]], Awaitable[int]]
 
 
 class Control:
-    def __init__(self, desk: Desk, pool: Pool, questions: Questions, drop: Drop) -> None:
+    def __init__(self, desk: GatewayState, pool: SessionPool, questions: Questions, drop: Drop) -> None:
         self._desk = desk
         self._store = desk.host.store
         self._pool = pool

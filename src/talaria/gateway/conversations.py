@@ -8,17 +8,17 @@ import msgspec
 from talaria.core.ids import InboxId, SessionId
 from talaria.gateway.access import Gatekeeper
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.desk import Desk
+from talaria.gateway.desk import GatewayState
 from talaria.gateway.envelope import Principal, Received
 from talaria.gateway.folders import folder_name
 from talaria.gateway.keys import is_everybodys
-from talaria.gateway.links import Links
+from talaria.gateway.links import PlatformLinks
 from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
 from talaria.gateway.uploads import find_file
 from talaria.platforms.base import Capabilities
-from talaria.runtime.letter import Asker, Ending, Letter
-from talaria.runtime.pool import Pool
+from talaria.runtime.letter import Asker, TurnMail, TurnResult
+from talaria.runtime.pool import SessionPool
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Session
 from talaria.store.mail import Outgoing
@@ -31,9 +31,9 @@ USUAL = Capabilities(max_chars=2000)
 class Conversations:
     def __init__(
         self,
-        desk: Desk,
-        pool: Pool,
-        links: Links,
+        desk: GatewayState,
+        pool: SessionPool,
+        links: PlatformLinks,
         delivery: Delivery,
         questions: Questions,
         gatekeeper: Gatekeeper,
@@ -81,19 +81,19 @@ class Conversations:
 
     def letter(
         self, ids: tuple[InboxId, ...], received: Received, live: LiveSession, *, is_asking: bool = True
-    ) -> Letter:
+    ) -> TurnMail:
         """What a platform can show is asked when there is something to show: it may not be connected yet.
 
         Not `is_asking`: nobody is asked anything while it is answered.
         """
 
-        def reply(ending: Ending) -> Sequence[Outgoing]:
+        def reply(ending: TurnResult) -> Sequence[Outgoing]:
             if ending.outcome == "interrupted":
                 ending = msgspec.structs.replace(ending, error=self._desk.stopped.get(ending.turn, ""))
             return self.replies(received, live.setup.cwd).of_turn(ending)
 
         asker = self.asker(live.id, received) if is_asking else Asker(received.principal.person)
-        return Letter(ids, reply, asker)
+        return TurnMail(ids, reply, asker)
 
     async def _replies_once_connected(self, received: Received) -> Replies:
         await self._links.wait(received.arrival.where.platform)

@@ -6,8 +6,8 @@ import logging
 from talaria.core.clock import Clock
 from talaria.core.errors import StoreUnavailable
 from talaria.gateway.counts import Counts
-from talaria.gateway.line import LONGEST_WAIT_S, ChatMoved, Draft, Line, Undelivered
-from talaria.gateway.links import Links
+from talaria.gateway.line import LONGEST_WAIT_S, ChatSender, Draft, OnChatMoved, Undelivered
+from talaria.gateway.links import PlatformLinks
 from talaria.platforms.base import Address
 from talaria.store.mail import Outbox
 
@@ -20,10 +20,10 @@ class Delivery:
     def __init__(
         self,
         outbox: Outbox,
-        links: Links,
+        links: PlatformLinks,
         clock: Clock,
         undelivered: Undelivered,
-        moved: ChatMoved,
+        moved: OnChatMoved,
         counts: Counts,
     ) -> None:
         self._outbox = outbox
@@ -32,7 +32,7 @@ class Delivery:
         self._undelivered = undelivered
         self._moved = moved
         self._counts = counts
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, ChatSender] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -67,21 +67,23 @@ class Delivery:
         line.show(draft)
         self._serve(str(where), line)
 
-    def _line(self, target: str) -> Line:
+    def _line(self, target: str) -> ChatSender:
         line = self._lines.get(target)
         if line is None:
             where = Address.parse(target)
-            line = Line(where, self._outbox, self._links, self._clock, self._undelivered, self._moved, self._counts)
+            line = ChatSender(
+                where, self._outbox, self._links, self._clock, self._undelivered, self._moved, self._counts
+            )
             self._lines[target] = line
         return line
 
-    def _serve(self, target: str, line: Line) -> None:
+    def _serve(self, target: str, line: ChatSender) -> None:
         if self._group is None or target in self._serving:
             return
         task = self._group.create_task(self._served(target, line), name=f"line {target}")
         self._serving[target] = task
 
-    async def _served(self, target: str, line: Line) -> None:
+    async def _served(self, target: str, line: ChatSender) -> None:
         try:
             while not await self._has_ended(line, target):
                 line.wake()
@@ -90,7 +92,7 @@ class Delivery:
             if not line.is_needed:
                 self._lines.pop(target, None)
 
-    async def _has_ended(self, line: Line, target: str) -> bool:
+    async def _has_ended(self, line: ChatSender, target: str) -> bool:
         try:
             await line.serve()
         except StoreUnavailable as fault:

@@ -8,12 +8,12 @@ from talaria.gateway.counts import Counts
 from talaria.gateway.keys import MAIN, KeyRules
 from talaria.gateway.settings import GatewaySettings
 from talaria.platforms.base import Address
-from talaria.runtime.host import Host
+from talaria.runtime.host import CommandHost
 
 
 @dataclass(slots=True)
-class Desk:
-    host: Host
+class GatewayState:
+    host: CommandHost
     settings: GatewaySettings
     homes: Mapping[str, Address] = field(default_factory=dict[str, Address])
     """Home channels that the settings name, by platform."""

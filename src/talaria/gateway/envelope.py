@@ -35,7 +35,7 @@ class Received(msgspec.Struct, frozen=True):
     """Of the chat."""
 
 
-class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
+class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reply, or a part of one. Without text and file: what was shown is taken back."""
 
     text: str = ""
@@ -80,10 +80,10 @@ class Parcel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 encode = msgspec.json.Encoder().encode
 _received = msgspec.json.Decoder(Received)
-_parcels = msgspec.json.Decoder(Parcel)
+_parcels = msgspec.json.Decoder(OutgoingBody)
 
 
-def written(content: Received | Parcel) -> str:
+def written(content: Received | OutgoingBody) -> str:
     return encode(content).decode()
 
 
@@ -91,5 +91,5 @@ def read_received(body: str) -> Received:
     return _received.decode(body)
 
 
-def read_parcel(body: str) -> Parcel:
+def read_parcel(body: str) -> OutgoingBody:
     return _parcels.decode(body)

@@ -20,14 +20,14 @@ from talaria.gateway.access import Gatekeeper
 from talaria.gateway.audit import log_handoff, log_turn
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.desk import Desk
-from talaria.gateway.envelope import Parcel, Principal, Received, written
+from talaria.gateway.desk import GatewayState
+from talaria.gateway.envelope import OutgoingBody, Principal, Received, written
 from talaria.gateway.keys import session_key
-from talaria.gateway.links import Links
-from talaria.gateway.mailroom import Mailroom
+from talaria.gateway.links import PlatformLinks
+from talaria.gateway.mailroom import SessionDispatcher
 from talaria.gateway.replies import LIVES_S
 from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, PlatformFailure, Sender
-from talaria.runtime.pool import Pool
+from talaria.runtime.pool import SessionPool
 from talaria.runtime.session import LiveSession
 from talaria.store.base import HandoffRequest, Session
 from talaria.store.mail import Outgoing
@@ -46,11 +46,11 @@ GREETING = (
 log = logging.getLogger(__name__)
 
 
-class HandoffFailed(UserFacing):
+class HandoffRejected(UserFacing):
     """`str()` of it is the reason that is kept."""
 
 
-class _NotWanted(HandoffFailed):
+class _NotWanted(HandoffRejected):
     """The terminal does not wait any more: it has said that the handoff failed, and why."""
 
 
@@ -64,12 +64,12 @@ class _Turn(msgspec.Struct, frozen=True):
 class HandoffWatcher:
     def __init__(
         self,
-        desk: Desk,
-        links: Links,
+        desk: GatewayState,
+        links: PlatformLinks,
         gatekeeper: Gatekeeper,
         conversations: Conversations,
-        mailroom: Mailroom,
-        pool: Pool,
+        mailroom: SessionDispatcher,
+        pool: SessionPool,
         delivery: Delivery,
         wake: Callable[[SessionId], None],
     ) -> None:
@@ -157,9 +157,9 @@ class HandoffWatcher:
     async def _carry_out(self, session: SessionId, request: HandoffRequest) -> None:
         row, platform = await self._store.sessions.get(session), self._links.find(request.platform)
         if row is None or not request.platform:
-            raise HandoffFailed("No platform was named.")
+            raise HandoffRejected("No platform was named.")
         if platform is None:
-            raise HandoffFailed(f"{request.platform} is not connected.")
+            raise HandoffRejected(f"{request.platform} is not connected.")
         async with self._destinations.setdefault(platform.name, asyncio.Lock()):
             received, keys = await self._destination(platform, row, request)
             before = [await self._store.chats.get(key) for key in keys]
@@ -178,11 +178,11 @@ class HandoffWatcher:
         """Where it goes, and the keys under which the next messages there will look for their conversation."""
         home = await self.home_channel(platform.name)
         if home is None:
-            raise HandoffFailed(f"{platform.name} has no home channel: send /sethome where it should be.")
+            raise HandoffRejected(f"{platform.name} has no home channel: send /sethome where it should be.")
         try:
             info = await platform.chat_info(home)
         except PlatformFailure as fault:
-            raise HandoffFailed(str(fault)) from fault
+            raise HandoffRejected(str(fault)) from fault
         where = Address.parse(request.address) if request.address else await self._thread(platform, home, info, row)
         where, rules = where or info.where, self._desk.key_rules
         people = await self._people(platform.name, where, info)
@@ -204,7 +204,7 @@ class HandoffWatcher:
         if chosen_by in admins:
             return (chosen_by,)
         if not admins:
-            raise HandoffFailed(
+            raise HandoffRejected(
                 f"Everybody in {where} has a conversation of their own, and it is not known which is yours:"
                 " send /sethome there."
             )
@@ -249,7 +249,7 @@ class HandoffWatcher:
             self._delivery.wake(str(received.arrival.where))
             turn = _Turn(report.turn, TurnEnded(report.turn, report.outcome, error=str(report.error or "")))
         if turn.end is not None and turn.end.outcome == "failed":
-            raise HandoffFailed(turn.end.error or "The model did not answer.")
+            raise HandoffRejected(turn.end.error or "The model did not answer.")
         await self._delivered(session, turn.id)
 
     async def _turns(self, session: SessionId, request: str) -> Sequence[_Turn]:
@@ -272,7 +272,7 @@ class HandoffWatcher:
             while True:
                 rows = [row for row in await self._store.outbox.rows(session) if row.key.startswith(f"{turn}:")]
                 if failed := next((row for row in rows if row.state in ("failed", "expired")), None):
-                    raise HandoffFailed(f"It could not be sent: {failed.error}")
+                    raise HandoffRejected(f"It could not be sent: {failed.error}")
                 if all(row.state == "sent" for row in rows):
                     return
                 if await self._store.handoffs.running(session) is None:
@@ -303,7 +303,7 @@ class HandoffWatcher:
             return
         turn, expires_at = turns[-1].id, self._clock.now() + LIVES_S
         shown = [one for one in await self._store.outbox.rows(session) if one.key.startswith(f"{turn}:")]
-        nothing = [Outgoing(one.target, written(Parcel()), one.key, expires_at) for one in shown]
+        nothing = [Outgoing(one.target, written(OutgoingBody()), one.key, expires_at) for one in shown]
         await self._store.outbox.add(session, nothing)
         for one in shown:
             self._delivery.wake(one.target)

@@ -12,16 +12,16 @@ from talaria.gateway.access import Gatekeeper, Verdict
 from talaria.gateway.audit import Refusals
 from talaria.gateway.commands import is_command, is_urgent
 from talaria.gateway.control import Control
-from talaria.gateway.desk import Desk
-from talaria.gateway.envelope import Parcel, Principal, Received, read_parcel, written
+from talaria.gateway.desk import GatewayState
+from talaria.gateway.envelope import OutgoingBody, Principal, Received, read_parcel, written
 from talaria.gateway.keys import session_key
-from talaria.gateway.links import Links
-from talaria.gateway.mailroom import Mailroom
+from talaria.gateway.links import PlatformLinks
+from talaria.gateway.mailroom import SessionDispatcher
 from talaria.gateway.pairing import LIVES_S as CODE_LIVES_S
 from talaria.gateway.pairing import Pairing, TooManyWaiting
 from talaria.gateway.person import CLOSED, MOST_PARTS, Questions, pressed
 from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
-from talaria.runtime.commands import Given, normalised
+from talaria.runtime.commands import GivenCommand, normalised
 from talaria.runtime.placement import Placement
 from talaria.store.mail import Cursor, Inbound, Outgoing
 
@@ -43,10 +43,10 @@ class _Code(msgspec.Struct, frozen=True):
 class Ingress:
     def __init__(
         self,
-        desk: Desk,
-        links: Links,
+        desk: GatewayState,
+        links: PlatformLinks,
         gatekeeper: Gatekeeper,
-        mailroom: Mailroom,
+        mailroom: SessionDispatcher,
         placement: Placement,
         questions: Questions,
         control: Control,
@@ -136,7 +136,7 @@ class Ingress:
             return item
         given = self._desk.host.commands.parse(item.maybe_command, "platform")
         word = normalised(item.maybe_command.split(maxsplit=1)[0])
-        if not isinstance(given, Given) or word not in given.command.words:
+        if not isinstance(given, GivenCommand) or word not in given.command.words:
             return item
         return msgspec.structs.replace(item, text=item.maybe_command, maybe_command="", is_addressed=True)
 
@@ -217,7 +217,7 @@ class Ingress:
             row = await self._store.outbox.find(f"question:{question}:{number}")
             if row is None or not (parcel := read_parcel(row.body)).buttons:
                 continue
-            closed = Parcel(f"{parcel.text}\n\n{CLOSED}")
+            closed = OutgoingBody(f"{parcel.text}\n\n{CLOSED}")
             await self._store.outbox.add(row.session, [Outgoing(row.target, written(closed), row.key, row.expires_at)])
             self._deliver(row.target)
             return

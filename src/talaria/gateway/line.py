@@ -12,14 +12,14 @@ from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.gateway.audit import failure_kind, log_undelivered
 from talaria.gateway.counts import Counts
-from talaria.gateway.envelope import Parcel, read_parcel, written
-from talaria.gateway.links import Links
+from talaria.gateway.envelope import OutgoingBody, read_parcel, written
+from talaria.gateway.links import PlatformLinks
 from talaria.gateway.replies import not_sent
 from talaria.gateway.uploads import copied
 from talaria.platforms.base import (
     AccessLost,
     Address,
-    Moved,
+    ChatMoved,
     NotTaken,
     Outbound,
     Platform,
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 Undelivered = Callable[[OutboxRow, str], Awaitable[None]]
 """Called with a row that is given up, and why."""
-ChatMoved = Callable[[Address, Address], Awaitable[None]]
+OnChatMoved = Callable[[Address, Address], Awaitable[None]]
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -60,17 +60,17 @@ class _Shown(msgspec.Struct, frozen=True):
     text: str
 
 
-class Line:
+class ChatSender:
     """To one chat."""
 
     def __init__(
         self,
         where: Address,
         outbox: Outbox,
-        links: Links,
+        links: PlatformLinks,
         clock: Clock,
         undelivered: Undelivered,
-        moved: ChatMoved,
+        moved: OnChatMoved,
         counts: Counts,
     ) -> None:
         self._where = where
@@ -131,7 +131,7 @@ class Line:
                 return True
         return bool(ready) and len(rows) == AT_ONCE
 
-    async def _delivered(self, row: OutboxRow, parcel: Parcel) -> bool:
+    async def _delivered(self, row: OutboxRow, parcel: OutgoingBody) -> bool:
         """False: look again what is due; perhaps after a while, which has passed by now."""
         platform = await self._ready(row.expires_at)
         if platform is None:
@@ -173,7 +173,7 @@ class Line:
         """It still is, and has not asked another chat for a rest meanwhile."""
         return self._links.find(platform.name) is platform and self._links.quiet_s(platform.name) <= 0
 
-    async def _may_be_sent_again(self, row: OutboxRow, parcel: Parcel, platform: Platform) -> bool:
+    async def _may_be_sent_again(self, row: OutboxRow, parcel: OutgoingBody, platform: Platform) -> bool:
         """What may be there already: as it was where the platform would notice, elsewhere once more and marked.
 
         False: that was done, and nobody knows what became of it.
@@ -188,7 +188,7 @@ class Line:
         await self._outbox.add(row.session, [Outgoing(row.target, written(marked), row.key, row.expires_at)])
         return True
 
-    async def _attempt(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> bool:
+    async def _attempt(self, row: OutboxRow, parcel: OutgoingBody, platform: Platform, *, is_again: bool) -> bool:
         try:
             with self._links.call(platform):
                 sent = await self._wire(row, parcel, platform, is_again=is_again)
@@ -199,7 +199,7 @@ class Line:
         self._counts.delivered("sent")
         return True
 
-    async def _failed(self, row: OutboxRow, parcel: Parcel, fault: PlatformFailure) -> bool:
+    async def _failed(self, row: OutboxRow, parcel: OutgoingBody, fault: PlatformFailure) -> bool:
         """As `_delivered`."""
         match fault:
             case NotTaken() | Refused():
@@ -210,7 +210,7 @@ class Line:
                 if parcel.is_marked and row.attempts < MOST_TRIES:
                     await self._outbox.defer(row.id, str(fault))
                 await self._rest(row, fault)
-            case Moved():
+            case ChatMoved():
                 await self._outbox.defer(row.id, str(fault))
                 if row.attempts > 1:  # two chats may each say that they are the other now
                     await self._rest(row, fault)
@@ -224,7 +224,7 @@ class Line:
                 raise fault
         return False
 
-    async def _wire(self, row: OutboxRow, parcel: Parcel, platform: Platform, *, is_again: bool) -> SentId:
+    async def _wire(self, row: OutboxRow, parcel: OutgoingBody, platform: Platform, *, is_again: bool) -> SentId:
         message = parcel.outbound(self._where, row.key)
         edited = parcel.edits(row.sent_id)
         if edited is None and parcel.is_empty:
@@ -251,7 +251,7 @@ class Line:
         except (NotTaken, Refused) as fault:
             raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
 
-    async def _rejected(self, row: OutboxRow, parcel: Parcel, why: str) -> bool:
+    async def _rejected(self, row: OutboxRow, parcel: OutgoingBody, why: str) -> bool:
         """What cannot be edited is sent anew: the draft may be gone, the answer must not be. As `_delivered`."""
         edited = parcel.edits(row.sent_id)
         if edited is None and parcel.is_promised:
@@ -272,10 +272,10 @@ class Line:
         await self._outbox.sent(row.id, edited)
         return parcel.is_empty
 
-    async def _say_instead(self, row: OutboxRow, parcel: Parcel, why: str) -> None:
+    async def _say_instead(self, row: OutboxRow, parcel: OutgoingBody, why: str) -> None:
         """The file is kept as a failed row. Said first: a crash in between says it again under the same key."""
         text = f"({why})" if why.startswith(parcel.file_name) else not_sent(parcel.file_name, why)
-        said = Outgoing(row.target, written(Parcel(text)), f"{row.key}:why", row.expires_at)
+        said = Outgoing(row.target, written(OutgoingBody(text)), f"{row.key}:why", row.expires_at)
         await self._outbox.add(row.session, [said])
         log_undelivered(row, "file rejected")
         self._counts.delivered("failed")
@@ -298,7 +298,7 @@ class Line:
         platform = self._links.find(self._where.platform)
         if platform is None or self._links.quiet_s(self._where.platform) > 0:
             return
-        parcel = Parcel(draft.text, draft.reply_to, is_draft=True)
+        parcel = OutgoingBody(draft.text, draft.reply_to, is_draft=True)
         try:
             if self._shown is None or self._shown.key != draft.key:
                 await self._show_first(draft, parcel, platform)
@@ -309,7 +309,7 @@ class Line:
             await self._links.heed(platform.name, fault)
             log.debug("line %s: no draft: %s", self._where, fault)
 
-    async def _show_first(self, draft: Draft, parcel: Parcel, platform: Platform) -> None:
+    async def _show_first(self, draft: Draft, parcel: OutgoingBody, platform: Platform) -> None:
         target = str(self._where)
         row = await self._outbox.begin(draft.session, Outgoing(target, written(parcel), draft.key, draft.expires_at))
         if row is None:  # as a crash left it

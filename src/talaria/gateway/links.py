@@ -19,7 +19,7 @@ PAUSE = "(pause)"
 log = logging.getLogger(__name__)
 
 
-class Links:
+class PlatformLinks:
     def __init__(self, clock: Clock, inbox: Inbox) -> None:
         self._clock = clock
         self._inbox = inbox

@@ -19,15 +19,15 @@ from talaria.gateway.chat import PlatformChat
 from talaria.gateway.commands import is_command
 from talaria.gateway.conversations import Conversations, reply_to
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.desk import Desk
+from talaria.gateway.desk import GatewayState
 from talaria.gateway.envelope import Received, read_received
-from talaria.gateway.presenter import Presenter, Showing
+from talaria.gateway.presenter import LivePreview, PreviewUpdater
 from talaria.gateway.replies import Replies
 from talaria.gateway.resetting import Resetting
 from talaria.platforms.base import Sender
 from talaria.runtime.chat import Ask, Say
-from talaria.runtime.commands import Given, obey
-from talaria.runtime.pool import Pool
+from talaria.runtime.commands import GivenCommand, obey
+from talaria.runtime.pool import SessionPool
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn import Report
 from talaria.store.mail import Inbound
@@ -46,16 +46,16 @@ R = TypeVar("R", Report, Report | None)
 log = logging.getLogger(__name__)
 
 
-class Mailroom:
+class SessionDispatcher:
     def __init__(
         self,
-        desk: Desk,
-        pool: Pool,
+        desk: GatewayState,
+        pool: SessionPool,
         conversations: Conversations,
         attachments: Attachments,
         gatekeeper: Gatekeeper,
         delivery: Delivery,
-        presenter: Presenter,
+        presenter: PreviewUpdater,
         wake: Callable[[SessionId], None],
     ) -> None:
         """`wake`: that session has mail, too."""
@@ -221,7 +221,7 @@ class Mailroom:
         report = await self._run(live, received, lambda showing: live.ask(message, showing, letter))
         return report.outcome
 
-    async def _run(self, live: LiveSession, received: Received, turn: Callable[[Showing], Awaitable[R]]) -> R:
+    async def _run(self, live: LiveSession, received: Received, turn: Callable[[LivePreview], Awaitable[R]]) -> R:
         """A turn: shown while it runs, counted and logged when it has ended."""
         began, person, where = self._clock.monotonic(), received.principal.person, received.arrival.where
         try:
@@ -239,7 +239,7 @@ class Mailroom:
         return report
 
     @contextmanager
-    def _shown(self, live: LiveSession, received: Received) -> Generator[Showing]:
+    def _shown(self, live: LiveSession, received: Received) -> Generator[LivePreview]:
         where = received.arrival.where
         showing = self._presenter.begin(where, live.id, reply_to(received))
         live.terms = self._desk.host.terms()
@@ -291,7 +291,7 @@ class Mailroom:
     async def _obeyed(self, session: SessionId, received: Received) -> Say | Ask | None:
         text = received.arrival.text
         given = self._desk.host.commands.parse(text, "platform")
-        if isinstance(given, Given) and given.command.is_for_admins and not received.principal.is_admin:
+        if isinstance(given, GivenCommand) and given.command.is_for_admins and not received.principal.is_admin:
             return Say(f"/{given.command.name} is for admins.")
         live = await self._conversations.open(session, received)
         chat = PlatformChat(self._desk.host, received, live, self._conversations.open)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from talaria.core.clock import Clock
 from talaria.core.errors import OperatorError, TalariaError
 from talaria.gateway.counts import Counts
-from talaria.gateway.status import Status, due_and_failed, is_up
+from talaria.gateway.status import GatewayStatus, due_and_failed, is_up
 from talaria.net import tls
 from talaria.store.mail import Outbox
 
@@ -49,7 +49,7 @@ class Lag:
 
 
 class Numbers:
-    def __init__(self, look: Callable[[], Status], counts: Counts, outbox: Outbox, clock: Clock) -> None:
+    def __init__(self, look: Callable[[], GatewayStatus], counts: Counts, outbox: Outbox, clock: Clock) -> None:
         self._look = look
         self._counts = counts
         self._outbox = outbox

@@ -4,10 +4,10 @@ import hashlib
 import secrets
 
 from talaria.core.clock import Clock
-from talaria.gateway.envelope import BESIDE, Parcel, written
+from talaria.gateway.envelope import BESIDE, OutgoingBody, written
 from talaria.gateway.replies import LIVES_S as REPLY_LIVES_S
 from talaria.platforms.base import Address, Sender
-from talaria.store.access import Access, Greeting, Locked, Member, Request
+from talaria.store.access import Access, Greeting, Locked, Member, PairingRequest
 
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Without 0, O, 1 and I: 32 signs, 5 bits each."""
@@ -41,7 +41,7 @@ class Pairing:
         """A code to tell them there. None: they have one. Raises `TooManyWaiting`."""
         code, address = new_code(), str(where) if where else ""
         dies_at = self._clock.now() + LIVES_S
-        request = Request(platform, sender.id, sender.name[:80], digest(platform, code), dies_at, address)
+        request = PairingRequest(platform, sender.id, sender.name[:80], digest(platform, code), dies_at, address)
         requested = await self._access.request(request, MAX_PENDING)
         if requested == "full":
             raise TooManyWaiting
@@ -49,5 +49,5 @@ class Pairing:
 
     async def approve(self, platform: str, code: str) -> Member | Locked | None:
         """Let in whoever was told this code, and tell them so: the gateway that runs, or the next one, sends it."""
-        greeting = Greeting(BESIDE, written(Parcel(LET_IN)), self._clock.now() + REPLY_LIVES_S)
+        greeting = Greeting(BESIDE, written(OutgoingBody(LET_IN)), self._clock.now() + REPLY_LIVES_S)
         return await self._access.approve(platform, digest(platform, code), greeting)

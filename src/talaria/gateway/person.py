@@ -15,7 +15,7 @@ from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.core.fences import without_blank_runs
 from talaria.core.ids import SessionId
-from talaria.gateway.envelope import Parcel, Principal, read_parcel, written
+from talaria.gateway.envelope import OutgoingBody, Principal, read_parcel, written
 from talaria.gateway.replies import LIVES_S, Replies
 from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import parked
@@ -223,7 +223,7 @@ class ChatPerson:
         failure: str | None = "files cannot be sent in this chat."
         if replies.capabilities.max_upload_bytes > 0:
             file = await in_thread(lambda: Attached.of(question))
-            parcel = Parcel(
+            parcel = OutgoingBody(
                 file.caption, replies.reply_to, content=file.content, file_name=file.name, mime="text/plain"
             )
             failure = await self._arrival(replies.row(f"question:{question.id}:file", parcel), replies.clock)
@@ -249,7 +249,7 @@ class ChatPerson:
             is_settled = True
         finally:
             if not is_settled:  # nobody waits for it any more: it is taken back
-                await completed(self._say([Outgoing(row.target, written(Parcel()), row.key, row.expires_at)]))
+                await completed(self._say([Outgoing(row.target, written(OutgoingBody()), row.key, row.expires_at)]))
         if found is None:
             return "it is gone."
         return None if found.state == "sent" else found.error
@@ -291,13 +291,13 @@ class ChatPerson:
         try:
             async with self._questions.asked(asked) as answer, parked():
                 has_buttons = replies.capabilities.has_buttons
-                parcel = Parcel(last, reply_to, buttons if has_buttons else (), is_question=not asked.takes_words)
+                parcel = OutgoingBody(last, reply_to, buttons if has_buttons else (), is_question=not asked.takes_words)
                 asking = replies.row(key, parcel)
                 await self._say([*rows[: len(before)], asking])
                 given = await answer
         finally:
             asked_text = last.removesuffix(ways)
-            await completed(self._say([replies.row(key, Parcel(f"{asked_text}\n\n{told(given)}", reply_to))]))
+            await completed(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{told(given)}", reply_to))]))
         return given
 
     async def _say(self, rows: Sequence[Outgoing]) -> None:
@@ -368,7 +368,7 @@ async def close_dead_questions(store: Store, clock: Clock) -> None:
         if row.state != "sent" and row.sent_id is None:
             await store.outbox.expire(row.id)
         elif parcel.is_question:
-            closed = Parcel(f"{parcel.text}\n\n{CLOSED}", parcel.reply_to)
+            closed = OutgoingBody(f"{parcel.text}\n\n{CLOSED}", parcel.reply_to)
             said = Outgoing(row.target, written(closed), row.key, clock.now() + LIVES_S)
             await store.outbox.add(row.session, [said])
 

@@ -19,7 +19,7 @@ from talaria.core.events import (
 from talaria.core.ids import SessionId, TurnId
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.line import Draft
-from talaria.gateway.links import Links
+from talaria.gateway.links import PlatformLinks
 from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent, without_files
 from talaria.platforms.base import Address, Platform, PlatformFailure
 from talaria.platforms.splitting import split
@@ -33,11 +33,11 @@ TYPING_S = 4.0
 WORDS_CHARS = 60
 
 
-class Showing:
+class LivePreview:
     """One turn in one chat. It is the observer of that turn."""
 
     def __init__(
-        self, where: Address, session: SessionId, reply_to: str, began_at: float, end: "Callable[[Showing], None]"
+        self, where: Address, session: SessionId, reply_to: str, began_at: float, end: "Callable[[LivePreview], None]"
     ) -> None:
         self.where = where
         self._end = end
@@ -103,21 +103,21 @@ class Showing:
         return f"⚙ {calls}, {now - self._began_at:.0f} s{doing}"
 
 
-class Presenter:
+class PreviewUpdater:
     """All turns that run, looked at twice a second."""
 
-    def __init__(self, delivery: Delivery, links: Links, clock: Clock) -> None:
+    def __init__(self, delivery: Delivery, links: PlatformLinks, clock: Clock) -> None:
         self._delivery = delivery
         self._links = links
         self._clock = clock
-        self._showing: set[Showing] = set()
+        self._showing: set[LivePreview] = set()
 
-    def begin(self, where: Address, session: SessionId, reply_to: str) -> Showing:
-        showing = Showing(where, session, reply_to, self._clock.monotonic(), self.end)
+    def begin(self, where: Address, session: SessionId, reply_to: str) -> LivePreview:
+        showing = LivePreview(where, session, reply_to, self._clock.monotonic(), self.end)
         self._showing.add(showing)
         return showing
 
-    def end(self, showing: Showing) -> None:
+    def end(self, showing: LivePreview) -> None:
         """The answer is on the disk: it is sent, and what was shown of it makes way. Once; again is nothing."""
         if showing in self._showing:
             self._showing.discard(showing)

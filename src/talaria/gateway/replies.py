@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.gateway.envelope import Parcel, written
-from talaria.gateway.uploads import Missing, NotSendable
+from talaria.gateway.envelope import OutgoingBody, written
+from talaria.gateway.uploads import FileMissing, NotSendable
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.splitting import split
-from talaria.runtime.letter import Ending
+from talaria.runtime.letter import TurnResult
 from talaria.store.mail import Outgoing
 
 SILENCE = frozenset({"[SILENT]", "NO_REPLY", "HEARTBEAT_OK"})
@@ -35,7 +35,7 @@ def may_be_silent(text: str) -> bool:
     return any(word.startswith(start) for word in SILENCE)
 
 
-def words(ending: Ending) -> str:
+def words(ending: TurnResult) -> str:
     """What the person reads in the end; empty: nothing."""
     text = ending.text.strip()
     if ending.outcome == "completed":
@@ -84,12 +84,14 @@ class Replies(msgspec.Struct, frozen=True):
     find_file: Callable[[str, int], Path] = _no_file
     """Where a file is that the model names, if it has at most so many bytes. Raises `NotSendable`."""
 
-    def of_turn(self, ending: Ending) -> Sequence[Outgoing]:
+    def of_turn(self, ending: TurnResult) -> Sequence[Outgoing]:
         text, files = words(ending), dict[Path, None]()
         if ending.outcome == "completed":
             text, files = self._take_files(text)
         rows = [
-            self.row(f"{ending.turn}:file:{number}", Parcel(file=str(path), file_name=path.name, is_promised=True))
+            self.row(
+                f"{ending.turn}:file:{number}", OutgoingBody(file=str(path), file_name=path.name, is_promised=True)
+            )
             for number, path in enumerate(files)
         ]
         return (*self.parts(ending.turn, text), *rows)
@@ -99,11 +101,11 @@ class Replies(msgspec.Struct, frozen=True):
         limit = self.capabilities.max_chars - MARK_CHARS
         pieces = split(text, limit, self.capabilities.length) if text else ("",)
         return [
-            self.row(f"{key}:{number}", Parcel(piece, self.reply_to if number == 0 else ""))
+            self.row(f"{key}:{number}", OutgoingBody(piece, self.reply_to if number == 0 else ""))
             for number, piece in enumerate(pieces)
         ]
 
-    def row(self, key: str, parcel: Parcel, lives_s: float = LIVES_S) -> Outgoing:
+    def row(self, key: str, parcel: OutgoingBody, lives_s: float = LIVES_S) -> Outgoing:
         return Outgoing(str(self.where), written(parcel), key, self.clock.now() + lives_s)
 
     def _take_files(self, text: str) -> tuple[str, dict[Path, None]]:
@@ -116,7 +118,7 @@ class Replies(msgspec.Struct, frozen=True):
                 continue
             try:
                 files[self.find_file(path, self.capabilities.max_upload_bytes)] = None
-            except Missing as fault:
+            except FileMissing as fault:
                 is_prose = not path.startswith(("/", "~")) and len(path.split()) > 1
                 kept.append(line if is_prose else not_sent(Path(path).name, str(fault)))
             except NotSendable as fault:

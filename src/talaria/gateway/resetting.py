@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from talaria.core.errors import SessionBusy, TalariaError
 from talaria.core.ids import SessionId, new_session_id
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.desk import Desk
-from talaria.gateway.envelope import Parcel, Received, written
+from talaria.gateway.desk import GatewayState
+from talaria.gateway.envelope import OutgoingBody, Received, written
 from talaria.gateway.replies import LIVES_S
 from talaria.gateway.settings import ResetPolicy
-from talaria.runtime.pool import Pool
+from talaria.runtime.pool import SessionPool
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Session
 from talaria.store.mail import Inbound, Outgoing
@@ -49,7 +49,7 @@ def _is_of_before(hour: int, last: datetime, now: datetime) -> bool:
 
 
 class Resetting:
-    def __init__(self, desk: Desk, pool: Pool, delivery: Delivery, open_: Open) -> None:
+    def __init__(self, desk: GatewayState, pool: SessionPool, delivery: Delivery, open_: Open) -> None:
         self._desk = desk
         self._store = desk.host.store
         self._clock = desk.host.clock
@@ -127,6 +127,6 @@ class Resetting:
         since = datetime.fromtimestamp(row.updated_at).astimezone()
         text = f"(A new conversation begins; the last one rested since {since:%Y-%m-%d %H:%M}. Back: /resume {row.id})"
         where = str(received.arrival.where)
-        notice = Outgoing(where, written(Parcel(text)), f"anew:{mail.id}", self._clock.now() + LIVES_S)
+        notice = Outgoing(where, written(OutgoingBody(text)), f"anew:{mail.id}", self._clock.now() + LIVES_S)
         await self._store.outbox.add(row.id, [notice])
         self._delivery.wake(where)

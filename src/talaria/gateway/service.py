@@ -17,22 +17,22 @@ from talaria.gateway.connector import Connector, Health
 from talaria.gateway.control import Control
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.desk import Desk
-from talaria.gateway.envelope import BESIDE, Parcel, written
+from talaria.gateway.desk import GatewayState
+from talaria.gateway.envelope import BESIDE, OutgoingBody, written
 from talaria.gateway.handoff import HandoffWatcher
 from talaria.gateway.ingress import Ingress
 from talaria.gateway.keys import given_address, session_key
-from talaria.gateway.links import Links
-from talaria.gateway.mailroom import Mailroom
+from talaria.gateway.links import PlatformLinks
+from talaria.gateway.mailroom import SessionDispatcher
 from talaria.gateway.person import Questions, close_dead_questions
-from talaria.gateway.presenter import Presenter
+from talaria.gateway.presenter import PreviewUpdater
 from talaria.gateway.replies import LIVES_S
 from talaria.gateway.retention import clear
 from talaria.gateway.settings import GatewaySettings
 from talaria.platforms.base import Address, Platform, PlatformSettings, Sender
-from talaria.runtime.host import Host
+from talaria.runtime.host import CommandHost
 from talaria.runtime.placement import LocalPlacement
-from talaria.runtime.pool import Pool
+from talaria.runtime.pool import SessionPool
 from talaria.store.mail import OutboxRow, Outgoing
 
 LOOK_S = 0.15
@@ -46,7 +46,7 @@ DAY_S = 24 * 3600.0
 log = logging.getLogger(__name__)
 
 
-class Door(msgspec.Struct, frozen=True):
+class PlatformSpec(msgspec.Struct, frozen=True):
     """A platform that is to be connected."""
 
     name: str
@@ -56,12 +56,12 @@ class Door(msgspec.Struct, frozen=True):
 
 
 class Gateway:
-    def __init__(self, host: Host, settings: GatewaySettings, doors: Sequence[Door]) -> None:
-        self._desk = Desk(host, settings, _homes(doors))
+    def __init__(self, host: CommandHost, settings: GatewaySettings, doors: Sequence[PlatformSpec]) -> None:
+        self._desk = GatewayState(host, settings, _homes(doors))
         self._store, self._clock = host.store, host.clock
         self._doors = {door.name: door for door in doors}
-        self._links = Links(host.clock, host.store.inbox)
-        self.pool = Pool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
+        self._links = PlatformLinks(host.clock, host.store.inbox)
+        self.pool = SessionPool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
         self._placement = LocalPlacement(settings.max_running)
         self._questions = Questions()
         self._gatekeeper = Gatekeeper(self._store.access, self._rules())
@@ -69,11 +69,11 @@ class Gateway:
         self._delivery = Delivery(
             self._store.outbox, self._links, host.clock, self._undelivered, self._moved, self.counts
         )
-        self._presenter = Presenter(self._delivery, self._links, host.clock)
+        self._presenter = PreviewUpdater(self._delivery, self._links, host.clock)
         conversations = Conversations(
             self._desk, self.pool, self._links, self._delivery, self._questions, self._gatekeeper
         )
-        self._mailroom = Mailroom(
+        self._mailroom = SessionDispatcher(
             self._desk,
             self.pool,
             conversations,
@@ -163,7 +163,7 @@ class Gateway:
     def running(self) -> int:
         return self._placement.running
 
-    async def reload(self, host: Host, settings: GatewaySettings, doors: Sequence[Door]) -> None:
+    async def reload(self, host: CommandHost, settings: GatewaySettings, doors: Sequence[PlatformSpec]) -> None:
         """New settings: platforms whose own changed are opened anew, conversations follow at their next message."""
         before, self._doors = self._doors, {door.name: door for door in doors}
         self._desk.host, self._desk.settings, self._desk.homes = host, settings, _homes(doors)
@@ -186,7 +186,7 @@ class Gateway:
     def _rules(self) -> Mapping[str, Rules]:
         return {name: Rules.of(door.settings) for name, door in self._doors.items()}
 
-    def _connect(self, door: Door, group: asyncio.TaskGroup, closing: asyncio.Task[None] | None = None) -> None:
+    def _connect(self, door: PlatformSpec, group: asyncio.TaskGroup, closing: asyncio.Task[None] | None = None) -> None:
         """`closing`: the last connection, which has the account until it has ended."""
         connector = Connector(
             door.name,
@@ -286,7 +286,9 @@ class Gateway:
             if home is None or str(home) == row.target:
                 continue
             text = f"A reply in {row.target} was not delivered: {why} It is kept: `talaria gateway outbox`."
-            told = Outgoing(str(home), written(Parcel(text)), f"undelivered:{row.id}", self._clock.now() + LIVES_S)
+            told = Outgoing(
+                str(home), written(OutgoingBody(text)), f"undelivered:{row.id}", self._clock.now() + LIVES_S
+            )
             await self._store.outbox.add(BESIDE, [told])
             self._delivery.wake(str(home))
             return
@@ -301,7 +303,7 @@ class Gateway:
         self._delivery.wake(str(to))
 
 
-def _homes(doors: Sequence[Door]) -> Mapping[str, Address]:
+def _homes(doors: Sequence[PlatformSpec]) -> Mapping[str, Address]:
     named = {door.name: door.settings.home_channel for door in doors if door.settings.home_channel}
     return {name: given_address(name, given) for name, given in named.items()}
 

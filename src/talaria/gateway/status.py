@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 20
 log = logging.getLogger(__name__)
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     version: str
     since: float
@@ -73,18 +73,18 @@ def status_file(home: Path) -> Path:
     return home / "run" / "gateway.json"
 
 
-def read_status(home: Path) -> Status | None:
+def read_status(home: Path) -> GatewayStatus | None:
     """Of the gateway that runs on this home; None: none does, or it has not come so far."""
     file, pid = status_file(home), holder(gateway_file(home))
     try:
         written_at = file.stat().st_mtime
-        status = msgspec.json.decode(read_bytes(file, MAX_BYTES), type=Status)
+        status = msgspec.json.decode(read_bytes(file, MAX_BYTES), type=GatewayStatus)
     except (OSError, msgspec.DecodeError):
         return None
     return msgspec.structs.replace(status, written_at=written_at) if pid == status.pid else None
 
 
-async def keep_status(home: Path, look: Callable[[], Status], clock: Clock) -> None:
+async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Clock) -> None:
     """Until cancelled: the file follows at once when a platform comes or goes, otherwise every two seconds."""
     file, known, written, written_at = status_file(home), b"", b"", 0.0
     try:
@@ -101,7 +101,7 @@ async def keep_status(home: Path, look: Callable[[], Status], clock: Clock) -> N
         file.unlink(missing_ok=True)
 
 
-def _essence(status: Status) -> bytes:
+def _essence(status: GatewayStatus) -> bytes:
     platforms = [(one.name, one.state, one.error, one.heard_at is None) for one in status.platforms]
     problems = (status.problems, status.store_trouble)
     return msgspec.json.encode((platforms, problems, status.metrics_port, status.is_stopping))

@@ -28,7 +28,7 @@ class NotSendable(Exception):
     """`str()` of it says why, for people: "it is …"."""
 
 
-class Missing(NotSendable):
+class FileMissing(NotSendable):
     """There is no such file."""
 
 
@@ -51,7 +51,7 @@ def find_file(named: str, folder: Path, home: Path, max_bytes: int) -> Path:
     except (OSError, ValueError, RuntimeError) as fault:  # not there, not a path, links that lead out or in circles
         if isinstance(fault, OSError) and fault.errno == errno.EXDEV:
             raise NotSendable("it is outside the folder of this conversation.") from None
-        raise Missing("there is no such file.") from None
+        raise FileMissing("there is no such file.") from None
     if not stat.S_ISREG(info.st_mode):
         raise NotSendable("it is not a file.")
     if info.st_size > max_bytes:

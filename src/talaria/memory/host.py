@@ -11,7 +11,7 @@ from typing import Any
 from talaria.core.dialect import as_dicts
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message
-from talaria.foreign import Broke, Hosted, as_text
+from talaria.foreign import HostedPlugin, PluginError, as_text
 from talaria.memory.provider import MemoryProvider
 from talaria.tools.base import Run, Tool
 from talaria.tools.schema_tool import Handler, as_result, tools_of
@@ -23,8 +23,8 @@ TOOL_S = 120.0
 log = logging.getLogger(__name__)
 
 
-Build = Callable[[], Awaitable[Hosted[MemoryProvider]]]
-"""Raises `Broke`."""
+Build = Callable[[], Awaitable[HostedPlugin[MemoryProvider]]]
+"""Raises `PluginError`."""
 
 
 class MemoryHost:
@@ -33,7 +33,7 @@ class MemoryHost:
         self._name = name
         self._build = build
         self._tell = tell
-        self._provider: Hosted[MemoryProvider] | None = None
+        self._provider: HostedPlugin[MemoryProvider] | None = None
         self._session = SessionId("")
         self._turns = 0
 
@@ -43,7 +43,7 @@ class MemoryHost:
         try:
             provider = await self._build()
             await self._begin(provider, home, platform, person)
-        except Broke as fault:
+        except PluginError as fault:
             self._complain(str(fault))
             return (), ""
         self._provider = provider
@@ -51,11 +51,11 @@ class MemoryHost:
             self._tell(f"Memory provider {self._name} cannot be copied: all conversations here share one.")
         return await self._tools(), await self._text("system_prompt_block")
 
-    async def _begin(self, provider: Hosted[MemoryProvider], home: Path, platform: str, person: str) -> None:
+    async def _begin(self, provider: HostedPlugin[MemoryProvider], home: Path, platform: str, person: str) -> None:
         facts = {"hermes_home": str(home), "platform": platform, "agent_context": "primary", "user_id": person}
         facts |= {"agent_identity": "default", "agent_workspace": ""}
         if not await _started(provider, "is_available", seconds=USUAL_S, read=bool):
-            raise Broke("says that it is not available")
+            raise PluginError("says that it is not available")
         await _started(provider, "initialize", self._session, seconds=START_S, **facts)
 
     async def _tools(self) -> Sequence[Tool]:
@@ -100,7 +100,7 @@ class MemoryHost:
             return None
         try:
             return await provider.call(method, *args, seconds=seconds, **keywords)
-        except Broke as fault:
+        except PluginError as fault:
             self._complain(f"{fault} in {method}")
             return None
 
@@ -116,18 +116,18 @@ class MemoryHost:
             facts = {"session_id": run.scope.session, "tool_call_id": run.call}
             try:
                 return await provider.call("handle_tool_call", name, arguments, seconds=TOOL_S, read=as_result, **facts)
-            except Broke as fault:
+            except PluginError as fault:
                 return json.dumps({"error": f"{name} {fault}"})
 
         return handle
 
 
-async def _started(provider: Hosted[MemoryProvider], method: str, *args: object, **keywords: Any) -> Any:
-    """Raises `Broke`, which says where."""
+async def _started(provider: HostedPlugin[MemoryProvider], method: str, *args: object, **keywords: Any) -> Any:
+    """Raises `PluginError`, which says where."""
     try:
         return await provider.call(method, *args, **keywords)
-    except Broke as fault:
-        raise Broke(f"{fault} in {method}", has_hung=fault.has_hung) from fault
+    except PluginError as fault:
+        raise PluginError(f"{fault} in {method}", has_hung=fault.has_hung) from fault
 
 
 def _said(answer: object) -> str:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
 from talaria.net import tls
-from talaria.net.pool import Pool
+from talaria.net.pool import ConnectionPool
 from talaria.net.proxies import proxy_for
 from talaria.net.stall import StallWatch
 from talaria.net.timeouts import Timeouts
@@ -66,7 +66,7 @@ class Response:
 class HttpClient:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, ConnectionPool] = {}
         self._tls: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> Self:
@@ -125,10 +125,10 @@ class HttpClient:
             finally:
                 response.release()  # back to the pool if it was read to its end, else closed
 
-    def _pool_for(self, url: str) -> Pool:
+    def _pool_for(self, url: str) -> ConnectionPool:
         origin = _origin(url)
         if origin not in self._pools:
-            self._pools[origin] = Pool(proxy_for(url))
+            self._pools[origin] = ConnectionPool(proxy_for(url))
         return self._pools[origin]
 
     async def _context_for(self, url: str, proxy: str | None) -> "ssl.SSLContext | bool":

@@ -21,7 +21,7 @@ from talaria.net.dialling import reach
 from talaria.net.lookups import Lookup, system_lookup, vetted
 from talaria.net.proxy_requests import ProxyRequest, TurnedDown, read
 from talaria.net.stall import StallWatch
-from talaria.net.tunnels import CHUNK_BYTES, Meter, Spent, Tunnel
+from talaria.net.tunnels import CHUNK_BYTES, ByteLimitReached, Meter, Tunnel
 from talaria.net.urls import WebUrl
 from talaria.waiting import completed
 
@@ -160,7 +160,7 @@ class Egress:
     def _spend(self, size_bytes: int) -> None:
         try:
             self._meter.spend(size_bytes)
-        except Spent as fault:
+        except ByteLimitReached as fault:
             raise TurnedDown(REFUSED, "As much was moved over the network as is allowed.") from fault
 
     async def _reached(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:

@@ -33,7 +33,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FetchRequest:
     url: WebUrl
     addresses: tuple[str, ...]
     """Where to dial, unless a proxy does that; none if the host is not known here."""
@@ -43,7 +43,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FetchAnswer:
     status: int
     headers: Mapping[str, str]
     """By any case."""
@@ -62,7 +62,7 @@ class Exchange:
         self._make_tls = tls_context
         self._tls: ssl.SSLContext | None = None
 
-    async def ask(self, request: Request, watch: StallWatch, limit: int) -> Answer:
+    async def ask(self, request: FetchRequest, watch: StallWatch, limit: int) -> FetchAnswer:
         """At most `limit` bytes of the answer. Raises `ToolFailed`, and `TimeoutError` when the watch's time is up."""
         proxy = _proxy(request.url)
         if proxy is None and not request.addresses:
@@ -103,11 +103,11 @@ def _proxy(url: WebUrl) -> str | None:
 
 async def _ask(
     session: aiohttp.ClientSession,
-    request: Request,
+    request: FetchRequest,
     watch: StallWatch,
     context: ssl.SSLContext | None,
     limit: int,
-) -> Answer:
+) -> FetchAnswer:
     async with watch.waiting(math.inf):
         response = await session.request(
             request.method,
@@ -118,11 +118,11 @@ async def _ask(
             allow_redirects=False,
         )
     try:
-        head = Answer(response.status, response.headers)
+        head = FetchAnswer(response.status, response.headers)
         if head.location is not None:
             return head
         body = await _read(response.content, watch, limit)
-        return Answer(head.status, head.headers, body[:limit], len(body) > limit)
+        return FetchAnswer(head.status, head.headers, body[:limit], len(body) > limit)
     finally:
         response.close()
 
@@ -141,7 +141,7 @@ async def _read(content: aiohttp.StreamReader, watch: StallWatch, limit: int) ->
     return b"".join(pieces)
 
 
-def _connector(request: Request) -> aiohttp.TCPConnector:
+def _connector(request: FetchRequest) -> aiohttp.TCPConnector:
     def dial(place: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
         """The last look: whatever led here, only a checked address is dialled."""
         family, kind, protocol, _, address = place
@@ -184,7 +184,7 @@ class _Checked(AbstractResolver):
         return None
 
 
-def _told(request: Request, fault: Exception) -> ToolFailed:
+def _told(request: FetchRequest, fault: Exception) -> ToolFailed:
     host = request.url.host
     match fault:
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():

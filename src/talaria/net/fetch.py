@@ -26,7 +26,7 @@ from talaria.waiting import in_thread
 if TYPE_CHECKING:
     import ssl
 
-    from talaria.net.exchange import Answer, Exchange
+    from talaria.net.exchange import Exchange, FetchAnswer
 
 MAX_REDIRECTS = 5
 _HEADERS = {
@@ -100,14 +100,14 @@ class Fetch:
         watch: StallWatch,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> "Answer":
-        from talaria.net.exchange import Request  # noqa: PLC0415  (100 ms that only the first page pays)
+    ) -> "FetchAnswer":
+        from talaria.net.exchange import FetchRequest  # noqa: PLC0415  (100 ms that only the first page pays)
 
         try:
             async with watch.waiting(math.inf):
                 addresses = await vetted(url, allowed, self._lookup)
             sent = {**_HEADERS, **(headers or {})}
-            request = Request(url, addresses, sent, "GET" if body is None else "POST", body)
+            request = FetchRequest(url, addresses, sent, "GET" if body is None else "POST", body)
             return await self._loaded().ask(request, watch, self._settings.max_bytes)
         except TimeoutError as fault:
             raise ToolFailed(f"{url.host} did not answer in full within {self._settings.timeout_s:g} s.") from fault
@@ -120,7 +120,7 @@ class Fetch:
             self._exchange = Exchange(self._tls_context or tls.context)
         return self._exchange
 
-    async def _fetched(self, url: WebUrl, answer: "Answer") -> Fetched:
+    async def _fetched(self, url: WebUrl, answer: "FetchAnswer") -> Fetched:
         return await in_thread(lambda: _read(url, answer, self._settings.max_bytes))
 
 
@@ -131,7 +131,7 @@ def _onwards(here: WebUrl, location: str) -> WebUrl:
     return there
 
 
-def _read(url: WebUrl, answer: "Answer", limit: int) -> Fetched:
+def _read(url: WebUrl, answer: "FetchAnswer", limit: int) -> Fetched:
     body, is_short = codings.unpacked(answer.body, answer.headers.get("Content-Encoding", ""), limit)
     media_type, said = _content_type(answer.headers.get("Content-Type", ""))
     return Fetched(str(url), answer.status, media_type, charset_of(body, said), body, answer.is_cut or is_short)

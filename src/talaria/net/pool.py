@@ -9,7 +9,7 @@ with tls.certificates_unread():
     import aiohttp
 
 
-class Pool:
+class ConnectionPool:
     def __init__(self, proxy: str | None) -> None:
         self.proxy = proxy
         """Looked up once: that goes through the whole environment."""

@@ -11,7 +11,7 @@ CHUNK_BYTES = 64 << 10
 IDLE_S = 300.0
 
 
-class Spent(Exception):
+class ByteLimitReached(Exception):
     """No more bytes may move."""
 
 
@@ -22,10 +22,10 @@ class Meter:
         self._left = sys.maxsize if most_bytes is None else most_bytes
 
     def spend(self, size_bytes: int) -> None:
-        """Raises `Spent`, and does so ever after."""
+        """Raises `ByteLimitReached`, and does so ever after."""
         self._left -= size_bytes
         if self._left < 0:
-            raise Spent
+            raise ByteLimitReached
 
 
 class Tunnel:
@@ -63,7 +63,7 @@ class Tunnel:
             if not ends_together:
                 target.shutdown(socket.SHUT_WR)
                 return
-        except (OSError, Spent):
+        except (OSError, ByteLimitReached):
             pass
         self._shut()
 

@@ -217,7 +217,7 @@ class AccessLost(PlatformFailure):
     """Nothing can be sent to this chat any more: we were blocked or removed, or it is gone."""
 
 
-class Moved(PlatformFailure):
+class ChatMoved(PlatformFailure):
     """The chat has another address now; this one surely was not delivered."""
 
     def __init__(self, sentence: str, to: Address) -> None:
@@ -257,7 +257,7 @@ class Platform(Protocol):
         ...
 
     async def send(self, message: Outbound) -> SentId:
-        """Raises `NotTaken`, `Unsure`, `Rejected`, `AccessLost`, `Moved`, `Refused`. Never sends twice by itself."""
+        """Raises `NotTaken`, `Unsure`, `Rejected`, `AccessLost`, `ChatMoved`, `Refused`. Never sends twice by itself."""
         ...
 
     async def edit(self, sent: SentId, message: Outbound) -> None:
@@ -323,7 +323,7 @@ class Kit(msgspec.Struct, frozen=True):
     """Whose invitations are followed."""
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+class PlatformManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """`manifest.toml`: all that is known of a platform before its code is loaded."""
 
     name: str

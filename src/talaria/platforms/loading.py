@@ -14,7 +14,7 @@ import msgspec
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import decode_secret
-from talaria.platforms.base import Kit, Manifest, Platform, PlatformSettings
+from talaria.platforms.base import Kit, Platform, PlatformManifest, PlatformSettings
 
 DISTRIBUTION = "talaria-agent"
 EVERYWHERE = {"GATEWAY_ALLOWED_USERS": "allowed_users", "GATEWAY_ALLOW_ALL_USERS": "allow_all_users"}
@@ -24,29 +24,29 @@ _YES = frozenset({"1", "true", "yes", "on"})
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 
 
-def manifests() -> Mapping[str, Manifest]:
+def manifests() -> Mapping[str, PlatformManifest]:
     """Of those that come with Talaria, by name."""
     files = sorted(Path(__file__).parent.glob("*/manifest.toml"))
-    read = [msgspec.convert(tomllib.loads(file.read_text("utf-8")), Manifest) for file in files]
+    read = [msgspec.convert(tomllib.loads(file.read_text("utf-8")), PlatformManifest) for file in files]
     return {manifest.name: manifest for manifest in read}
 
 
-def missing_modules(manifest: Manifest) -> Sequence[str]:
+def missing_modules(manifest: PlatformManifest) -> Sequence[str]:
     return [name for name in manifest.modules if importlib.util.find_spec(name) is None]
 
 
-def install_hint(manifest: Manifest) -> str:
+def install_hint(manifest: PlatformManifest) -> str:
     return f"pip install '{DISTRIBUTION}[{manifest.extra}]'"
 
 
-def given(manifest: Manifest, raw: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+def given(manifest: PlatformManifest, raw: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """What config.yaml says of a platform and, where that is silent, the environment."""
     named = {**EVERYWHERE, **manifest.environment}
     from_environment = {setting: environment[name] for name, setting in named.items() if environment.get(name)}
     return {name: _normal(name, value) for name, value in {**from_environment, **raw}.items()}
 
 
-def is_wanted(manifest: Manifest, raw: Mapping[str, Any] | None, environment: Mapping[str, str]) -> bool:
+def is_wanted(manifest: PlatformManifest, raw: Mapping[str, Any] | None, environment: Mapping[str, str]) -> bool:
     """It is named in config.yaml, or the environment has all that it needs."""
     if raw is not None:
         return raw.get("enabled", True) is not False
@@ -54,7 +54,9 @@ def is_wanted(manifest: Manifest, raw: Mapping[str, Any] | None, environment: Ma
     return bool(manifest.required) and all(found.get(name) for name in manifest.required)
 
 
-def read_settings(manifest: Manifest, raw: Mapping[str, Any], environment: Mapping[str, str]) -> PlatformSettings:
+def read_settings(
+    manifest: PlatformManifest, raw: Mapping[str, Any], environment: Mapping[str, str]
+) -> PlatformSettings:
     """Raises `BadConfig`. The platform's own code is loaded for this."""
     if missing := missing_modules(manifest):
         raise BadConfig(f"{manifest.label} needs {', '.join(missing)}: {install_hint(manifest)}")

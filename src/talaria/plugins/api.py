@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 from talaria.context.engine import ContextEngine
 from talaria.foreign import as_text
 from talaria.memory.provider import MemoryProvider
-from talaria.plugins.manifest import Manifest
+from talaria.plugins.manifest import PluginManifest
 from talaria.plugins.platforms import PlatformEntry, flaw
 from talaria.plugins.registered import PluginCli, PluginCommand, PluginSkill, PluginTool, Registered
 from talaria.tools.schema_tool import BadSchema, spec_of
@@ -43,7 +43,9 @@ class Services(Protocol):
 
 
 class PluginContext:
-    def __init__(self, key: str, manifest: Manifest, services: Services, *, takes_any_engine: bool = False) -> None:
+    def __init__(
+        self, key: str, manifest: PluginManifest, services: Services, *, takes_any_engine: bool = False
+    ) -> None:
         """`takes_any_engine`: also one that only behaves like a `ContextEngine`."""
         self.manifest = manifest
         self.registered = Registered()

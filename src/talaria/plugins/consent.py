@@ -24,7 +24,7 @@ class TooMuch(Exception):
     """`str()` of it says what."""
 
 
-class Consent(msgspec.Struct, frozen=True):
+class PluginConsent(msgspec.Struct, frozen=True):
     content: str
     """SHA-256 of all its files but data."""
     cli: dict[str, str] = {}
@@ -34,7 +34,7 @@ class Consent(msgspec.Struct, frozen=True):
     """The names by which its context engine and its memory provider are chosen."""
 
 
-Consents = dict[str, Consent]
+Consents = dict[str, PluginConsent]
 
 
 def read(file: Path) -> Consents:

@@ -12,7 +12,7 @@ from typing import Any
 from talaria.context.hosted import HostedEngine
 from talaria.core.clock import Clock
 from talaria.core.errors import OperatorError, UserFacing
-from talaria.foreign import Broke, as_text, contained, fitting, returned, within
+from talaria.foreign import PluginError, as_text, contained, fitting, returned, within
 from talaria.plugins.discovery import ENGINES
 from talaria.plugins.host import PluginHost
 from talaria.plugins.platforms import OWN_PLATFORMS, PlatformEntry
@@ -146,7 +146,7 @@ def _handler(
         facts = {"task_id": run.scope.session, "session_id": run.scope.session, "tool_call_id": run.call}
         try:
             return await in_thread(lambda: contained(lambda: work(arguments, facts)))
-        except Broke as fault:
+        except PluginError as fault:
             problems.add(plugin.key, f"its tool {offered.spec.name}", fault)
             return json.dumps({"error": f"{offered.spec.name} {fault}"})
 
@@ -196,7 +196,7 @@ def _runner(
             else:
                 handler = engine.commands[name]
                 answer = await engine.lane.call(lambda: work(handler, argument), COMMAND_S)
-        except Broke as fault:
+        except PluginError as fault:
             raise CommandFailed(f"/{name} {fault}.") from fault
         return Say(answer) if answer else None
 
@@ -206,7 +206,7 @@ def _runner(
 async def _engine_for(command: str, chat: Chat) -> HostedEngine | None:
     try:
         return await chat.engine()
-    except Broke as fault:
+    except PluginError as fault:
         raise CommandFailed(f"/{command} needs the context engine, which {fault}.") from fault
 
 
@@ -237,7 +237,7 @@ async def usable(offered: Iterable[OfferedTool], clock: Clock) -> list[Tool]:
         try:
             if one.check is None or await within(partial(_passes, one.check, one.plugin), CHECK_S, clock):
                 tools.append(one.tool)
-        except Broke as fault:
+        except PluginError as fault:
             one.problems.add(one.plugin.key, f"the check of its tool {one.tool.spec.name}", fault)
     return tools
 

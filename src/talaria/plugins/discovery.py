@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from talaria.plugins.manifest import BadManifest, Manifest, is_file, manifest_file, read_manifest
+from talaria.plugins.manifest import BadManifest, PluginManifest, is_file, manifest_file, read_manifest
 
 Source = Literal["bundled", "user", "project", "package"]
 Single = Literal["engine", "memory"]
@@ -21,16 +21,16 @@ BUNDLED = Path(__file__).parent / "bundled"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlugin:
     key: str
     """Under which it is enabled."""
     source: Source
-    manifest: Manifest
+    manifest: PluginManifest
     folder: Path | None = None
     entry_point: EntryPoint | None = None
     problem: str = ""
     """Why it cannot be used at all."""
-    behind: "Found | None" = None
+    behind: "FoundPlugin | None" = None
     """The one of the same key that this package would take the place of."""
 
     @property
@@ -80,7 +80,7 @@ def places(home: Path, cwd: Path, environment: Mapping[str, str], *, with_projec
     return Places(home / "plugins", Path(bundled) if bundled else BUNDLED, cwd if wants_project else None)
 
 
-def discover(places: Places) -> dict[str, Found]:
+def discover(places: Places) -> dict[str, FoundPlugin]:
     """By key; of equal keys the one nearer to the person counts: bundled, user, project, package."""
     found = {one.key: one for one in _in_root(places.bundled, "bundled")}
     found |= {one.key: one for one in _in_root(places.user, "user")}
@@ -93,7 +93,7 @@ def discover(places: Places) -> dict[str, Found]:
     return found
 
 
-def shared_names(found: Mapping[str, Found]) -> AbstractSet[str]:
+def shared_names(found: Mapping[str, FoundPlugin]) -> AbstractSet[str]:
     """Those that more than one plugin goes by."""
     owners: dict[str, set[str]] = {}
     for one in found.values():
@@ -103,12 +103,12 @@ def shared_names(found: Mapping[str, Found]) -> AbstractSet[str]:
     return {name for name, keys in owners.items() if len(keys) > 1}
 
 
-def own_names(one: Found, shared: AbstractSet[str]) -> AbstractSet[str]:
+def own_names(one: FoundPlugin, shared: AbstractSet[str]) -> AbstractSet[str]:
     """Who borrows the name of another does not borrow what was said under it; a key is always its own."""
     return {one.key} | (one.names - shared)
 
 
-def _in_root(root: Path, source: Source) -> Iterator[Found]:
+def _in_root(root: Path, source: Source) -> Iterator[FoundPlugin]:
     for folder in _folders(root):
         if _is_plugin(folder):
             yield _found(folder, source, category="")
@@ -136,23 +136,23 @@ def _is_plugin(folder: Path) -> bool:
     return folder.parent.name in (ENGINES, MEMORY, MODELS) and is_file(folder / "__init__.py")
 
 
-def _found(folder: Path, source: Source, category: str) -> Found:
+def _found(folder: Path, source: Source, category: str) -> FoundPlugin:
     problem = "" if is_file(folder / "__init__.py") else "has no __init__.py"
     try:
         manifest = read_manifest(folder)
     except BadManifest as fault:
-        manifest, problem = Manifest(folder.name), str(fault)
+        manifest, problem = PluginManifest(folder.name), str(fault)
     key = f"{category}/{folder.name}" if category else manifest.name
-    return Found(key, source, manifest, folder, problem=problem)
+    return FoundPlugin(key, source, manifest, folder, problem=problem)
 
 
-def _in_packages() -> Iterator[Found]:
+def _in_packages() -> Iterator[FoundPlugin]:
     for group in GROUPS:
         for point in entry_points(group=group):
-            about = Manifest(point.name)
+            about = PluginManifest(point.name)
             if point.dist is not None:
-                about = Manifest(point.name, point.dist.version, _summary(point.dist))
-            yield Found(point.name, "package", about, entry_point=point)
+                about = PluginManifest(point.name, point.dist.version, _summary(point.dist))
+            yield FoundPlugin(point.name, "package", about, entry_point=point)
 
 
 def _summary(distribution: Distribution) -> str:

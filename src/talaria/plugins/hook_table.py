@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from talaria.core.clock import Clock
-from talaria.foreign import Background, Broke, as_text, fitting, returned, within
+from talaria.foreign import Background, PluginError, as_text, fitting, returned, within
 from talaria.plugins.problems import Problems
 
 HOOK_S = 10.0
@@ -65,7 +65,7 @@ class HookTable:
         """What has been through their hands may run their code when it is looked at; None if that fails."""
         try:
             return await within(look, HOOK_S, self._clock)
-        except Broke as fault:
+        except PluginError as fault:
             log.warning("what a plugin has changed cannot be used: it %s", fault)
             return None
 
@@ -74,7 +74,7 @@ class HookTable:
         ended = partial(self._hanging.discard, id(callback))
         try:
             return await within(lambda: _heard(callback, facts, background), HOOK_S, self._clock, when_late=ended)
-        except Broke as fault:
+        except PluginError as fault:
             log.warning("hook %s of plugin %s %s", name, owner, fault)
             if fault.has_hung:
                 self._hanging.add(id(callback))

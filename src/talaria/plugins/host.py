@@ -12,13 +12,13 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from talaria.core.clock import Clock
-from talaria.foreign import Broke, within
+from talaria.foreign import PluginError, within
 from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
-from talaria.plugins.discovery import ENGINES, Found
+from talaria.plugins.discovery import ENGINES, FoundPlugin
 from talaria.plugins.hook_table import HookTable
 from talaria.plugins.hooks import FIRED
-from talaria.plugins.judging import Judge, Wanted
+from talaria.plugins.judging import Judge, WantedPlugins
 from talaria.plugins.loading import LOAD_S, being_loaded, module_for, registered, why
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.problems import Problems
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class PluginHost:
-    def __init__(self, consents: Path, wanted: Wanted, services: Services, clock: Clock) -> None:
+    def __init__(self, consents: Path, wanted: WantedPlugins, services: Services, clock: Clock) -> None:
         """`consents` is the file of what the person has agreed to."""
         self._consents = consents
         self._wanted = wanted
@@ -50,9 +50,9 @@ class PluginHost:
 
     async def load(
         self,
-        found: Mapping[str, Found],
+        found: Mapping[str, FoundPlugin],
         *,
-        before_hermes: Callable[[Sequence[Found]], None],
+        before_hermes: Callable[[Sequence[FoundPlugin]], None],
         obstacle: str = "",
     ) -> None:
         """`before_hermes` is called once, with all that shall be loaded, if one of them may import Hermes' names.
@@ -78,7 +78,7 @@ class PluginHost:
         try:
             with redirect_stdout(sys.stderr):
                 plugin.register = await within(lambda: registered(plugin.found, ctx, module), LOAD_S, self._clock)
-        except Broke as fault:
+        except PluginError as fault:
             plugin.status = "failed"
             plugin.problems.append(why(fault, plugin.found))
             log.warning("plugin %s %s", plugin.key, fault, exc_info=True)
@@ -90,7 +90,7 @@ class PluginHost:
         for name, callback in ctx.registered.hooks:
             self.hooks.add(plugin.key, name, callback, plugin.background)
 
-    def _context(self, found: Found) -> PluginContext:
+    def _context(self, found: FoundPlugin) -> PluginContext:
         return PluginContext(found.key, found.manifest, self._services, takes_any_engine=found.category == ENGINES)
 
     def _remember(self) -> None:
@@ -138,7 +138,7 @@ class PluginHost:
     def again(self, plugin: Plugin) -> Registered:
         """What it registers when it is asked anew; nothing else of it counts. Off the event loop, one at a time."""
         if plugin.register is None or not self._asking_again.acquire(timeout=AGAIN_S):
-            raise Broke("cannot be asked again")
+            raise PluginError("cannot be asked again")
         try:
             ctx = self._context(plugin.found)
             with self.hooks.unchanged(), being_loaded(ctx):  # some put their hooks into the table themselves

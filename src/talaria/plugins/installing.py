@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from talaria.core.errors import BadInput, OperatorError
 from talaria.plugins.consent import CACHE, SKIPPED
 from talaria.plugins.copying import LeadsElsewhere, copy_folder
-from talaria.plugins.manifest import BadManifest, Manifest, is_file, manifest_file, read_manifest
+from talaria.plugins.manifest import BadManifest, PluginManifest, is_file, manifest_file, read_manifest
 
 CLONE_S = 120
 AFTER = "after-install.md"
@@ -20,7 +20,7 @@ NOT_COPIED = SKIPPED | {CACHE}
 _AT_GITHUB = re.compile(r"([\w-]+/[\w.-]+)(?:/([\w./-]+))?")
 
 
-def installed(source: str, root: Path, *, replace: bool) -> tuple[Path, Manifest]:
+def installed(source: str, root: Path, *, replace: bool) -> tuple[Path, PluginManifest]:
     """Into `root`, under its own name. `replace`: in place of what is there."""
     with _fetched(source) as folder:
         manifest = _checked(folder, source)
@@ -94,7 +94,7 @@ def _name_in(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2].removesuffix(".git") or "plugin"
 
 
-def _checked(folder: Path, source: str) -> Manifest:
+def _checked(folder: Path, source: str) -> PluginManifest:
     if manifest_file(folder) is None:
         raise BadInput(f"{source} is no plugin: it has no plugin.yaml.")
     try:

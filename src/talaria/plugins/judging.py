@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from talaria.plugins import consent
-from talaria.plugins.consent import CACHE, SKIPPED, Consent, Consents
+from talaria.plugins.consent import CACHE, SKIPPED, Consents, PluginConsent
 from talaria.plugins.copying import LeadsElsewhere, copy_folder
-from talaria.plugins.discovery import MODELS, Found, own_names, shared_names
+from talaria.plugins.discovery import MODELS, FoundPlugin, own_names, shared_names
 from talaria.plugins.plugin import Plugin, Status
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedPlugins:
     """What the settings say."""
 
     enabled: frozenset[str] = frozenset()
@@ -29,7 +29,7 @@ class Wanted:
 class Judge:
     """A plugin whose status is `loaded` shall be, once it is judged."""
 
-    def __init__(self, consents: Path, wanted: Wanted, found: Mapping[str, Found]) -> None:
+    def __init__(self, consents: Path, wanted: WantedPlugins, found: Mapping[str, FoundPlugin]) -> None:
         self._file = consents
         self._wanted = wanted
         self._found = found
@@ -44,7 +44,7 @@ class Judge:
     def without_loading(self, obstacle: str) -> dict[str, Plugin]:
         return {one.key: self._left_out(one, obstacle) for one in self._found.values()}
 
-    def may_override(self, found: Found) -> bool:
+    def may_override(self, found: FoundPlugin) -> bool:
         return bool(self._names(found) & self._wanted.may_override)
 
     def complaints(self) -> Iterator[str]:
@@ -56,16 +56,16 @@ class Judge:
             elif len(keys) > 1 and name not in keys:
                 yield f"Several plugins are called {name}; enable one of them by its full name: {', '.join(keys)}."
 
-    def _names(self, found: Found) -> AbstractSet[str]:
+    def _names(self, found: FoundPlugin) -> AbstractSet[str]:
         return own_names(found, self._shared)
 
-    def _left_out(self, found: Found, obstacle: str) -> Plugin:
+    def _left_out(self, found: FoundPlugin, obstacle: str) -> Plugin:
         status = self._wish(found)
         if status != "loaded":
             return Plugin(found, status, [found.problem] if found.problem else [])
         return Plugin(found, "disabled", [f"is not loaded: {obstacle}"])
 
-    def _judged(self, found: Found, consents: Consents) -> Plugin:
+    def _judged(self, found: FoundPlugin, consents: Consents) -> Plugin:
         """A package takes the place of a folder only if it is the one that was agreed to."""
         plugin = self._judged_alone(found, consents)
         if plugin.status == "loaded" or found.behind is None:
@@ -73,7 +73,7 @@ class Judge:
         behind = self._judged(found.behind, consents)
         return behind if behind.status == "loaded" else plugin
 
-    def _judged_alone(self, found: Found, consents: Consents) -> Plugin:
+    def _judged_alone(self, found: FoundPlugin, consents: Consents) -> Plugin:
         status = self._wish(found)
         if status != "loaded" or found.source == "bundled":
             return Plugin(found, status, [found.problem] if found.problem else [])
@@ -86,7 +86,7 @@ class Judge:
         except (OSError, consent.TooMuch) as fault:
             return Plugin(found, "failed", [f"cannot be read: {fault}"])
 
-    def _wish(self, found: Found) -> Status:
+    def _wish(self, found: FoundPlugin) -> Status:
         if found.names & self._wanted.disabled:
             return "disabled"
         is_enabled = bool(self._names(found) & self._wanted.enabled)
@@ -99,7 +99,7 @@ class Judge:
             return "available"
         return "not chosen" if is_chosen is False else "loaded"
 
-    def _agreed(self, found: Found, consents: Consents) -> Plugin:
+    def _agreed(self, found: FoundPlugin, consents: Consents) -> Plugin:
         """A name in the settings is consent to what is there now; what changes later is not covered by it."""
         if not found.places:
             return Plugin(found, "failed", ["has no code"])
@@ -108,7 +108,7 @@ class Judge:
         if known is None and found.source == "project":
             return Plugin(found, "changed", ["came with this project, and you have not agreed to it"])
         if known is None:
-            consents[found.key] = Consent(content)
+            consents[found.key] = PluginConsent(content)
             consent.write(self._file, consents)
             self.first_time.append(found.key)
         elif known.content != content:

@@ -14,7 +14,7 @@ DEFAULT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LlmQuestion:
     messages: Sequence[Mapping[str, Any]]
     purpose: str = ""
     max_tokens: int | None = None
@@ -24,7 +24,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LlmAnswer:
     text: str
     provider: str = ""
     model: str = ""
@@ -40,7 +40,7 @@ class Answer:
         return canonical(self.tokens)
 
 
-Ask = Callable[[Question], Coroutine[Any, Any, Answer]]
+Ask = Callable[[LlmQuestion], Coroutine[Any, Any, LlmAnswer]]
 """Raises `TalariaError`."""
 
 
@@ -53,7 +53,7 @@ class PluginLlm:
         self._ask = ask
         self._may_choose = may_choose
 
-    def complete(self, messages: Sequence[Mapping[str, Any]] | str, **wishes: Any) -> Answer:
+    def complete(self, messages: Sequence[Mapping[str, Any]] | str, **wishes: Any) -> LlmAnswer:
         named = [str(wishes[key]) for key in ("provider", "model") if wishes.get(key)]
         if named and not self._may_choose:
             raise PermissionError(
@@ -63,18 +63,18 @@ class PluginLlm:
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         purpose = str(wishes.get("purpose") or f"plugin:{self._plugin}")
         seconds = float(wishes.get("timeout") or DEFAULT_S)
-        question = Question(given, purpose, wishes.get("max_tokens"), seconds, ":".join(named))
+        question = LlmQuestion(given, purpose, wishes.get("max_tokens"), seconds, ":".join(named))
         return self._bridge.run(lambda: self._ask(question), seconds)
 
-    async def acomplete(self, messages: Sequence[Mapping[str, Any]] | str, **wishes: Any) -> Answer:
+    async def acomplete(self, messages: Sequence[Mapping[str, Any]] | str, **wishes: Any) -> LlmAnswer:
         """As `complete`, for a caller that has an event loop of its own, or is on the application's."""
         return await asyncio.to_thread(self.complete, messages, **wishes)
 
-    def complete_structured(self, **wishes: Any) -> Answer:
+    def complete_structured(self, **wishes: Any) -> LlmAnswer:
         """With `instructions`, `input` and, if wanted, `json_schema`: an answer whose `parsed` is the JSON in it."""
         return _parsed(self.complete(_structured(wishes), **wishes))
 
-    async def acomplete_structured(self, **wishes: Any) -> Answer:
+    async def acomplete_structured(self, **wishes: Any) -> LlmAnswer:
         return await asyncio.to_thread(self.complete_structured, **wishes)
 
 
@@ -91,7 +91,7 @@ def _structured(wishes: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _parsed(answer: Answer) -> Answer:
+def _parsed(answer: LlmAnswer) -> LlmAnswer:
     """Models like to put a fence around their JSON."""
     text = answer.text.strip()
     if text.startswith("```"):

@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from talaria.context.engine import ContextEngine
-from talaria.foreign import Broke
+from talaria.foreign import PluginError
 from talaria.plugins.api import PluginContext, nothing
-from talaria.plugins.discovery import MODELS, Found
+from talaria.plugins.discovery import MODELS, FoundPlugin
 
 NAMESPACE = "hermes_plugins"
 LOAD_S = 30.0
@@ -30,7 +30,7 @@ loading: ContextVar[PluginContext | None] = ContextVar("loading", default=None)
 """The context of the plugin that is being loaded, for code that registers without being given one."""
 
 
-def registered(found: Found, ctx: PluginContext, module: str) -> Register:
+def registered(found: FoundPlugin, ctx: PluginContext, module: str) -> Register:
     """Imports it, a folder as `module`, and asks it what it brings; how to ask it again. Raises whatever its code
     raises."""
     with being_loaded(ctx):
@@ -48,7 +48,7 @@ def being_loaded(ctx: PluginContext) -> Generator[None]:
         loading.reset(token)
 
 
-def why(fault: Broke, found: Found) -> str:
+def why(fault: PluginError, found: FoundPlugin) -> str:
     """It could not be loaded; goes on behind its name."""
     missing = fault.__cause__
     if not isinstance(missing, ModuleNotFoundError) or not missing.name:
@@ -63,7 +63,7 @@ def why(fault: Broke, found: Found) -> str:
     return f"needs the Python package {package}, which is not there{how}"
 
 
-def _register_of(found: Found, module: str) -> Register:
+def _register_of(found: FoundPlugin, module: str) -> Register:
     loaded: object = _imported(found, module) if found.entry_point is None else found.entry_point.load()
     if not isinstance(loaded, ModuleType):
         register: object = loaded
@@ -72,19 +72,19 @@ def _register_of(found: Found, module: str) -> Register:
     else:
         register = getattr(loaded, "register", None) or _engine_in(loaded)
     if not callable(register):
-        raise Broke("has no register(ctx)")
+        raise PluginError("has no register(ctx)")
     return register
 
 
-def _imported(found: Found, name: str) -> ModuleType:
+def _imported(found: FoundPlugin, name: str) -> ModuleType:
     """Executed anew."""
     if found.folder is None:
-        raise Broke("has no code")
+        raise PluginError("has no code")
     _namespace()
     init = found.folder / "__init__.py"
     spec = importlib.util.spec_from_file_location(name, init, submodule_search_locations=[str(found.folder)])
     if spec is None or spec.loader is None:
-        raise Broke("cannot be imported")
+        raise PluginError("cannot be imported")
     forget(name)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -29,7 +29,7 @@ class EnvironmentNeed(msgspec.Struct, frozen=True):
     is_secret: bool = True
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class PluginManifest(msgspec.Struct, frozen=True):
     name: str
     version: str = ""
     description: str = ""
@@ -54,14 +54,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> PluginManifest:
     """Raises `BadManifest`. What it does not know it leaves alone: others may."""
     file = manifest_file(folder)
     if file is None:
-        return Manifest(folder.name, kind=_guessed(folder))
+        return PluginManifest(folder.name, kind=_guessed(folder))
     fields = _read(file)
     kind, warnings = _kind(fields.get("kind"), folder)
-    return Manifest(
+    return PluginManifest(
         name=_word(fields, "name") or folder.name,
         version=_word(fields, "version"),
         description=_word(fields, "description"),

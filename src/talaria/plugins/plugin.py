@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from talaria.foreign import Background
-from talaria.plugins.consent import Consent
-from talaria.plugins.discovery import Found
+from talaria.plugins.consent import PluginConsent
+from talaria.plugins.discovery import FoundPlugin
 from talaria.plugins.loading import Register
 from talaria.plugins.registered import Registered, engine_name, memory_name
 
@@ -15,7 +15,7 @@ Status = Literal["loaded", "available", "disabled", "not chosen", "changed", "fa
 
 @dataclass(slots=True)
 class Plugin:
-    found: Found
+    found: FoundPlugin
     status: Status
     problems: list[str] = field(default_factory=list[str])
     registered: Registered = field(default_factory=Registered)
@@ -35,8 +35,8 @@ class Plugin:
     def names(self) -> AbstractSet[str]:
         return self.found.names
 
-    def remembered(self, content: str) -> Consent:
+    def remembered(self, content: str) -> PluginConsent:
         """What is to be known of it while it is not loaded."""
         brought = self.registered
         commands = {one.name: one.help for one in brought.cli}
-        return Consent(content, commands, engine_name(brought.engine), memory_name(brought.memory))
+        return PluginConsent(content, commands, engine_name(brought.engine), memory_name(brought.memory))

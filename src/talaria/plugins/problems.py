@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from talaria.foreign import Broke
+from talaria.foreign import PluginError
 
 MAX_PROBLEMS = 200
 
@@ -16,7 +16,7 @@ class Problems:
         """Of which plugin, and what."""
         return ((plugin, problem) for (plugin, _), problem in self._known.items())
 
-    def add(self, plugin: str, what: str, fault: Broke) -> None:
+    def add(self, plugin: str, what: str, fault: PluginError) -> None:
         """`what` of it did that. Of faults that differ only in what they say the first one counts."""
         kind = (plugin, f"{what} {str(fault).partition(':')[0]}")
         if kind not in self._known and len(self._known) < MAX_PROBLEMS:

@@ -7,7 +7,7 @@ from typing import Any
 
 from talaria.context.engine import ContextEngine
 from talaria.core.tools import ToolSpec
-from talaria.foreign import Broke, as_text, contained
+from talaria.foreign import PluginError, as_text, contained
 from talaria.memory.provider import MemoryProvider
 from talaria.plugins.platforms import PlatformEntry
 
@@ -77,5 +77,5 @@ def memory_name(memory: MemoryProvider | None) -> str:
 def _own_name(part: ContextEngine | MemoryProvider) -> str:
     try:
         return contained(lambda: as_text(part.name))
-    except Broke:  # somebody's property
+    except PluginError:  # somebody's property
         return "?"

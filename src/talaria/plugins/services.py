@@ -9,7 +9,7 @@ from talaria.core.ids import SessionId
 from talaria.core.usage import NO_USAGE
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.dispatching import dispatch
-from talaria.plugins.llm import Answer, PluginLlm, Question
+from talaria.plugins.llm import LlmAnswer, LlmQuestion, PluginLlm
 from talaria.runtime import current
 from talaria.runtime.auxiliary import Auxiliary
 
@@ -33,7 +33,7 @@ class PluginServices:
         may_choose = found_in(self.entries, plugin, "llm", "allow_model_override") is True
         return PluginLlm(plugin, self.bridge, self.ask, may_choose=may_choose)
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: LlmQuestion) -> LlmAnswer:
         serving = current.serving.get()
         if self.auxiliary is None:
             raise RuntimeError("Talaria has no model open yet: ask when a conversation runs.")
@@ -48,7 +48,7 @@ class PluginServices:
             seconds=question.seconds,
         )
         where = next((one for one in auxiliary.route.endpoints if one.origin == said.origin), auxiliary.route.primary)
-        return Answer(said.text, where.provider, where.model, said.usage or NO_USAGE)
+        return LlmAnswer(said.text, where.provider, where.model, said.usage or NO_USAGE)
 
     def dispatch(self, tool: str, arguments: dict[str, Any]) -> str:
         return dispatch(self.bridge, tool, arguments)

@@ -13,7 +13,7 @@ from talaria.core.secret import Secret
 from talaria.providers import prefix
 from talaria.providers.anthropic_messages_stream import MessagesDecoder
 from talaria.providers.arguments import as_object
-from talaria.providers.base import Endpoint, Request
+from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.identifiers import fitting
 from talaria.providers.repairs import drops_extras, repaired
 
@@ -56,7 +56,7 @@ class AnthropicMessages:
             case ToolResult():
                 return _USER + _encode(_tool_result(message))
 
-    def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
+    def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         request, endpoint = repaired(request, endpoint)
         marked = _with_marks(messages) if endpoint.caching == "markers" else messages
         return prefix.body(
@@ -105,7 +105,7 @@ def _ends(messages: Sequence[bytes]) -> Iterator[int]:
         is_followed = is_user
 
 
-def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     head: dict[str, Any] = {"model": endpoint.model}
     if request.tools:
         head["tools"] = [
@@ -119,7 +119,7 @@ def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     return head
 
 
-def _tail(request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> dict[str, Any]:
+def _tail(request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> dict[str, Any]:
     max_tokens = _max_tokens(request, endpoint)
     tail: dict[str, Any] = {"max_tokens": max_tokens, "stream": request.is_streaming}
     if endpoint.caching == "automatic":
@@ -137,7 +137,7 @@ def _tail(request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> di
     return tail
 
 
-def _max_tokens(request: Request, endpoint: Endpoint) -> int:
+def _max_tokens(request: ModelRequest, endpoint: Endpoint) -> int:
     most = endpoint.max_output or DEFAULT_MAX_TOKENS
     return most if request.max_output is None else min(most, request.max_output)
 

@@ -71,7 +71,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return f"Endpoint({self.label} at {self.base_url})"
 
 
-class Request(msgspec.Struct, frozen=True):
+class ModelRequest(msgspec.Struct, frozen=True):
     system: str
     tools: tuple[ToolSpec, ...]
     history: History
@@ -96,7 +96,7 @@ class Provider(Protocol):
     @property
     def endpoint(self) -> Endpoint: ...
 
-    def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         """Deltas as they come; the last item is the whole message. Raises `ProviderFailure`."""
         ...
 
@@ -132,7 +132,7 @@ class Wire(Protocol):
         """A message as this wire's bytes. Depends on nothing else, so that it can be kept."""
         ...
 
-    def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes: ...
+    def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes: ...
     def decoder(self, endpoint: Endpoint) -> Decoder: ...
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         """An answer that was not streamed."""

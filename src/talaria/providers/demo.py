@@ -12,7 +12,7 @@ from talaria.core.ids import new_call_id
 from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, User
 from talaria.core.secret import Secret
 from talaria.core.usage import Usage
-from talaria.providers.base import Delta, Endpoint, Request
+from talaria.providers.base import Delta, Endpoint, ModelRequest
 
 ENDPOINT = Endpoint(provider="demo", model="demo", base_url="", wire="openai_chat")
 
@@ -55,7 +55,7 @@ class DemoProvider:
         """`secrets_file` is where a key would go; `program` is what people type to start us."""
         self._introduction = _INTRODUCTION.replace("SECRETS_FILE", str(secrets_file)).replace("PROGRAM", program)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         answer = _answer(request, self._introduction)
         for word in re.findall(r"\S+\s*|\s+", answer.text) if request.is_streaming else ():
             yield TextDelta(word)
@@ -68,7 +68,7 @@ class DemoProvider:
         """There is nothing to connect to."""
 
 
-def _answer(request: Request, introduction: str) -> Assistant:
+def _answer(request: ModelRequest, introduction: str) -> Assistant:
     results = _latest_results(request)
     if results:
         said = "\n\n".join(f"{result.name} says:\n{fenced(result.text)}" for result in results)
@@ -81,7 +81,7 @@ def _answer(request: Request, introduction: str) -> Assistant:
     return Assistant((call,), "calls", _usage(asked), ENDPOINT.origin)
 
 
-def _latest_results(request: Request) -> Sequence[ToolResult]:
+def _latest_results(request: ModelRequest) -> Sequence[ToolResult]:
     results: list[ToolResult] = []
     for message in reversed(list(request.history)):
         if isinstance(message, User) and message.author == "host":

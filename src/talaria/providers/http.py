@@ -17,7 +17,7 @@ from talaria.net.client import MAX_ERROR_BODY_BYTES, HttpClient, Response
 from talaria.net.sse import EventSplitter
 from talaria.net.timeouts import Timeouts
 from talaria.providers import failures
-from talaria.providers.base import Decoder, Delta, Endpoint, Request, Wire
+from talaria.providers.base import Decoder, Delta, Endpoint, ModelRequest, Wire
 from talaria.providers.catalog import catalog
 from talaria.providers.reading import listed_models
 from talaria.providers.redaction import redacted
@@ -44,7 +44,7 @@ class HttpProvider:
         self._clock = clock
         self._address = endpoint.base_url.rstrip("/")
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         try:
             async with self._posted(request) as response:
                 if not 200 <= response.status < 300:
@@ -61,7 +61,7 @@ class HttpProvider:
         except UnicodeDecodeError as fault:  # inside what is passed on as it came, such as a call's arguments
             raise failures.unreadable(self.endpoint.label, fault.object) from fault
 
-    def _posted(self, request: Request) -> AbstractAsyncContextManager[Response]:
+    def _posted(self, request: ModelRequest) -> AbstractAsyncContextManager[Response]:
         return self._client.post(
             self._address + self._wire.path,
             body=self._wire.body(request, self.endpoint, self._encoded(request)),
@@ -89,7 +89,7 @@ class HttpProvider:
     def _headers(self, key: Secret) -> Mapping[str, str]:
         return {**self._wire.headers(key), **dict(self.endpoint.headers)}
 
-    def _encoded(self, request: Request) -> Sequence[bytes]:
+    def _encoded(self, request: ModelRequest) -> Sequence[bytes]:
         """Past messages as bytes; what a repair leaves out changes them, so each way to write them is kept apart."""
         repairs = request.repairs & {"drop_thinking", "drop_images"}
         origin = _NOBODY if "drop_thinking" in repairs else self.endpoint.origin
@@ -101,7 +101,7 @@ class HttpProvider:
 
         return request.history.encoded(key, encode)
 
-    async def _refusal(self, response: Response, request: Request | None = None) -> ProviderFailure:
+    async def _refusal(self, response: Response, request: ModelRequest | None = None) -> ProviderFailure:
         body = await response.read(MAX_ERROR_BODY_BYTES)
         now = self._clock.now()
         return failures.refused(
@@ -138,7 +138,7 @@ def _how_to_start(endpoint: Endpoint) -> str:
     return f"Start the server{start}, or check base_url in config.yaml."
 
 
-def _timeouts(endpoint: Endpoint, request: Request) -> Timeouts:
+def _timeouts(endpoint: Endpoint, request: ModelRequest) -> Timeouts:
     """No longer than the turn; an answer that is not streamed may take its whole time before the first byte."""
     allowed = endpoint.timeouts
     total_s = allowed.total_s if request.seconds is None else min(allowed.total_s, request.seconds)

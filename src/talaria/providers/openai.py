@@ -11,7 +11,7 @@ from talaria.core.entries import Effort
 from talaria.core.messages import Context, Image, Text, User, UserPart
 from talaria.core.secret import Secret
 from talaria.core.usage import Usage
-from talaria.providers.base import Endpoint, Request
+from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.reading import count
 
 Encoded = dict[str, Any]
@@ -30,11 +30,11 @@ def user_message(message: User, encode_part: Callable[[UserPart], Encoded]) -> E
     return {"role": "user", "content": text}
 
 
-def output_limit(request: Request, endpoint: Endpoint) -> int | None:
+def output_limit(request: ModelRequest, endpoint: Endpoint) -> int | None:
     return min((limit for limit in (request.max_output, endpoint.max_output) if limit is not None), default=None)
 
 
-def effort(request: Request, endpoint: Endpoint) -> Effort | None:
+def effort(request: ModelRequest, endpoint: Endpoint) -> Effort | None:
     """As the model knows it. Each family of OpenAI's has its own least effort: `none` from gpt-5.1 on (which has no
     `minimal`), `minimal` for gpt-5, `low` for those before."""
     wanted = request.effort

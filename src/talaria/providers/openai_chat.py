@@ -26,7 +26,7 @@ from talaria.core.tools import ToolSpec
 from talaria.core.usage import Usage
 from talaria.providers import failures, openai, prefix
 from talaria.providers.arguments import as_object
-from talaria.providers.base import Delta, Endpoint, Request
+from talaria.providers.base import Delta, Endpoint, ModelRequest
 from talaria.providers.identifiers import fitting, returning
 from talaria.providers.reading import ABSENT, leniently, read
 from talaria.providers.repairs import drops_extras, repaired
@@ -64,7 +64,7 @@ class OpenAIChat:
             case ToolResult():
                 return _result(message)
 
-    def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
+    def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         request, endpoint = repaired(request, endpoint)
         head: dict[str, Any] = {"model": endpoint.model}
         if request.tools:
@@ -85,7 +85,7 @@ class OpenAIChat:
         return decoder.finish()
 
 
-def _system(request: Request, endpoint: Endpoint) -> Sequence[bytes]:
+def _system(request: ModelRequest, endpoint: Endpoint) -> Sequence[bytes]:
     """None at all rather than an empty one, which strict endpoints refuse."""
     if not request.system:
         return ()
@@ -93,7 +93,7 @@ def _system(request: Request, endpoint: Endpoint) -> Sequence[bytes]:
     return ((endpoint.caching == "markers" and _marked(system)) or system,)
 
 
-def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     tail: dict[str, Any] = {"stream": request.is_streaming}
     if request.is_streaming and not drops_extras(request):
         tail["stream_options"] = {"include_usage": True}
@@ -111,7 +111,7 @@ def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     return tail
 
 
-def _limit_name(request: Request, endpoint: Endpoint) -> str:
+def _limit_name(request: ModelRequest, endpoint: Endpoint) -> str:
     is_new = (endpoint.provider == "openai") != ("rename_limit" in request.repairs)
     return "max_completion_tokens" if is_new else "max_tokens"
 

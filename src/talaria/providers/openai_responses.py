@@ -19,7 +19,7 @@ from talaria.core.messages import (
 )
 from talaria.providers import openai, prefix
 from talaria.providers.arguments import as_object
-from talaria.providers.base import Endpoint, Request
+from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.identifiers import fitting
 from talaria.providers.openai_responses_stream import ResponsesDecoder
 from talaria.providers.repairs import drops_extras, repaired
@@ -48,7 +48,7 @@ class OpenAIResponses:
                 call_id = fitting(message.call_id)
                 return _encode({"type": "function_call_output", "call_id": call_id, "output": _output(message)})
 
-    def body(self, request: Request, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
+    def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         request, endpoint = repaired(request, endpoint)
         history = b",".join(message for message in messages if message)
         return prefix.body(_head(request, endpoint), "input", history, _tail(request, endpoint))
@@ -59,7 +59,7 @@ class OpenAIResponses:
         return decoder.finish()
 
 
-def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     head: dict[str, Any] = {"model": endpoint.model, "store": False}
     if not drops_extras(request):
         head |= _extras(request, endpoint)
@@ -79,14 +79,14 @@ def _head(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     return head
 
 
-def _extras(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+def _extras(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     extras: dict[str, Any] = {"prompt_cache_key": request.session}
     if not endpoint.model.rpartition("/")[2].startswith(_WITHOUT_REASONING):
         extras["include"] = ["reasoning.encrypted_content"]
     return extras
 
 
-def _tail(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     tail: dict[str, Any] = {"stream": request.is_streaming}
     if request.tools and not request.may_call and not drops_extras(request):
         tail["tool_choice"] = "none"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from talaria.providers.base import Endpoint, Request
+from talaria.providers.base import Endpoint, ModelRequest
 
 _encode = msgspec.json.Encoder().encode
 _NARROWING = frozenset(
@@ -43,7 +43,7 @@ _NAMES = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 _DATA = frozenset({"const", "default", "enum", "examples", "required"})
 
 
-def repaired(request: Request, endpoint: Endpoint) -> tuple[Request, Endpoint]:
+def repaired(request: ModelRequest, endpoint: Endpoint) -> tuple[ModelRequest, Endpoint]:
     if "plain_schemas" in request.repairs:
         plain = (replace(tool, parameters=_plain_schema(tool.parameters)) for tool in request.tools)
         request = replace(request, tools=tuple(plain))
@@ -54,7 +54,7 @@ def repaired(request: Request, endpoint: Endpoint) -> tuple[Request, Endpoint]:
     return request, endpoint
 
 
-def drops_extras(request: Request) -> bool:
+def drops_extras(request: ModelRequest) -> bool:
     return "drop_extras" in request.repairs
 
 

@@ -10,7 +10,7 @@ from talaria.agent.asking import ask
 from talaria.agent.budget import Account, Budget
 from talaria.agent.limits import Limits
 from talaria.agent.turn import Turn
-from talaria.agent.walk import Walk
+from talaria.agent.walk import RouteCursor
 from talaria.context.summary import SYSTEM
 from talaria.core.clock import Clock
 from talaria.core.errors import StoreUnavailable
@@ -64,7 +64,7 @@ class Auxiliary(msgspec.Struct, frozen=True):
             system=system,
             tools=(),
             history=History([user(asked)] if isinstance(asked, str) else asked),
-            walk=Walk(self.route, self.upstream, self.max_attempts, is_auxiliary=True),
+            walk=RouteCursor(self.route, self.upstream, self.max_attempts, is_auxiliary=True),
             budget=budget,
             clock=self.clock,
             redactor=self.redactor,

@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.agent.budget import Account, Budget
 from talaria.agent.turn import Turn
-from talaria.agent.walk import Walk
+from talaria.agent.walk import RouteCursor
 from talaria.core.clock import Clock
 from talaria.core.entries import MessageAdded, TurnStarted
 from talaria.core.events import Notice
@@ -16,21 +16,21 @@ from talaria.core.messages import Context, User
 from talaria.core.redaction import Redactor
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
-from talaria.runtime.companions import Companions
-from talaria.runtime.letter import Letter
+from talaria.runtime.companions import SessionServices
+from talaria.runtime.letter import TurnMail
 from talaria.runtime.recorder import Observer, Recorder
-from talaria.runtime.setup import Setup, Terms
+from talaria.runtime.setup import SessionConfig, TurnOptions
 from talaria.runtime.spending import PatientSpending
-from talaria.runtime.standing import Standing
+from talaria.runtime.standing import SessionState
 from talaria.store.base import NewSession, Spending, Write
 
 
-class Beginning:
+class TurnFactory:
     def __init__(
         self,
-        setup: Setup,
-        standing: Standing,
-        companions: Companions,
+        setup: SessionConfig,
+        standing: SessionState,
+        companions: SessionServices,
         *,
         upstream: Upstream,
         spending: Spending,
@@ -65,7 +65,7 @@ class Beginning:
         return Recorder(standing.tenure, epoch, standing.view, self._clock, observer, self._redactor)
 
     async def opening(
-        self, message: User, recorder: Recorder, letter: Letter | None, news: Sequence[str], terms: Terms
+        self, message: User, recorder: Recorder, letter: TurnMail | None, news: Sequence[str], terms: TurnOptions
     ) -> tuple[Turn, Sequence[Write]]:
         """A turn, and what it begins with."""
         chosen = letter.turn if letter else None
@@ -79,7 +79,7 @@ class Beginning:
             *mail,
         )
 
-    def turn(self, id: TurnId, recorder: Recorder, terms: Terms) -> Turn:
+    def turn(self, id: TurnId, recorder: Recorder, terms: TurnOptions) -> Turn:
         setup, companions, view, row = self._setup, self._companions, self._standing.view, self._standing.tenure.row
         assert row is not None  # noqa: S101  (made before any turn)
         session = self._standing.tenure.session
@@ -93,7 +93,7 @@ class Beginning:
             system=row.system_prompt,
             tools=companions.specs(row.tools),
             history=view.history,
-            walk=Walk(setup.route, self._upstream, terms.max_attempts),
+            walk=RouteCursor(setup.route, self._upstream, terms.max_attempts),
             budget=budget,
             clock=self._clock,
             keeper=companions.keeper,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 from talaria.core.ids import SessionId
 
 if TYPE_CHECKING:
-    from talaria.tools.undo.recorder import Recorder
+    from talaria.tools.undo.recorder import ChangeRecorder
 
 
-class Belongings(Protocol):
+class SessionResources(Protocol):
     @property
-    def recorder(self) -> "Recorder | None":
+    def recorder(self) -> "ChangeRecorder | None":
         """What makes changes of files undoable; None: nothing does."""
         ...
 
@@ -25,7 +25,7 @@ class Belongings(Protocol):
         ...
 
 
-class NoBelongings:
+class NoResources:
     recorder = None
 
     def take_news(self, session: SessionId) -> Sequence[str]:  # noqa: ARG002

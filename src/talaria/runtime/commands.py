@@ -97,14 +97,14 @@ class CommandSpec(msgspec.Struct, frozen=True):
         )
 
 
-class Given(msgspec.Struct, frozen=True):
+class GivenCommand(msgspec.Struct, frozen=True):
     """A command was given."""
 
     command: Command
     argument: str
 
 
-class Message(msgspec.Struct, frozen=True):
+class PlainMessage(msgspec.Struct, frozen=True):
     """No command: words for the model."""
 
     text: str
@@ -180,17 +180,17 @@ class Commands:
             case several:
                 return Unclear(typed, tuple(candidate for candidate, _ in several), is_ambiguous=True)
 
-    def parse(self, line: str, surface: Surface) -> Given | Message | Unclear:
+    def parse(self, line: str, surface: Surface) -> GivenCommand | PlainMessage | Unclear:
         """`//text` is the message `/text`, and a first word with another slash in it is a path."""
         if not line.startswith("/"):
-            return Message(line)
+            return PlainMessage(line)
         if line.startswith("//"):
-            return Message(line[1:])
+            return PlainMessage(line[1:])
         word, *rest = line.split(maxsplit=1)
         if "/" in word[1:]:
-            return Message(line)
+            return PlainMessage(line)
         found = self.find(word, surface)
-        return found if isinstance(found, Unclear) else Given(found, rest[0].strip() if rest else "")
+        return found if isinstance(found, Unclear) else GivenCommand(found, rest[0].strip() if rest else "")
 
     def completions(self, prefix: str) -> list[tuple[str, str]]:
         """At the terminal: each command that may be meant, under the word that begins so, with its description."""
@@ -221,9 +221,9 @@ class Commands:
 async def obey(line: str, chat: Chat, commands: Commands, surface: Surface) -> Outcome:
     """Do what a line says; words for the model come back as `Ask`. Raises what the command raises."""
     match commands.parse(line, surface):
-        case Given(command, argument):
+        case GivenCommand(command, argument):
             return await command.run(chat, argument)
-        case Message(text):
+        case PlainMessage(text):
             return Ask(text)
         case Unclear() as unclear:
             return Say(str(unclear))

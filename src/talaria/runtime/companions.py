@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from talaria.agent.hooks import Equipment, Facts, Hooks, Leaving, NoHooks
-from talaria.context.base import Keeper, Place
+from talaria.context.base import ContextKeeper, Place
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Message
 from talaria.core.redaction import Redactor
 from talaria.core.tools import ToolSpec
 from talaria.providers.history import History
-from talaria.runtime.belongings import Belongings, NoBelongings
+from talaria.runtime.belongings import NoResources, SessionResources
 from talaria.runtime.letter import Asker
-from talaria.runtime.setup import Setup, spill_folder
-from talaria.runtime.view import View
+from talaria.runtime.setup import SessionConfig, spill_folder
+from talaria.runtime.view import Transcript
 from talaria.tools.approval import Gate
 from talaria.tools.base import Scope
 from talaria.tools.executor import Executor
@@ -26,7 +26,7 @@ from talaria.tools.registry import Toolbox
 
 if TYPE_CHECKING:
     from talaria.context.hosted import HostedEngine
-    from talaria.tools.undo.recorder import Recorder
+    from talaria.tools.undo.recorder import ChangeRecorder
 
 SHELL_GONE = "[Your shell and its background processes of before are gone; files are not.]"
 SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})
@@ -41,18 +41,18 @@ def _specs(kept: str) -> tuple[ToolSpec, ...]:
     return _decode_specs(kept)
 
 
-class Companions:
+class SessionServices:
     def __init__(
         self,
         session: SessionId,
-        setup: Setup,
+        setup: SessionConfig,
         toolbox: Toolbox,
         *,
         gate: Gate,
         person: Person | None = None,
-        keeper: Keeper | None = None,
+        keeper: ContextKeeper | None = None,
         hooks: Hooks | None = None,
-        belongings: Belongings | None = None,
+        belongings: SessionResources | None = None,
         redactor: Redactor | None = None,
     ) -> None:
         self.keeper = keeper
@@ -65,7 +65,7 @@ class Companions:
         self._gate = gate
         self._person = person
         self._redactor = redactor or Redactor()
-        self._belongings = belongings or NoBelongings()
+        self._belongings = belongings or NoResources()
         self._spill = spill_folder(setup.home, session)
         self._has_arrived = False
         self._equipment: Equipment | None = None
@@ -85,7 +85,7 @@ class Companions:
         """The folder in which its tools work."""
         return self._setup.cwd
 
-    def executor(self, view: View, turn: str = "", asker: Asker | None = None) -> Executor:
+    def executor(self, view: Transcript, turn: str = "", asker: Asker | None = None) -> Executor:
         """Of the tools as they are now. Without an `asker`, for whom the session was made."""
         asker = asker or Asker(self._setup.person, self._person)
         setup = self._setup
@@ -139,13 +139,13 @@ class Companions:
         if self.keeper is not None:
             self.keeper.end_turn()
 
-    async def hand_over(self, successor: "Companions", previous: Sequence[Message], *, carry_over: bool) -> None:
+    async def hand_over(self, successor: "SessionServices", previous: Sequence[Message], *, carry_over: bool) -> None:
         """The conversation is left for another."""
         await self._leave(previous, successor.session, "new")
         if self.keeper is not None:
             await successor.succeed(self.keeper, previous, carry_over=carry_over)
 
-    async def succeed(self, keeper: Keeper, previous: Sequence[Message], *, carry_over: bool) -> None:
+    async def succeed(self, keeper: ContextKeeper, previous: Sequence[Message], *, carry_over: bool) -> None:
         if self.keeper is not None:
             await self.keeper.succeed(keeper, self._place(), previous, carry_over=carry_over)
 
@@ -168,7 +168,7 @@ class Companions:
         return self._redactor
 
     @property
-    def recorder(self) -> "Recorder | None":
+    def recorder(self) -> "ChangeRecorder | None":
         return self._belongings.recorder
 
     @property
@@ -179,7 +179,7 @@ class Companions:
         return {} if self.keeper is None else await self.keeper.status()
 
     async def engine(self) -> "HostedEngine | None":
-        """As `Keeper.engine`."""
+        """As `ContextKeeper.engine`."""
         return None if self.keeper is None else await self.keeper.engine(self._place())
 
     def _place(self) -> Place:

@@ -9,7 +9,7 @@ from talaria.core.ids import OwnerId, SessionId
 from talaria.runtime.auxiliary import Auxiliary
 from talaria.runtime.commands import Commands
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup, Terms
+from talaria.runtime.setup import SessionConfig, TurnOptions
 from talaria.store.base import Session, Store
 from talaria.tools.permissions import Permission
 from talaria.tools.person import Person
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Purpose = Literal["title", "summary", "judge"]
 
 
-class Host(Protocol):
+class CommandHost(Protocol):
     @property
     def store(self) -> Store: ...
     @property
@@ -59,17 +59,17 @@ class Host(Protocol):
         conversation: str = "",
         person: str = "local",
         instructions: str = "",
-    ) -> Setup: ...
+    ) -> SessionConfig: ...
 
-    def terms(self, max_rounds: int | None = None) -> Terms: ...
+    def terms(self, max_rounds: int | None = None) -> TurnOptions: ...
 
     def live(
         self,
         id: SessionId,
         row: Session | None,
-        setup: Setup,
+        setup: SessionConfig,
         person: Person | None,
-        terms: Terms,
+        terms: TurnOptions,
         *,
         is_asking: bool = True,
         leaves_mail: bool = True,

@@ -12,7 +12,7 @@ from talaria.store.mail import InboxDone, InboxTaken, Outgoing
 from talaria.tools.person import Person
 
 
-class Ending(msgspec.Struct, frozen=True):
+class TurnResult(msgspec.Struct, frozen=True):
     """What a reply can tell of its turn."""
 
     turn: TurnId
@@ -29,10 +29,10 @@ class Asker(msgspec.Struct, frozen=True):
     """Who can be asked; None: nobody is there."""
 
 
-class Letter(msgspec.Struct, frozen=True):
+class TurnMail(msgspec.Struct, frozen=True):
     ids: tuple[InboxId, ...]
     """Empty: nobody has written, but somebody is to be answered."""
-    reply: Callable[[Ending], Sequence[Outgoing]]
+    reply: Callable[[TurnResult], Sequence[Outgoing]]
     asker: Asker | None = None
     """Who wrote it; None: for whom the session was made."""
     turn: TurnId | None = None
@@ -41,6 +41,6 @@ class Letter(msgspec.Struct, frozen=True):
     def opening(self, turn: TurnId) -> tuple[Write, ...]:
         return (InboxTaken(turn, self.ids),) if self.ids else ()
 
-    def closing(self, ending: Ending) -> tuple[Write, ...]:
+    def closing(self, ending: TurnResult) -> tuple[Write, ...]:
         done = (InboxDone(self.ids),) if self.ids else ()
         return (*done, *self.reply(ending))

@@ -11,13 +11,13 @@ from talaria.core.messages import Message
 from talaria.runtime.accounts import summary
 from talaria.runtime.builtin_commands import recalled
 from talaria.runtime.commands import Surface, help_text
-from talaria.runtime.host import Host
+from talaria.runtime.host import CommandHost
 from talaria.runtime.recorder import Observer
 from talaria.runtime.rollback import after_undo, differences, rolled_back
 from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, place_of, take_grant_back
 from talaria.runtime.session import LiveSession
 from talaria.runtime.titles import title_for
-from talaria.runtime.view import read_latest_turns, standing
+from talaria.runtime.view import read_latest_turns, without_undone
 from talaria.store.base import Session
 from talaria.tools.permissions import SANDBOX, read_grant
 from talaria.tools.toolsets import toolset_of
@@ -35,7 +35,7 @@ class OpenChat(ABC):
 
     surface: Surface
 
-    def __init__(self, host: Host, person: str | None = None) -> None:
+    def __init__(self, host: CommandHost, person: str | None = None) -> None:
         """`person` sees only their own conversations; None: all."""
         self._host = host
         self._whose = person
@@ -174,7 +174,7 @@ class OpenChat(ABC):
         return row
 
     async def _messages(self) -> list[Message]:
-        entries = standing(await self._host.store.journal.entries(self.session))
+        entries = without_undone(await self._host.store.journal.entries(self.session))
         return [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
 
 

@@ -11,7 +11,7 @@ from talaria.agent.hooks import Leaving
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import SessionConfig
 
 CAP = 128
 IDLE_S = 3600.0
@@ -26,7 +26,7 @@ class _Kept:
     """When its last turn ended; None: it has had none here."""
 
 
-class Pool:
+class SessionPool:
     def __init__(self, clock: Clock, *, cap: int = CAP, idle_s: float = IDLE_S) -> None:
         self._clock = clock
         self._cap = cap
@@ -48,7 +48,7 @@ class Pool:
         """The least recently used first."""
         return iter(tuple(self._kept))
 
-    def get(self, session: SessionId, setup: Setup, build: Callable[[], LiveSession]) -> LiveSession:
+    def get(self, session: SessionId, setup: SessionConfig, build: Callable[[], LiveSession]) -> LiveSession:
         """The one that is there if its setup is the same, else a new one in its place."""
         kept = self._kept.get(session)
         if kept is not None and (kept.live.is_busy or kept.live.setup == setup):

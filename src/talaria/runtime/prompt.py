@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from talaria.files import read_text
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import SessionConfig
 from talaria.trees import Root, read_all
 
 CONTEXT_FILES = ("TALARIA.md", "AGENTS.md", "CLAUDE.md")
@@ -30,7 +30,7 @@ file from the working directory, put MEDIA: and its absolute path on a line of i
 answer exactly [SILENT]."""
 
 
-def build(setup: Setup, added: str = "") -> str:
+def build(setup: SessionConfig, added: str = "") -> str:
     soul = _shortened(read_text(setup.home / "SOUL.md", MAX_FILE_BYTES) or "")
     sections = [
         setup.instructions or soul or _IDENTITY,

@@ -12,8 +12,8 @@ from talaria.core.errors import Fenced, StoreUnavailable
 from talaria.core.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta
 from talaria.core.ids import Epoch
 from talaria.core.redaction import Redactor
-from talaria.runtime.tenure import Tenure
-from talaria.runtime.view import View
+from talaria.runtime.tenure import SessionLease
+from talaria.runtime.view import Transcript
 from talaria.store.base import Write
 from talaria.waiting import completed
 
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 class Recorder:
     def __init__(
         self,
-        tenure: Tenure,
+        tenure: SessionLease,
         epoch: Epoch,
-        view: View,
+        view: Transcript,
         clock: Clock,
         observer: Observer,
         redactor: Redactor | None = None,

@@ -10,7 +10,7 @@ from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
 from talaria.tools.diffs import visible
-from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, Outcome, Restored
+from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, Restored, RestoreResult
 
 T = TypeVar("T")
 LISTED = 20
@@ -138,7 +138,7 @@ def _unrecorded(restored: Restored) -> Iterator[str]:
         yield f"Not recorded, so not restored ({reason}): {', '.join(shown)}{more}"
 
 
-def _sentence(one: Outcome) -> str:
+def _sentence(one: RestoreResult) -> str:
     path = visible(str(one.path))
     changed = "; somebody had changed it since" if one.was_changed else ""
     match one.what:

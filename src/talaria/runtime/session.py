@@ -11,7 +11,7 @@ from talaria.agent.loop import run_turn
 from talaria.agent.room import shorten
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
-from talaria.context.base import Keeper, Wish
+from talaria.context.base import CompactionRequest, ContextKeeper
 from talaria.core.clock import Clock
 from talaria.core.entries import Effort, EffortChanged, Undone
 from talaria.core.errors import ModelCorrectable, SessionBusy
@@ -22,17 +22,17 @@ from talaria.core.redaction import Redactor
 from talaria.providers.size import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime import current
-from talaria.runtime.beginning import Beginning
-from talaria.runtime.belongings import Belongings
+from talaria.runtime.beginning import TurnFactory
+from talaria.runtime.belongings import SessionResources
 from talaria.runtime.closing import closing
-from talaria.runtime.companions import Companions
-from talaria.runtime.letter import Asker, Letter
+from talaria.runtime.companions import SessionServices
+from talaria.runtime.letter import Asker, TurnMail
 from talaria.runtime.recorder import Observer, Recorder
-from talaria.runtime.setup import Setup, Terms
-from talaria.runtime.standing import NEVER_HELD, Standing
-from talaria.runtime.tenure import Tenure
+from talaria.runtime.setup import SessionConfig, TurnOptions
+from talaria.runtime.standing import NEVER_HELD, SessionState
+from talaria.runtime.tenure import SessionLease
 from talaria.runtime.turn import Report, RunningTurn, TurnRunner
-from talaria.runtime.view import View
+from talaria.runtime.view import Transcript
 from talaria.store.base import Session, Store
 from talaria.store.mail import InboxDone, InboxTaken
 from talaria.tools.approval import Gate
@@ -59,31 +59,31 @@ class LiveSession:
         id: SessionId,
         *,
         row: Session | None,
-        setup: Setup,
+        setup: SessionConfig,
         store: Store,
         owner: OwnerId,
         upstream: Upstream,
         toolbox: Toolbox,
         gate: Gate,
         clock: Clock,
-        keeper: Keeper | None = None,
+        keeper: ContextKeeper | None = None,
         hooks: Hooks | None = None,
         person: Person | None = None,
-        belongings: Belongings | None = None,
+        belongings: SessionResources | None = None,
         redactor: Redactor | None = None,
-        terms: Terms | None = None,
+        terms: TurnOptions | None = None,
         leaves_mail: bool = True,
     ) -> None:
         """`row` is None for a conversation that has not begun: it is written with the first message."""
         self.id = id
-        self.terms = terms or Terms()
+        self.terms = terms or TurnOptions()
         """Of the next turn."""
         self._setup = setup
         self._journal = store.journal
         self._clock = clock
         redactor = redactor or Redactor()
-        self._standing = Standing(Tenure(id, store, owner, row, leaves_mail=leaves_mail), store.journal)
-        self.companions = Companions(
+        self._standing = SessionState(SessionLease(id, store, owner, row, leaves_mail=leaves_mail), store.journal)
+        self.companions = SessionServices(
             id,
             setup,
             toolbox,
@@ -94,7 +94,7 @@ class LiveSession:
             belongings=belongings,
             redactor=redactor,
         )
-        self._begin: Beginning | None = Beginning(
+        self._begin: TurnFactory | None = TurnFactory(
             setup,
             self._standing,
             self.companions,
@@ -108,7 +108,7 @@ class LiveSession:
         self._is_busy = False
         self._running: RunningTurn | None = None
 
-    async def ask(self, message: User, observer: Observer = ignore, letter: Letter | None = None) -> Report:
+    async def ask(self, message: User, observer: Observer = ignore, letter: TurnMail | None = None) -> Report:
         """Take a message as a turn and run it to its end. A turn that a crash left open is closed first.
 
         Raises `SessionBusy` when another turn or another process has the session; the message is then not taken.
@@ -120,7 +120,7 @@ class LiveSession:
             return report
 
     async def _begun(
-        self, left: Epoch | None, message: User, observer: Observer, letter: Letter | None
+        self, left: Epoch | None, message: User, observer: Observer, letter: TurnMail | None
     ) -> tuple[Turn, Recorder]:
         """A turn that is on the disk; in one commit with the hold on the session, where that can be."""
         news: list[str] = []
@@ -147,7 +147,7 @@ class LiveSession:
         return type(self.companions.hooks) is NoHooks
 
     async def _closed_if_cancelled(
-        self, opening: Awaitable[T], turn: Turn, recorder: Recorder, letter: Letter | None
+        self, opening: Awaitable[T], turn: Turn, recorder: Recorder, letter: TurnMail | None
     ) -> T:
         try:
             return await opening
@@ -156,7 +156,7 @@ class LiveSession:
                 await completed(self._runner(turn, recorder, letter).interrupted())
             raise
 
-    async def resume(self, observer: Observer = ignore, letter: Letter | None = None) -> Report | None:
+    async def resume(self, observer: Observer = ignore, letter: TurnMail | None = None) -> Report | None:
         """Finish the turn that a crash left open; None if there is none. `letter` is what that turn had taken."""
         if self._tenure.row is None:
             return None
@@ -188,7 +188,9 @@ class LiveSession:
             turn = self._beginning.turn(new_turn_id(), recorder, self.terms)
             tokens = prompt_tokens(turn.view())
             threshold = turn.walk.endpoint.compact_at or tokens
-            return await shorten(turn, Wish(tokens, threshold, focus, keep_last, is_asked_for=True), recorder)
+            return await shorten(
+                turn, CompactionRequest(tokens, threshold, focus, keep_last, is_asked_for=True), recorder
+            )
 
     async def last_turn(self) -> TurnId | None:
         """That has not been taken back."""
@@ -258,7 +260,7 @@ class LiveSession:
         await self._standing.read_on()
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> SessionConfig:
         return self._setup
 
     @property
@@ -276,17 +278,17 @@ class LiveSession:
         return self._begin is None
 
     @property
-    def _beginning(self) -> Beginning:
+    def _beginning(self) -> TurnFactory:
         if self._begin is None:
             raise RuntimeError(f"session {self.id} was released")
         return self._begin
 
     @property
-    def _tenure(self) -> Tenure:
+    def _tenure(self) -> SessionLease:
         return self._standing.tenure
 
     @property
-    def _view(self) -> View:
+    def _view(self) -> Transcript:
         return self._standing.view
 
     @property
@@ -330,7 +332,7 @@ class LiveSession:
         return await self.companions.status()
 
     async def engine(self) -> "HostedEngine | None":
-        """As `Keeper.engine`. Raises `SessionBusy`."""
+        """As `ContextKeeper.engine`. Raises `SessionBusy`."""
         self.check_idle()
         with self.serving():
             return await self.companions.engine()
@@ -380,11 +382,11 @@ class LiveSession:
             )
         )
 
-    def _runner(self, turn: Turn, recorder: Recorder, letter: Letter | None) -> TurnRunner:
+    def _runner(self, turn: Turn, recorder: Recorder, letter: TurnMail | None) -> TurnRunner:
         parting = (self._tenure.leaving,) if self._is_alone else ()
         return TurnRunner(turn, self.id, self._view, self._journal, recorder, letter, parting)
 
-    async def _run(self, turn: Turn, recorder: Recorder, work: Work, letter: Letter | None) -> Report:
+    async def _run(self, turn: Turn, recorder: Recorder, work: Work, letter: TurnMail | None) -> Report:
         runner = self._runner(turn, recorder, letter)
         endpoint = turn.walk.endpoint
         recorder.emit(TurnBegan(self.id, turn.id, endpoint.label, endpoint.window, endpoint.compact_at))

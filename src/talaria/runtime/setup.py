@@ -17,7 +17,7 @@ def spill_folder(home: Path, session: SessionId) -> Path:
     return home / "spill" / harmless(session)
 
 
-class Setup(msgspec.Struct, frozen=True):
+class SessionConfig(msgspec.Struct, frozen=True):
     """A live session is used again for as long as this is the same."""
 
     route: Route
@@ -39,7 +39,7 @@ class Setup(msgspec.Struct, frozen=True):
     """A digest of all other settings that shape a conversation."""
 
 
-class Terms(msgspec.Struct, frozen=True):
+class TurnOptions(msgspec.Struct, frozen=True):
     """What may differ from turn to turn of one live session."""
 
     limits: Limits = Limits()

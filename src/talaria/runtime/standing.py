@@ -5,17 +5,17 @@ from collections.abc import Callable
 from talaria.core.entries import MessageAdded, TurnStarted
 from talaria.core.ids import Epoch, TurnId
 from talaria.core.messages import User
-from talaria.runtime.tenure import Tenure
-from talaria.runtime.view import View, takes_back
+from talaria.runtime.tenure import SessionLease
+from talaria.runtime.view import Transcript, contains_undo
 from talaria.store.base import Journal, NewSession
 
 NEVER_HELD = Epoch(0)
 
 
-class Standing:
-    def __init__(self, tenure: Tenure, journal: Journal) -> None:
+class SessionState:
+    def __init__(self, tenure: SessionLease, journal: Journal) -> None:
         self.tenure = tenure
-        self.view = View()
+        self.view = Transcript()
         self._journal = journal
         self._left_at: Epoch | None = None
         """The epoch of the last turn, after which the view was complete; None: that is not known."""
@@ -41,18 +41,18 @@ class Standing:
     async def read_on(self) -> None:
         news = await self._journal.entries(self.tenure.session, self.view.last_seq)
         if self.view.last_seq == 0:
-            self.view = View(news)
-        elif takes_back(news):
+            self.view = Transcript(news)
+        elif contains_undo(news):
             await self.look_anew()
         else:
             self.view.extend(news)
 
     async def look_anew(self) -> None:
-        self.view = View(await self._journal.entries(self.tenure.session))
+        self.view = Transcript(await self._journal.entries(self.tenure.session))
 
     def forget(self) -> None:
         """Only the hold is kept."""
-        self.view = View()
+        self.view = Transcript()
 
     @property
     def last_asked(self) -> str:

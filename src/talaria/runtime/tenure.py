@@ -12,7 +12,7 @@ from talaria.waiting import in_thread
 log = logging.getLogger(__name__)
 
 
-class Tenure:
+class SessionLease:
     def __init__(
         self, session: SessionId, store: Store, owner: OwnerId, row: Session | None, *, leaves_mail: bool = True
     ) -> None:

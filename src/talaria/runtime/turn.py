@@ -16,9 +16,9 @@ from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Text
 from talaria.core.usage import Usage
 from talaria.runtime.closing import closing
-from talaria.runtime.letter import Asker, Ending, Letter
+from talaria.runtime.letter import Asker, TurnMail, TurnResult
 from talaria.runtime.recorder import Recorder
-from talaria.runtime.view import View
+from talaria.runtime.view import Transcript
 from talaria.store.base import CallEnded, Journal, Write
 from talaria.waiting import completed, ended
 
@@ -47,10 +47,10 @@ class TurnRunner:
         self,
         turn: Turn,
         session: SessionId,
-        view: View,
+        view: Transcript,
         journal: Journal,
         recorder: Recorder,
-        letter: Letter | None = None,
+        letter: TurnMail | None = None,
         parting: Sequence[Write] = (),
     ) -> None:
         """`parting` is written last, with the answer."""
@@ -127,7 +127,7 @@ class TurnRunner:
     def _answered(self, outcome: TurnOutcome, text: str, error: str = "") -> Sequence[Write]:
         if self._letter is None:
             return ()
-        return self._letter.closing(Ending(self._turn.id, outcome, text, error))
+        return self._letter.closing(TurnResult(self._turn.id, outcome, text, error))
 
     def _last_text(self) -> str:
         last = self._view.history.last

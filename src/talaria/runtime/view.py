@@ -24,7 +24,7 @@ from talaria.providers.history import History
 from talaria.store.base import Journal
 
 
-class View:
+class Transcript:
     """Grows entry by entry, from the disk at first and then with each record. A turn that is taken back ends it: what
     is left is told by a new view."""
 
@@ -50,7 +50,7 @@ class View:
         self.compactions = Compactions()
         self._beside = 0
         """Tokens of what is sent besides the messages, as far as the last compaction tells."""
-        self.extend(standing(entries))
+        self.extend(without_undone(entries))
         self.last_seq = entries[-1].seq if entries else 0
 
     def extend(self, entries: Iterable[Recorded]) -> None:
@@ -103,14 +103,14 @@ async def read_latest_turns(journal: Journal, session: SessionId) -> list[Record
     entries = await journal.latest(session, MOST_RECALLED_ENTRIES)
     starts = [place for place, one in enumerate(entries) if isinstance(one.entry, TurnStarted)]
     is_cut = bool(entries) and entries[0].seq > 1
-    return standing(entries[starts[0] :] if is_cut and starts else entries)
+    return without_undone(entries[starts[0] :] if is_cut and starts else entries)
 
 
-def takes_back(entries: Iterable[Recorded]) -> bool:
+def contains_undo(entries: Iterable[Recorded]) -> bool:
     return any(isinstance(recorded.entry, Undone) for recorded in entries)
 
 
-def standing(entries: Iterable[Recorded]) -> list[Recorded]:
+def without_undone(entries: Iterable[Recorded]) -> list[Recorded]:
     """Without the turns that were taken back. What was chosen for the conversation meanwhile stays chosen."""
     kept: list[Recorded] = []
     starts: dict[TurnId, int] = {}

@@ -19,7 +19,7 @@ class Member(msgspec.Struct, frozen=True):
     since: float
 
 
-class Request(msgspec.Struct, frozen=True):
+class PairingRequest(msgspec.Struct, frozen=True):
     """Somebody was told a code and waits to be let in."""
 
     platform: str
@@ -55,9 +55,9 @@ class Locked(msgspec.Struct, frozen=True):
 
 
 class Access(Protocol):
-    async def request(self, request: Request, max_pending: int) -> Requested: ...
+    async def request(self, request: PairingRequest, max_pending: int) -> Requested: ...
 
-    async def requests(self) -> Sequence[Request]:
+    async def requests(self) -> Sequence[PairingRequest]:
         """The living ones, oldest first."""
         ...
 

@@ -312,7 +312,7 @@ class Spending(Protocol):
         ...
 
 
-class Hit(msgspec.Struct, frozen=True):
+class SearchHit(msgspec.Struct, frozen=True):
     session: SessionId
     title: str | None
     at: float
@@ -321,7 +321,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Search(Protocol):
-    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[SearchHit]:
         """Messages that contain all words of the query, newest first; with `person`, only of their sessions."""
         ...
 

@@ -69,7 +69,7 @@ class Traces(msgspec.Struct, frozen=True):
     """Where the agent worked for them, and for nobody else."""
 
 
-class Belongings:
+class PersonalData:
     """What of the chats and of the mail of all is somebody's."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 PIECE_BYTES = 4 << 20
 
 
-class State(NamedTuple):
+class PathState(NamedTuple):
     """What is at a path; the mode 0: nothing."""
 
     mode: int = 0
@@ -23,12 +23,12 @@ class State(NamedTuple):
     content: bytes = b""
     """SHA-256 of a file's content, the target of a link; empty for others, and where it is not known."""
 
-    def is_like(self, other: "State") -> bool:
+    def is_like(self, other: "PathState") -> bool:
         """The same to whoever looks at it by this path."""
         return (self.mode, self.content) == (other.mode, other.content)
 
 
-ABSENT = State()
+ABSENT = PathState()
 
 
 class KnownFile(NamedTuple):
@@ -50,7 +50,7 @@ class CheckpointRow(NamedTuple):
 class ChangeRow(NamedTuple):
     path: str
     """Relative to the project, or absolute."""
-    before: State
+    before: PathState
     left_mode: int
     left_content: bytes
     is_sure: bool

@@ -18,7 +18,7 @@ from talaria.core.clock import Clock
 from talaria.core.ids import Epoch, OwnerId, SessionId
 from talaria.core.messages import Assistant
 from talaria.platforms.base import Address, Batch, Outbound, Platform, SentId
-from talaria.providers.base import Delta, Provider, Request
+from talaria.providers.base import Delta, ModelRequest, Provider
 from talaria.store.base import Held, Journal, Store, Write
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.proxies import JournalProxy, StoreProxy
@@ -181,7 +181,7 @@ class CrashingProvider:
         self.models = provider.models
         self.reconnect = provider.reconnect
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         self._points.reach("before answer")
         async for item in self._provider.stream(request):
             yield item

@@ -24,30 +24,30 @@ SECTOR_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FileWritten:
     file: str
     offset: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Truncated:
+class FileTruncated:
     file: str
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class FileSynced:
     file: str
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class FileDeleted:
     file: str
 
 
-Change: TypeAlias = Written | Truncated
-Operation: TypeAlias = Change | Synced | Deleted
+Change: TypeAlias = FileWritten | FileTruncated
+Operation: TypeAlias = Change | FileSynced | FileDeleted
 
 
 class DiskRecorder:
@@ -79,7 +79,7 @@ class _Vfs(apsw.VFS):
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
         super().xDelete(filename, syncdir)
-        self._operations.append(Deleted(Path(filename).name))
+        self._operations.append(FileDeleted(Path(filename).name))
 
 
 class _File(apsw.VFSFile):
@@ -92,15 +92,15 @@ class _File(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType]  (apsw's stub)
-        self._operations.append(Written(self._name, offset, bytes(data)))
+        self._operations.append(FileWritten(self._name, offset, bytes(data)))
 
     def xTruncate(self, newsize: int) -> None:  # noqa: N802
         super().xTruncate(newsize)
-        self._operations.append(Truncated(self._name, newsize))
+        self._operations.append(FileTruncated(self._name, newsize))
 
     def xSync(self, flags: int) -> None:  # noqa: N802
         super().xSync(flags)
-        self._operations.append(Synced(self._name))
+        self._operations.append(FileSynced(self._name))
 
 
 @dataclass(slots=True)
@@ -123,15 +123,15 @@ class Disk:
 
     def do(self, operation: Operation) -> None:
         match operation:
-            case Written(name) | Truncated(name):
+            case FileWritten(name) | FileTruncated(name):
                 content = self._files.setdefault(name, _Content())
                 if content.is_deleted:
                     content = self._files[name] = _Content()
                 content.pending.append(operation)
-            case Synced(name):
+            case FileSynced(name):
                 if self._is_honest:
                     self._sync(name)
-            case Deleted(name):
+            case FileDeleted(name):
                 if name in self._files:
                     self._files[name].is_deleted = True
             case _:
@@ -159,10 +159,10 @@ class Disk:
 def _apply(content: bytearray, changes: Iterable[Change]) -> None:
     for change in changes:
         match change:
-            case Written(_, offset, data):
+            case FileWritten(_, offset, data):
                 content.extend(bytes(max(0, offset - len(content))))
                 content[offset : offset + len(data)] = data
-            case Truncated(_, size_bytes):
+            case FileTruncated(_, size_bytes):
                 del content[size_bytes:]
             case _:
                 assert_never(change)
@@ -172,13 +172,13 @@ def _survivors(pending: Iterable[Change], luck: float, chance: Random) -> Iterab
     for change in pending:
         if chance.random() < luck:
             yield change
-        elif isinstance(change, Written) and chance.random() < 0.5:
+        elif isinstance(change, FileWritten) and chance.random() < 0.5:
             yield from (sector for sector in _sectors(change) if chance.random() < 0.5)
 
 
-def _sectors(write: Written) -> Iterable[Written]:
+def _sectors(write: FileWritten) -> Iterable[FileWritten]:
     start = 0
     while start < len(write.data):
         end = start + SECTOR_BYTES - (write.offset + start) % SECTOR_BYTES
-        yield Written(write.file, write.offset + start, write.data[start:end])
+        yield FileWritten(write.file, write.offset + start, write.data[start:end])
         start = end

@@ -10,7 +10,7 @@ from talaria.core.errors import ProviderFailure
 from talaria.core.events import TextDelta
 from talaria.core.messages import Assistant, Text
 from talaria.core.secret import Secret
-from talaria.providers.base import Delta, Endpoint, Request, WireName
+from talaria.providers.base import Delta, Endpoint, ModelRequest, WireName
 from talaria.providers.wires import wire_for
 
 WIRES: tuple[WireName, ...] = ("openai_chat", "openai_responses", "anthropic_messages")
@@ -18,7 +18,7 @@ WIRES: tuple[WireName, ...] = ("openai_chat", "openai_responses", "anthropic_mes
 Answer = Assistant | ProviderFailure | str
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RenderedRequest(msgspec.Struct, frozen=True):
     """One request: what stands before the history on a wire, and the history message by message."""
 
     may_call: bool
@@ -39,7 +39,7 @@ class ScriptedProvider:
         before: Callable[[], None] = lambda: None,
     ) -> None:
         self.endpoint = Endpoint(provider="scripted", model="scripted", base_url="http://scripted", wire="openai_chat")
-        self.asked: list[Asked] = []
+        self.asked: list[RenderedRequest] = []
         self._answers = deque(answers)
         self._fallback = fallback
         self._before = before
@@ -47,7 +47,7 @@ class ScriptedProvider:
     def say(self, *answers: Answer) -> None:
         self._answers.extend(answers)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         self.asked.append(self._noted(request))
         self._before()
         answer = self._answers.popleft() if self._answers else self._fallback
@@ -66,7 +66,7 @@ class ScriptedProvider:
     async def reconnect(self) -> None:
         """Nothing is connected."""
 
-    def _noted(self, request: Request) -> Asked:
+    def _noted(self, request: ModelRequest) -> RenderedRequest:
         origin = self.endpoint.origin
         encoded: dict[WireName, tuple[bytes, ...]] = {}
         bodies: dict[WireName, bytes] = {}
@@ -75,4 +75,4 @@ class ScriptedProvider:
             encoded[name] = tuple(request.history.encoded(name, lambda message, w=wire: w.encode(message, origin)))
             bodies[name] = wire.body(request, self.endpoint, encoded[name])
         tools = tuple(msgspec.json.encode(tool) for tool in request.tools)
-        return Asked(request.may_call, request.system, tools, encoded, bodies)
+        return RenderedRequest(request.may_call, request.system, tools, encoded, bodies)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from talaria.tools.base import Language
 from talaria.tools.deleted_files import UNKNOWN, ProjectFiles, escape, is_plain, unescape
-from talaria.tools.python_deletions import Deletion, find_deletions
+from talaria.tools.python_deletions import FileDeletion, find_deletions
 from talaria.tools.shell_commands import (
-    Enter,
-    Leave,
+    EnterSubshell,
+    LeaveSubshell,
     Loop,
     Part,
     SimpleCommand,
@@ -151,9 +151,9 @@ class _Shell:
         before: SimpleCommand | None = None
         for step in steps:
             match step:
-                case Enter():
+                case EnterSubshell():
                     stack.append(_State(self._places, dict(self._variables)))
-                case Leave():
+                case LeaveSubshell():
                     self._places, self._variables = stack.pop()
                 case Loop(variable, words):
                     self._variables[variable] = tuple(self._expanded(words))
@@ -168,9 +168,9 @@ class _Shell:
     def run_python(self, code: str) -> None:
         for found in find_deletions(code):
             match found:
-                case Deletion(None, source):
+                case FileDeletion(None, source):
                     self._files.losses.unknown[source] = None
-                case Deletion(str(path), _, is_deep):
+                case FileDeletion(str(path), _, is_deep):
                     self._delete((Part("text", path),), is_deep=is_deep)
                 case str(script):
                     self._run_apart(script)

@@ -21,7 +21,7 @@ from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.undo.project import Recording
-    from talaria.tools.undo.recorder import Recorded, Recorder
+    from talaria.tools.undo.recorder import ChangeRecorder, RecordedChanges
 
 MAX_ERROR_CHARS = 8_000
 MAX_OUTCOME_CHARS = 300
@@ -40,7 +40,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Executor:
-    def __init__(self, toolbox: Toolbox, gate: Gate, scope: Scope, recorder: "Recorder | None" = None) -> None:
+    def __init__(self, toolbox: Toolbox, gate: Gate, scope: Scope, recorder: "ChangeRecorder | None" = None) -> None:
         """`recorder`: makes what calls change in files undoable."""
         self._toolbox = toolbox
         self._gate = gate
@@ -147,16 +147,16 @@ class Executor:
             return result
         return msgspec.structs.replace(result, changes=recorded.changes, more_changes=recorded.more)
 
-    async def _compared(self, recording: "Recording") -> "Recorded":
-        from talaria.tools.undo.recorder import Recorded  # noqa: PLC0415  (loaded by now)
+    async def _compared(self, recording: "Recording") -> "RecordedChanges":
+        from talaria.tools.undo.recorder import RecordedChanges  # noqa: PLC0415  (loaded by now)
 
         if self._recorder is None:
-            return Recorded()
+            return RecordedChanges()
         try:
             return await self._recorder.end(self._scope, recording)
         except (OSError, TalariaError) as fault:
             log.warning("what was changed in %s could not be compared: %s", self._scope.cwd, fault)
-            return Recorded(note=f"[What this changed cannot be undone yet: {fault}]")
+            return RecordedChanges(note=f"[What this changed cannot be undone yet: {fault}]")
 
     async def _outcome(self, prepared: Prepared, run: Run) -> ToolResult:
         call = prepared.call

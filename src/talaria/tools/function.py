@@ -78,7 +78,7 @@ class FunctionInvocation(msgspec.Struct, frozen=True):
         return result if isinstance(result, Shown) else _as_text(result)
 
 
-class Options(TypedDict, total=False):
+class ToolOptions(TypedDict, total=False):
     """As the fields of `FunctionTool`."""
 
     after_crash: AfterCrash
@@ -89,11 +89,13 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def tool(*, name: str | None = None, **options: Unpack[Options]) -> Callable[[Callable[..., Any]], FunctionTool]: ...
-@overload
-def tool(function: Callable[..., Any], *, name: str | None = None, **options: Unpack[Options]) -> FunctionTool: ...
 def tool(
-    function: Callable[..., Any] | None = None, *, name: str | None = None, **options: Unpack[Options]
+    *, name: str | None = None, **options: Unpack[ToolOptions]
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+@overload
+def tool(function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]) -> FunctionTool: ...
+def tool(
+    function: Callable[..., Any] | None = None, *, name: str | None = None, **options: Unpack[ToolOptions]
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of a typed function, sync (it runs in a thread) or async. Use bare or with arguments."""
 

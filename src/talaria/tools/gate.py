@@ -22,7 +22,7 @@ from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded
 from talaria.tools.permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted, stays_inside
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
-from talaria.tools.policy import BELOW, Policy, Request, Verdict
+from talaria.tools.policy import BELOW, Policy, PolicyRequest, Verdict
 from talaria.waiting import completed, in_thread
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class PolicyGate:
 
     async def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
-        request = Request(
+        request = PolicyRequest(
             call.name,
             invocation.claim,
             scope.cwd,

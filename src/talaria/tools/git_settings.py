@@ -19,7 +19,7 @@ import msgspec
 from msgspec import structs
 
 from talaria.tools import gitconfig
-from talaria.tools.sandbox.base import Bind, View
+from talaria.tools.sandbox.base import Bind, SandboxPolicy
 from talaria.tools.sandbox.system import PYTHON
 from talaria.trees import Root, read_file
 
@@ -118,7 +118,7 @@ class AddressChange(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
 
-class Synced(msgspec.Struct, frozen=True):
+class SyncedSettings(msgspec.Struct, frozen=True):
     told: tuple[str, ...] = ()
     asked: tuple[AddressChange, ...] = ()
     """Only a person can allow it."""
@@ -183,7 +183,7 @@ class GitSettings:
         """What commands have set for themselves with `git config --global`."""
         self._session_stamp: Stamp | None = None
 
-    def let_see(self, view: View) -> View:
+    def let_see(self, view: SandboxPolicy) -> SandboxPolicy:
         """What commands see, with the person's settings and the copies. The repository's own identity counts more."""
         kept = {name: value for name, value in view.environment.items() if not _IDENTITY.fullmatch(name)}
         if not self._has_mounts:
@@ -277,7 +277,7 @@ class GitSettings:
             self._stamp(file) != stamps for file, stamps in self._stamps.items()
         )
 
-    def sync(self, changing: Changing) -> Synced:
+    def sync(self, changing: Changing) -> SyncedSettings:
         """Save what commands have changed and is harmless, take over what the person has changed."""
         told = self._take_session_settings()
         asked: list[AddressChange] = []
@@ -313,7 +313,7 @@ class GitSettings:
             except OSError as fault:
                 told.append(f"git: settings in {file} are not saved any more in this session: {fault.strerror}.")
                 del self._base[file], self._stamps[file]
-        return Synced(tuple(told), tuple(asked), tuple(saved))
+        return SyncedSettings(tuple(told), tuple(asked), tuple(saved))
 
     @property
     def _session_file(self) -> Path:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from talaria.tools.base import Live
 from talaria.tools.output import Output
-from talaria.tools.sandbox.commands import Sink
+from talaria.tools.sandbox.commands import OutputSink
 
 PAUSE_S = 0.125
 """Between two looks: a command that prints without end costs no more than one that prints a line."""
@@ -14,9 +14,9 @@ TAIL_BYTES = 4_000
 
 
 class _Heard:
-    """Passes on what a command prints, and notes that something came. Also a command's `Sink`."""
+    """Passes on what a command prints, and notes that something came. Also a command's `OutputSink`."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: OutputSink) -> None:
         self._sink = sink
         self.news = asyncio.Event()
 
@@ -30,7 +30,7 @@ class _Heard:
 
 
 @asynccontextmanager
-async def shown_live(sink: Sink, output: Output, live: Live | None) -> AsyncGenerator[Sink]:
+async def shown_live(sink: OutputSink, output: Output, live: Live | None) -> AsyncGenerator[OutputSink]:
     """The sink for a command whose output ends up in `output`. Nothing is shown after the end of the block."""
     if live is None:
         yield sink

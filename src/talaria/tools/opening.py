@@ -18,7 +18,7 @@ from talaria.core.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.permissions import SANDBOX, Kind, Permission, is_covered, network
 from talaria.tools.person import Proposal
-from talaria.tools.sandbox.commands import Started
+from talaria.tools.sandbox.commands import RunningCommand
 from talaria.trees import Root
 from talaria.waiting import in_thread
 
@@ -131,7 +131,7 @@ class Asking:
 
     def __init__(self, run: Run, command: str, place: str, *, may_ask: bool) -> None:
         self.may_ask = may_ask
-        self.started: Started | None = None
+        self.started: RunningCommand | None = None
         self.given: tuple[Permission, ...] = ()
         """Of what it needs, all that no grant covers."""
         self._run = run

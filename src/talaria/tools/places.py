@@ -18,7 +18,7 @@ Stamp = tuple[int, int, int, int]
 """Device, inode, size, time of change in ns: other than before means that somebody has changed it."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class FileContent(msgspec.Struct, frozen=True):
     """What a file holds."""
 
     content: bytes
@@ -34,7 +34,7 @@ def opened(path: Path) -> BinaryIO:
         return root.open_file(_below(path))
 
 
-def read(path: Path, limit_bytes: int) -> Found | None:
+def read(path: Path, limit_bytes: int) -> FileContent | None:
     """None: it is not there."""
     try:
         with opened(path) as file:
@@ -43,10 +43,10 @@ def read(path: Path, limit_bytes: int) -> Found | None:
     except FileNotFoundError:
         return None
     is_whole = len(content) <= limit_bytes
-    return Found(content[:limit_bytes], stat.S_IMODE(known.st_mode), stamp_of(known), is_whole)
+    return FileContent(content[:limit_bytes], stat.S_IMODE(known.st_mode), stamp_of(known), is_whole)
 
 
-def write(path: Path, content: bytes, before: Found | None, *, mode: int | None = None) -> None:
+def write(path: Path, content: bytes, before: FileContent | None, *, mode: int | None = None) -> None:
     """Whole or not at all, if it still is as it was `before`; folders on the way are made. Without `mode` it stays."""
     with Root.open(path.anchor) as root, root.make_folder(_below(path.parent)) as folder:
         if _stamp(folder, path.name) != (before.stamp if before else None):
@@ -59,7 +59,7 @@ def remove(path: Path) -> None:
         root.remove(_below(path))
 
 
-def fingerprint(found: Found | None) -> str:
+def fingerprint(found: FileContent | None) -> str:
     """Equal as long as a file holds the same; empty: it is not there. Of one too large to be read, its stamp."""
     if found is None:
         return ""

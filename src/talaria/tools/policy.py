@@ -49,7 +49,7 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
                 raise ValueError(f"{rule!r} is no rule: expected tool, or tool(path, host or command)")
 
 
-class Request(msgspec.Struct, frozen=True):
+class PolicyRequest(msgspec.Struct, frozen=True):
     tool: str
     claim: Claim
     project: Path
@@ -120,7 +120,7 @@ class Policy:
         self._protected = protected
         self._created_here = created_here
 
-    def decide(self, request: Request) -> Verdict:
+    def decide(self, request: PolicyRequest) -> Verdict:
         if (reason := self._floor(request)) is not None:
             return Verdict("deny", reason)
         settings = self._settings
@@ -147,7 +147,7 @@ class Policy:
         """Whether to decide about such a call takes a look at the disk: then not on the loop."""
         return bool(claim.writes) or (claim.command is not None and shell_words.may_delete(claim.command, claim.place))
 
-    def _deletion(self, request: Request) -> _Doubt | None:
+    def _deletion(self, request: PolicyRequest) -> _Doubt | None:
         """With any other doubt about the same call: the yes to a deletion is a yes to all of it."""
         claim = request.claim
         if claim.command is None or not shell_words.may_delete(claim.command, claim.place):
@@ -164,7 +164,7 @@ class Policy:
         others = (doubt.reason for doubt in self._doubts(request))
         return _Doubt("; ".join((reason, *others)), "deleting")
 
-    def _about_reading(self, request: Request, reason: str) -> Verdict:
+    def _about_reading(self, request: PolicyRequest, reason: str) -> Verdict:
         """A yes may cover the folder, but never one that holds a whole home; of a file right in there only the file.
         It changes nothing, and what is read there leaves only if a person says so: so a yes may last although
         strangers had a word. Not if the call itself may take along what it reads."""
@@ -180,7 +180,7 @@ class Policy:
         longest: Lasting = "once" if not may_last else "session" if request.is_tainted else "always"
         return Verdict("ask", reason, longest, "reading", covers, remedy)
 
-    def _about_opening(self, request: Request, permission: Permission) -> Verdict:
+    def _about_opening(self, request: PolicyRequest, permission: Permission) -> Verdict:
         """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either,
         where that could leave."""
         leaves = permission.kind not in ("write", "publish")
@@ -210,7 +210,7 @@ class Policy:
         """Whoever is told what it holds may be told too much."""
         return self._protected.is_private(path, project)
 
-    def _floor(self, request: Request) -> str | None:
+    def _floor(self, request: PolicyRequest) -> str | None:
         claim = request.claim
         for path in (*claim.reads, *claim.writes):
             if self._protected.is_secret(path, request.spill):
@@ -227,11 +227,11 @@ class Policy:
             return "this is never done"
         return None
 
-    def _is_named(self, path: Path, request: Request) -> bool:
+    def _is_named(self, path: Path, request: PolicyRequest) -> bool:
         """By the person: the file, or a folder around it that they may share."""
         return any(path.is_relative_to(place) and self._protected.may_be_shared(place) for place in request.named)
 
-    def _doubts(self, request: Request) -> Iterator[_Doubt]:
+    def _doubts(self, request: PolicyRequest) -> Iterator[_Doubt]:
         """Reasons to ask, the weightiest first."""
         claim = request.claim
         for path in claim.writes:
@@ -252,7 +252,7 @@ class Policy:
             yield _Doubt("it tells others something, after content from strangers was read")
 
 
-def _longest(request: Request) -> Lasting:
+def _longest(request: PolicyRequest) -> Lasting:
     """A yes for good only to what is the same again: not to what strangers may have asked for, or a script may hide."""
     if request.is_privy and request.claim.has_way_out:
         is_acting = request.claim.sends or not request.claim.is_confined
@@ -263,7 +263,7 @@ def _longest(request: Request) -> Lasting:
     return "always" if command is None or shell_words.is_harmless(command) else "session"
 
 
-def _covers(rule: str, request: Request, *, is_allowing: bool) -> bool:
+def _covers(rule: str, request: PolicyRequest, *, is_allowing: bool) -> bool:
     """Whether a rule speaks of a call: of all that it touches, if it allows; of any of it, if not."""
     parsed = _RULE.fullmatch(rule.strip())
     if parsed is None or not fnmatchcase(request.tool, parsed["tool"]):

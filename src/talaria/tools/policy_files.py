@@ -45,7 +45,7 @@ _NEVER = (0, 0, 0, 0, 0)
 """The stamp of no file."""
 
 
-class File(msgspec.Struct, frozen=True):
+class PolicyFile(msgspec.Struct, frozen=True):
     """As it was when nobody but the person could have changed it."""
 
     stamp: tuple[int, int, int, int, int]
@@ -54,14 +54,14 @@ class File(msgspec.Struct, frozen=True):
     """None: it is not a plain file, or too large to be kept. Of a link: where it leads."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldChange(msgspec.Struct, frozen=True):
     """A change that waits for the person's answer."""
 
     name: str
     """Below the project: a file, a link, or a whole folder that is new."""
     to: Path | None
     """Where it is now; None: it could not be moved, and stays."""
-    before: File | None = None
+    before: PolicyFile | None = None
     """None: there was nothing."""
     fault: str = ""
     """What went wrong."""
@@ -100,7 +100,7 @@ class PolicyFiles:
         self._places = frozenset(place for place in places if place not in ("", "."))
         self._missing = tuple(missing)
         self._events: Subscription | None = None
-        self._known: dict[str, File] = {}
+        self._known: dict[str, PolicyFile] = {}
         self._kept_bytes = 0
         self._lock = threading.Lock()
 
@@ -127,7 +127,7 @@ class PolicyFiles:
         named = (place for place in self._places if name == place or name.startswith(f"{place}/"))
         return policy_place(name) or next(named, None)
 
-    def learn(self, known: Mapping[str, File] | None = None) -> None:
+    def learn(self, known: Mapping[str, PolicyFile] | None = None) -> None:
         """Everything is as it should be; or, if another session knows what that is, as it knows it."""
         with self._lock:
             self._known.clear()
@@ -139,12 +139,12 @@ class PolicyFiles:
                 for name, file in known.items():
                     self._remember(name, file)
 
-    def known(self, name: str = "") -> Mapping[str, File]:
+    def known(self, name: str = "") -> Mapping[str, PolicyFile]:
         """Of the whole project, or of something in it."""
         with self._lock:
             return {one: file for one, file in self._known.items() if f"{one}/".startswith(f"{name}/" if name else "")}
 
-    def adopt(self, known: Mapping[str, File]) -> None:
+    def adopt(self, known: Mapping[str, PolicyFile]) -> None:
         """The person has allowed this in another session."""
         with self._lock:
             for name, file in known.items():
@@ -165,7 +165,7 @@ class PolicyFiles:
             if self._place(name) is not None:
                 self._accept_only(name, content)
 
-    def hold(self) -> tuple[Held, ...]:
+    def hold(self) -> tuple[HeldChange, ...]:
         """What has changed, and could do harm, moves to the quarantine."""
         with self._lock:
             seen = {name: self._read(name) for name in self._changed()}  # once: it may be other the next moment
@@ -175,7 +175,7 @@ class PolicyFiles:
             places = dict.fromkeys(self._outermost_new(name) for name in seen if name not in harmless)
             return tuple(self._held(place) for place in places if place)
 
-    def keep(self, held: Held) -> None:
+    def keep(self, held: HeldChange) -> None:
         """The person wants it: it goes back to where it was made. Raises `OSError`."""
         with self._lock:
             now = self._read(held.name)
@@ -187,28 +187,28 @@ class PolicyFiles:
             for name, content in shown.items():
                 self._accept_only(f"{held.name}/{name}".rstrip("/"), content)
 
-    def _held(self, name: str) -> Held:
+    def _held(self, name: str) -> HeldChange:
         before, needs = self._known.get(name), ".git" in name.split("/") or name in self._missing
         root, inner = self._reach(name)
         needs = needs or root is not self._project
         moved = next(iter(self._quarantine.move(root, [inner])), None)
         if moved is None or moved.to is None:
-            return Held(name, None, before, moved.reason if moved else "it is gone by now")
+            return HeldChange(name, None, before, moved.reason if moved else "it is gone by now")
         if before is None:
             link = moved.name != inner
             named = moved.name if root is self._project else f"{root.path}/{moved.name}"
-            return Held(named, moved.to, needs_a_yes=needs or link)
+            return HeldChange(named, moved.to, needs_a_yes=needs or link)
         if before.content is None:
-            return Held(name, moved.to, before, "What was there before was too large to be kept.")
+            return HeldChange(name, moved.to, before, "What was there before was too large to be kept.")
         try:
             if stat.S_ISLNK(before.mode):
                 root.make_link(inner, os.fsdecode(before.content))
             else:
                 root.replace(inner, before.content, mode=stat.S_IMODE(before.mode))
         except OSError as fault:
-            return Held(name, moved.to, before, f"What was there before could not be put back: {fault.strerror}.")
+            return HeldChange(name, moved.to, before, f"What was there before could not be put back: {fault.strerror}.")
         self._accept_only(name, before.content)
-        return Held(name, moved.to, before, needs_a_yes=needs)
+        return HeldChange(name, moved.to, before, needs_a_yes=needs)
 
     def _accept(self, names: Iterable[str]) -> None:
         for name in names:
@@ -220,15 +220,15 @@ class PolicyFiles:
         if now is None or now.content == content or len(content) > MAX_FILE_BYTES:
             self._remember(name, now)
         else:
-            self._remember(name, File(_NEVER, now.mode, content))
+            self._remember(name, PolicyFile(_NEVER, now.mode, content))
 
-    def _remember(self, name: str, known: File | None) -> None:
+    def _remember(self, name: str, known: PolicyFile | None) -> None:
         before = self._known.pop(name, None)
         self._kept_bytes -= len(before.content or b"") if before else 0
         if known is None:
             return
         if known.content is not None and self._kept_bytes + len(known.content) > MAX_KEPT_BYTES:
-            known = File(known.stamp, known.mode, None)
+            known = PolicyFile(known.stamp, known.mode, None)
         self._kept_bytes += len(known.content or b"")
         self._known[name] = known
 
@@ -315,7 +315,7 @@ class PolicyFiles:
         is_old = any(known == place or known.startswith(f"{place}/") for known in self._known)
         return name if is_old else place
 
-    def _is_harmless(self, name: str, now: File | None) -> bool:
+    def _is_harmless(self, name: str, now: PolicyFile | None) -> bool:
         """What git itself writes for a new repository, branch or worktree: it runs nothing, and leads nowhere else."""
         *above, last = name.split("/")
         if now is None:
@@ -351,7 +351,7 @@ class PolicyFiles:
             return root.find(inner)
         return None
 
-    def _read(self, name: str) -> File | None:
+    def _read(self, name: str) -> PolicyFile | None:
         """None: nothing is there. What changes meanwhile is seen as changed the next time."""
         found = self._find(name)
         if found is None:
@@ -365,14 +365,14 @@ class PolicyFiles:
                 content = root.read(inner, MAX_FILE_BYTES)
         except OSError:
             content = None
-        return File(_stamp(found), found.st_mode, content)
+        return PolicyFile(_stamp(found), found.st_mode, content)
 
 
 def _stamp(found: os.stat_result) -> tuple[int, int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _is_same(one: File, other: File) -> bool:
+def _is_same(one: PolicyFile, other: PolicyFile) -> bool:
     return one.content is not None and one.content == other.content and one.mode == other.mode
 
 

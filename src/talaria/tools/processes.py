@@ -9,7 +9,7 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.tools.base import Shown
 from talaria.tools.output import Output
-from talaria.tools.sandbox.commands import Command, End, Started
+from talaria.tools.sandbox.commands import ExitStatus, RunningCommand, SandboxCommand
 from talaria.tools.sizes import show_size
 
 MAX_RUNNING = 16
@@ -22,10 +22,10 @@ SIGNAL_BASE = 128
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class BackgroundProcess:
     id: str
-    command: Command
-    started: Started
+    command: SandboxCommand
+    started: RunningCommand
     output: Output
     is_ended_on_purpose: bool = False
     """So its end is no news."""
@@ -57,7 +57,7 @@ class Process:
         return f"[… {left_out:,} bytes left out …]\n{text}" if left_out > 0 else text
 
 
-def ended(end: End | None, limit_s: int = 0) -> str:
+def ended(end: ExitStatus | None, limit_s: int = 0) -> str:
     """In words, as they stand behind a command's output. None: it was stopped when its time was over."""
     if end is None:
         return f"stopped after {limit_s} seconds; it did not end by itself"
@@ -75,7 +75,7 @@ def ended(end: End | None, limit_s: int = 0) -> str:
             return f"exit code {end.code}"
 
 
-def outcome_of(end: End | None, limit_s: int = 0, output_chars: int = 0) -> Outcome:
+def outcome_of(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0) -> Outcome:
     """For people, in a few words. None: it was stopped when its time was over."""
     if end is None:
         return Outcome("failed", f"timed out after {limit_s} s", output_chars=output_chars)
@@ -92,7 +92,7 @@ def outcome_of(end: End | None, limit_s: int = 0, output_chars: int = 0) -> Outc
     return Outcome("done" if is_done else "failed", words, output_chars=output_chars)
 
 
-def with_output(output: str, end: End | None, limit_s: int, more: str = "") -> Shown:
+def with_output(output: str, end: ExitStatus | None, limit_s: int, more: str = "") -> Shown:
     """The result of a command: what it printed, how it ended, and what is to be said of it besides."""
     ours = f"\n[{ended(end, limit_s)}]{more}"
     text = f"{output}{ours}".lstrip("\n")
@@ -116,17 +116,17 @@ class Processes:
     def __init__(self, tell: Callable[[str], None]) -> None:
         """`tell` is for what the session should hear: that a process has ended by itself."""
         self._tell = tell
-        self._all: dict[str, Process] = {}
+        self._all: dict[str, BackgroundProcess] = {}
         self._count = 0
         self._watches: set[asyncio.Task[None]] = set()
 
     @property
-    def all(self) -> tuple[Process, ...]:
+    def all(self) -> tuple[BackgroundProcess, ...]:
         return tuple(self._all.values())
 
-    def add(self, command: Command, started: Started, output: Output) -> Process:
+    def add(self, command: SandboxCommand, started: RunningCommand, output: Output) -> BackgroundProcess:
         self._count += 1
-        process = Process(f"p{self._count}", command, started, output)
+        process = BackgroundProcess(f"p{self._count}", command, started, output)
         self._all[process.id] = process
         self._forget_old()
         watch = asyncio.create_task(self._watch(process), name=f"background {process.id}")
@@ -139,7 +139,7 @@ class Processes:
         if sum(process.is_running for process in self._all.values()) >= MAX_RUNNING:
             raise ToolFailed(f"{MAX_RUNNING} background processes are running already; end one first.")
 
-    def find(self, id: str) -> Process:
+    def find(self, id: str) -> BackgroundProcess:
         try:
             return self._all[id]
         except KeyError:
@@ -153,7 +153,7 @@ class Processes:
             process.output.close()
         self._all.clear()
 
-    async def _watch(self, process: Process) -> None:
+    async def _watch(self, process: BackgroundProcess) -> None:
         end = await process.started.ended()
         process.output.close()
         if process.is_ended_on_purpose:

@@ -14,14 +14,14 @@ _REMOVERS = frozenset({"remove", "unlink"})
 _RUNNERS = frozenset({"system", "popen", "run", "call", "check_call", "check_output", "Popen", "getoutput"})
 
 
-class Deletion(NamedTuple):
+class FileDeletion(NamedTuple):
     path: str | None
     """None: only known when it runs."""
     source: str
     is_deep: bool = False
 
 
-def find_deletions(code: str) -> Iterator[Deletion | str]:
+def find_deletions(code: str) -> Iterator[FileDeletion | str]:
     """A text is a command for the shell. Code that is not Python deletes nothing."""
     if len(code) > MAX_CHARS:
         return
@@ -40,21 +40,21 @@ def find_deletions(code: str) -> Iterator[Deletion | str]:
         waiting += [(child, inner) for child in ast.iter_child_nodes(node)][::-1]
 
 
-def _of_call(call: ast.Call, names: dict[str, str | None], *, is_repeated: bool) -> Iterator[Deletion | str]:
+def _of_call(call: ast.Call, names: dict[str, str | None], *, is_repeated: bool) -> Iterator[FileDeletion | str]:
     function = call.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     module = function.value.id if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) else ""
     argument = call.args[0] if call.args else None
     if name == "rmtree" and argument is not None:
-        yield Deletion(_path(argument, names), ast.unparse(call), is_deep=True)
+        yield FileDeletion(_path(argument, names), ast.unparse(call), is_deep=True)
     elif name in _REMOVERS and module == "os" and argument is not None:
         path = _path(argument, names)
         if path is not None or is_repeated:
-            yield Deletion(path, ast.unparse(call))
+            yield FileDeletion(path, ast.unparse(call))
     elif name == "unlink" and isinstance(function, ast.Attribute):
         path = _path(function.value, names)
         if path is not None or is_repeated:
-            yield Deletion(path, ast.unparse(call))
+            yield FileDeletion(path, ast.unparse(call))
     elif name in _RUNNERS and module in ("os", "subprocess") and argument is not None:
         match argument:
             case ast.Constant(str(script)):

@@ -26,7 +26,7 @@ def quarantine_folder(home: Path, session: SessionId) -> Path:
     return home / "quarantine" / harmless(session)
 
 
-class Moved(msgspec.Struct, frozen=True):
+class QuarantinedFile(msgspec.Struct, frozen=True):
     name: str
     """Below the project."""
     to: Path | None
@@ -40,12 +40,12 @@ class Quarantine:
     def __init__(self, home: Path, session: SessionId) -> None:
         self._folder = quarantine_folder(home, session)
 
-    def move(self, project: Root, names: Sequence[str]) -> tuple[Moved, ...]:
+    def move(self, project: Root, names: Sequence[str]) -> tuple[QuarantinedFile, ...]:
         """Those of these names that are there; where a link stands on the way to one, the link."""
         found = dict.fromkeys(strange for name in names if (strange := first_strange(project, name)))
         return tuple(self._moved(project, name) for name in found)
 
-    def _moved(self, project: Root, name: str) -> Moved:
+    def _moved(self, project: Root, name: str) -> QuarantinedFile:
         new = f"{os.urandom(4).hex()}-{harmless(name.lstrip('.')) or 'it'}"
         try:
             with Root.make(self._folder.parent) as sessions, sessions.make_folder(self._folder.name, 0o700) as folder:
@@ -57,8 +57,8 @@ class Quarantine:
                         raise
                     _Copying().move(project, name, folder, new, MAX_COPIED_DEPTH)
         except OSError as fault:
-            return Moved(name, None, fault.strerror or str(fault))
-        return Moved(name, self._folder / new)
+            return QuarantinedFile(name, None, fault.strerror or str(fault))
+        return QuarantinedFile(name, self._folder / new)
 
     def contents(self, new: str) -> dict[str, bytes]:
         """Of plain files: of one that was moved as such, under the empty name; of a folder, of those in it."""

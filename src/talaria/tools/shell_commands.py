@@ -64,15 +64,15 @@ class Loop(NamedTuple):
     words: tuple[Word, ...]
 
 
-class Enter(NamedTuple):
+class EnterSubshell(NamedTuple):
     """A subshell or substitution begins: what it changes of the shell's state is forgotten at its end."""
 
 
-class Leave(NamedTuple):
+class LeaveSubshell(NamedTuple):
     pass
 
 
-Step = SimpleCommand | Loop | Enter | Leave
+Step = SimpleCommand | Loop | EnterSubshell | LeaveSubshell
 
 
 class TooDeep(ValueError):
@@ -218,11 +218,11 @@ class _Parser:
         self._steps.append(msgspec.structs.replace(made, after=after))
 
     def _read_subshell(self) -> None:
-        self._steps.append(Enter())
+        self._steps.append(EnterSubshell())
         self._depth += 1
         self._read_commands()
         self._depth -= 1
-        self._steps.append(Leave())
+        self._steps.append(LeaveSubshell())
         self._at += 1
 
     def _read_documents(self) -> None:
@@ -357,7 +357,7 @@ class _Parser:
 
     def _inner(self, command: str) -> Part:
         inner = _Parser(command, self._depth + 1)
-        self._steps += (Enter(), *inner.parsed(), Leave())
+        self._steps += (EnterSubshell(), *inner.parsed(), LeaveSubshell())
         return Part("unknown", "$(…)")
 
     def _read_ansi(self) -> str:

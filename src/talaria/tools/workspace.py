@@ -25,13 +25,13 @@ from talaria.tools.blocking import in_threads
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
 from talaria.tools.opening import RunningConsent
 from talaria.tools.permissions import Permission
-from talaria.tools.policy_files import Held, PolicyFiles
+from talaria.tools.policy_files import HeldChange, PolicyFiles
 from talaria.tools.processes import Processes
 from talaria.tools.quarantine import Quarantine
-from talaria.tools.sandbox.base import Host, Level, Sandbox, View
-from talaria.tools.sandbox.commands import Command, End, Sink, Started
+from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.commands import ExitStatus, OutputSink, RunningCommand, SandboxCommand
 from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 from talaria.trees import Root
 from talaria.waiting import completed, in_thread
 
@@ -60,8 +60,8 @@ class Workspace:
         self,
         sandbox: Sandbox,
         project: Path,
-        look: Callable[[Sequence[Path]], View],
-        way_out: WayOut,
+        look: Callable[[Sequence[Path]], SandboxPolicy],
+        way_out: EgressProxy,
         quarantine: Quarantine,
         events: Callable[[], "FolderEvents | None"] = lambda: None,
         others: Callable[[], Sequence["Workspace"]] = tuple,
@@ -90,15 +90,15 @@ class Workspace:
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
-        self._host: Host | None = None
+        self._host: ToolHost | None = None
         self._is_closed = False
         self._project: Root | None = None
         """Opened when its commands were first let in: whatever they put in its place later is not the project."""
         self._policy: PolicyFiles | None = None
-        self._running: set[Started] = set()
+        self._running: set[RunningCommand] = set()
         self._is_settled = True
         """Nothing has run since policy files were last compared."""
-        self._held: list[Held] = []
+        self._held: list[HeldChange] = []
         self._held_count = 0
         self._comparing = asyncio.Lock()
         self._warnings: list[str] = []
@@ -120,7 +120,7 @@ class Workspace:
         """Where the next command begins, as the tool host has told it."""
         self.processes = Processes(self._news.append)
 
-    async def start(self, command: Command, sink: Sink) -> Started:
+    async def start(self, command: SandboxCommand, sink: OutputSink) -> RunningCommand:
         """Raises `ToolFailed` where nothing can run."""
         async with self._opening:
             if self._is_closed:
@@ -135,11 +135,11 @@ class Workspace:
         started.when_ended(lambda end: self._note(started, end))
         return started
 
-    def _note(self, started: Started, end: End) -> None:
+    def _note(self, started: RunningCommand, end: ExitStatus) -> None:
         self._running.discard(started)
         self.cwd = end.cwd or self.cwd
 
-    async def _refresh_guards(self, host: Host) -> bool:
+    async def _refresh_guards(self, host: ToolHost) -> bool:
         """Before a command, when none runs in the project: what has changed in the meantime is the person's own doing,
         and is guarded from now on. False: it cannot be."""
         policy = self._policy
@@ -190,7 +190,7 @@ class Workspace:
                 )
         return kept
 
-    async def _share_now(self, host: Host, place: Path, wanted: tuple[Path, ...]) -> str:
+    async def _share_now(self, host: ToolHost, place: Path, wanted: tuple[Path, ...]) -> str:
         """Returns why it cannot be done while the sandbox runs."""
         if self._is_around_others(place):
             return "it holds what is open already, and its guards"
@@ -205,7 +205,7 @@ class Workspace:
             self._guarded = (*self._guarded, *guarded)
         return fault
 
-    async def _withdraw_now(self, host: Host, place: Path) -> str:
+    async def _withdraw_now(self, host: ToolHost, place: Path) -> str:
         return "it is around what stays open" if self._is_around_others(place) else await host.withdraw(place)
 
     def _is_around_others(self, place: Path) -> bool:
@@ -294,7 +294,7 @@ class Workspace:
     @asynccontextmanager
     async def leave_sandbox(
         self, environment: Mapping[str, str]
-    ) -> AsyncGenerator[Callable[[Command, Sink], Awaitable[Started]]]:
+    ) -> AsyncGenerator[Callable[[SandboxCommand, OutputSink], Awaitable[RunningCommand]]]:
         """To run one command that a person has allowed to leave. What sandboxed commands have changed is looked at
         before, so that it does not pass for the person's own doing."""
         await self.tidy()
@@ -302,7 +302,7 @@ class Workspace:
 
         async with opened_outside(self.project, self.roots, environment) as host:
 
-            async def start(command: Command, sink: Sink) -> Started:
+            async def start(command: SandboxCommand, sink: OutputSink) -> RunningCommand:
                 return host.start(command, sink)
 
             yield start
@@ -316,7 +316,7 @@ class Workspace:
         """That nobody has compared yet."""
         return bool(self._running) or not self._is_settled
 
-    async def _guard_again(self, host: Host) -> bool:
+    async def _guard_again(self, host: ToolHost) -> bool:
         """What somebody outside has replaced has lost its guard. False: it cannot be guarded while the sandbox runs."""
         lost = await in_thread(lambda: host.unguarded(self._guarded))
         if not lost:
@@ -383,7 +383,10 @@ class Workspace:
         return bool(synced.saved)
 
     def intercept(
-        self, git: GitSettings, reading: Callable[[], AbstractAsyncContextManager[Host | None]], request: "ProxyRequest"
+        self,
+        git: GitSettings,
+        reading: Callable[[], AbstractAsyncContextManager[ToolHost | None]],
+        request: "ProxyRequest",
     ) -> "Serve | None":
         """What the credential broker answers in place of the host that commands name."""
         if request.url.host != PROGRAM_HOST and request.credential != GIT_LOGIN:
@@ -417,12 +420,12 @@ class Workspace:
                 held.enter_context(workspace.changing(path, content))
             yield
 
-    def take_held(self) -> tuple[Held, ...]:
+    def take_held(self) -> tuple[HeldChange, ...]:
         """What nobody has been asked about yet."""
         held, self._held = tuple(self._held), []
         return held
 
-    async def keep(self, held: Held) -> str:
+    async def keep(self, held: HeldChange) -> str:
         """The person wants it. What came of it."""
         policy, others = self._policy, [one.policy for one in self._others()]
         if policy is None:
@@ -474,16 +477,16 @@ class Workspace:
                 self._news.extend(f"[{one}]" for one in self._held[before:])
 
     @property
-    def _living_host(self) -> Host | None:
+    def _living_host(self) -> ToolHost | None:
         return self._host if self._host is not None and self._host.is_alive else None
 
-    async def _begin(self) -> Host:
+    async def _begin(self) -> ToolHost:
         """A new sandbox in place of one that has ended."""
         await self._leave()
         self._host = host = await self._enter()
         return host
 
-    async def _enter(self) -> Host:
+    async def _enter(self) -> ToolHost:
         try:
             await self._open.enter_async_context(in_threads(self._caches()))
         except OSError as fault:
@@ -530,7 +533,7 @@ class Workspace:
             await self._open.enter_async_context(self.way_out.served(host.listener))
         return host
 
-    def _open_folders(self, view: View) -> None:
+    def _open_folders(self, view: SandboxPolicy) -> None:
         for folder in (self._project, *self._git_folders):
             if folder is not None:
                 folder.close()

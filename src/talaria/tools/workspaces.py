@@ -24,13 +24,13 @@ from talaria.tools.git_settings import GitSettings
 from talaria.tools.permissions import Permission
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
-from talaria.tools.sandbox.base import Host, Sandbox, View
-from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.choosing import SandboxChooser
 from talaria.tools.sandbox.project_state import project_folder
 from talaria.tools.sandbox.reading import LEVELS, MAX_OPEN, Reader
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import NEVER, view_of
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 from talaria.tools.workspace import Workspace
 from talaria.waiting import completed, in_thread
 
@@ -63,7 +63,7 @@ class Workspaces:
         self._people = people
         self._home = home
         self._clock = clock
-        self._choosing = Choosing(settings)
+        self._choosing = SandboxChooser(settings)
         self._all: dict[SessionId, Workspace] = {}
         self._readers: dict[SessionId, Reader] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,7 +136,7 @@ class Workspaces:
     def _made(self, scope: Scope) -> Workspace:
         project = scope.cwd.resolve()
         settings = self._settings_of(project)
-        way_out = WayOut(settings.network, self._private, self._clock)
+        way_out = EgressProxy(settings.network, self._private, self._clock)
         quarantine = Quarantine(self._home.resolve(), scope.session)
         look = partial(self.look, project, settings)
         others = partial(self._beside, scope.session)
@@ -189,7 +189,9 @@ class Workspaces:
         left = [await workspace.close_again(permission) for workspace in tuple(self._all.values())]
         return tuple(filter(None, dict.fromkeys(left)))
 
-    def look(self, project: Path, settings: TerminalSettings | None = None, shared: Sequence[Path] = ()) -> View:
+    def look(
+        self, project: Path, settings: TerminalSettings | None = None, shared: Sequence[Path] = ()
+    ) -> SandboxPolicy:
         """What commands in a project see, by the settings of a session or those of now. `shared`: what the person has
         opened besides. Not on the loop. Raises `ToolFailed`."""
         settings = settings or self._settings_of(project)
@@ -233,7 +235,7 @@ class Workspaces:
             yield
 
     @asynccontextmanager
-    async def reading(self, scope: Scope) -> AsyncGenerator[Host | None]:
+    async def reading(self, scope: Scope) -> AsyncGenerator[ToolHost | None]:
         """Where our own programs read the project of a session; None: there is no sandbox for that. Raises
         `ToolFailed`."""
         sandbox, project = await in_thread(lambda: (self.sandbox, scope.cwd.resolve()))

@@ -9,7 +9,7 @@ import pytest
 from tests.contracts.engines.conftest import RECORDER, REGISTER
 
 from talaria.cli.conversation import open_conversation
-from talaria.cli.options import Options
+from talaria.cli.options import CliOptions
 from talaria.config.load import decode
 from talaria.core.errors import TalariaError
 from talaria.runtime.session import ignore
@@ -56,7 +56,7 @@ async def test_a_branch_carries_over_and_a_new_conversation_does_not(
         "context": {"engine": "recorder"},
     }
     settings = Settings(home, decode(config, home / "config.yaml"), {})
-    async with open_conversation(settings, Options(), SilentFront()) as conversation:
+    async with open_conversation(settings, CliOptions(), SilentFront()) as conversation:
         server.say("hello")
         await conversation.heed("hi")
         old = conversation.session

@@ -15,7 +15,7 @@ from talaria.core.compaction import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, Usage, call
+from talaria.testing.servers.replies import Failure, Reply, ReplyUsage, call
 
 Install = Callable[..., Path]
 
@@ -223,7 +223,7 @@ async def full(world: World, live: LiveSession, server: ModelServer) -> None:
     """A conversation with calls whose prompt the model counts as 7,000 tokens."""
     for turn in range(6):
         server.say(Reply("look", calls=(call("nothing", id=f"c{turn}"),)))
-        server.say(Reply(f"answer {turn} " + "word " * 200, usage=Usage(input=5000 if turn < 5 else 7000)))
+        server.say(Reply(f"answer {turn} " + "word " * 200, usage=ReplyUsage(input=5000 if turn < 5 else 7000)))
         await world.ask(live, f"question {turn} " + "why " * 100)
 
 

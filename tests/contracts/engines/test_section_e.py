@@ -11,10 +11,10 @@ from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld, Worl
 
 from talaria.compose import Application
 from talaria.plugins.choices import engine_choices
-from talaria.runtime.commands import Given
+from talaria.runtime.commands import GivenCommand
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, Usage
+from talaria.testing.servers.replies import Reply, ReplyUsage
 
 Install = Callable[..., Path]
 KEY = "agent:main:telegram:dm:42"
@@ -131,7 +131,7 @@ async def test_usage_has_the_old_names_and_the_buckets_on_every_wire(
     install("recorder", recorder())
     model = {"default": "test-model", "base_url": server.base_url, "context_length": 32_000, "wire": wire}
     async with world(enabled=("recorder",), engine="recorder", model=model) as one:
-        server.say(Reply("hello", usage=Usage(input=70, output=20, cache_read=30, cache_write=9, reasoning=5)))
+        server.say(Reply("hello", usage=ReplyUsage(input=70, output=20, cache_read=30, cache_write=9, reasoning=5)))
         await one.ask(one.session())
         assert calls(one.home, "usage")[0][2] == {
             "prompt_tokens": 109,
@@ -212,7 +212,7 @@ async def test_a_bundled_engine_adds_a_working_command(world: OpenWorld, tmp_pat
     shipped = bundle(tmp_path / "bundled", WITH_COMMAND, name="recorder", description="in the box")
     async with world(engine="recorder", environment=shipped) as one:
         given = one.app.commands.parse("/ask-engine about tea", "terminal")
-        assert isinstance(given, Given)
+        assert isinstance(given, GivenCommand)
         assert (given.command.owner, given.command.args_hint) == ("context-engine:recorder", "WHAT")
         assert await said(one, "/ask-engine about tea") == "the engine says about tea"
         handler = import_module("hermes_plugins.context_engine__recorder").answer
@@ -231,7 +231,7 @@ async def test_it_cannot_shadow_what_is_built_in(world: OpenWorld, tmp_path: Pat
     shipped = bundle(tmp_path / "bundled", WITH_COMMAND, name="recorder", description="in the box")
     async with world(engine="recorder", environment=shipped) as one:
         given = one.app.commands.parse("/help", "terminal")
-        assert isinstance(given, Given)
+        assert isinstance(given, GivenCommand)
         assert given.command.owner == ""
 
 

@@ -11,7 +11,7 @@ from tests.contracts.engines.conftest import OpenWorld, World
 from talaria.core.compaction import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, Usage, call
+from talaria.testing.servers.replies import Reply, ReplyUsage, call
 
 Install = Callable[..., Path]
 
@@ -57,7 +57,7 @@ async def test_it_compacts_a_conversation_that_overflows(
     async with world(enabled=("ledger",), engine="ledger", window=8_000) as one:
         live = one.session()
         for turn in range(5):
-            server.say(Reply(f"answer {turn} " + "word " * 50, usage=Usage(input=1000 * turn)))
+            server.say(Reply(f"answer {turn} " + "word " * 50, usage=ReplyUsage(input=1000 * turn)))
             await one.ask(live, f"question {turn}")
         server.say("the gist of it", "after")
         report = await one.ask(live, "and now?")

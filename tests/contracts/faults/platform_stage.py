@@ -22,10 +22,10 @@ from talaria.gateway.connector import Health
 from talaria.gateway.service import Gateway
 from talaria.platforms.webhook import signing
 from talaria.store.mail import OutboxRow, OutboxState
-from talaria.switchboard import Switchboard, open_switchboard
+from talaria.switchboard import GatewayApp, open_switchboard
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
-from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Seen, Slow
+from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, SeenMessage, Slow
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
@@ -69,7 +69,7 @@ class WebhookServer:
             self._gateway_port: int = probe.getsockname()[1]
         self._faults: deque[Fault] = deque()
         self._calls: list[dict[str, Any]] = []
-        self._taken: dict[str, Seen] = {}
+        self._taken: dict[str, SeenMessage] = {}
         self._chats: dict[str, list[str]] = {}
         self._said = 0
         self.troubled: set[str] = set()
@@ -104,7 +104,7 @@ class WebhookServer:
         async with aiohttp.ClientSession() as session, session.post(address, data=body, headers=headers) as answer:
             return answer.status
 
-    def seen(self, *, user: str = OWNER, chat: str = "") -> Sequence[Seen]:
+    def seen(self, *, user: str = OWNER, chat: str = "") -> Sequence[SeenMessage]:
         return [self._taken[key] for key in self._chats.get(chat or user, ())]
 
     def fault(self, method: str, *faults: Fault) -> None:
@@ -124,7 +124,7 @@ class WebhookServer:
             after = {} if fault.retry_after_s is None else {"Retry-After": f"{fault.retry_after_s:g}"}
             return web.Response(status=fault.status, headers=after)
         if given["key"] not in self._taken:
-            self._taken[given["key"]] = Seen(given["key"], given["text"])
+            self._taken[given["key"]] = SeenMessage(given["key"], given["text"])
             self._chats.setdefault(given["chat"], []).append(given["key"])
         if isinstance(fault, LostAnswer) and request.transport is not None:
             request.transport.abort()
@@ -213,7 +213,7 @@ class Stage:
         self.model = house.model
         self.clock = QuickClock()
         self._elsewhere = elsewhere
-        self.board: Switchboard | None = None
+        self.board: GatewayApp | None = None
 
     @asynccontextmanager
     async def begun(self) -> AsyncGenerator[Gateway]:

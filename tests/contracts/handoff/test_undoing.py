@@ -19,7 +19,7 @@ from talaria.core.redaction import Redactor
 from talaria.gateway.handoff import EVERY_S
 from talaria.platforms.base import Address, ChatInfo, Platform, Sender
 from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
-from talaria.runtime.view import standing
+from talaria.runtime.view import without_undone
 from talaria.store.base import HandoffState
 from talaria.switchboard import wanted
 from talaria.testing.servers.chat_service import Refusal, Slow
@@ -33,7 +33,7 @@ BLOCKED = Refusal(403, words="Forbidden: bot was blocked by the user")
 
 async def said(terminal: Terminal, session: SessionId) -> list[str]:
     """What the conversation consists of, for whoever goes on with it."""
-    entries = standing(await terminal.app.store.journal.entries(session))
+    entries = without_undone(await terminal.app.store.journal.entries(session))
     return [one.entry.message.text for one in entries if isinstance(one.entry, MessageAdded)]
 
 

@@ -20,14 +20,14 @@ from talaria.tools.mcp.servers import open_servers
 from talaria.tools.mcp.tools import McpTool
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.canaries import Canaries
-from talaria.tools.sandbox.probes import Finding, judge
+from talaria.tools.sandbox.probes import ProbeResult, judge
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 
 SERVER = Path(__file__).parents[2] / "security" / "hostile_mcp_server.py"
 LEVELS: dict[str, Level] = {"bubblewrap": "strict", "landlock": "landlock", "outside": "none"}
 
 
-async def findings(backend: str, home: Path) -> list[Finding]:
+async def findings(backend: str, home: Path) -> list[ProbeResult]:
     settings, clock = TerminalSettings(max_processes=256, scratch_mb=32), SystemClock()
     is_outside = backend == "outside"
     if not is_outside:

@@ -18,11 +18,11 @@ from talaria.testing.clock import ManualClock
 from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.sandboxing import Launched
 from talaria.tools.mcp.servers import Servers
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.launching import START_S
 from talaria.tools.sandbox.settings import Backend
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 
 HOSTILE = Path(__file__).parents[2] / "security" / "hostile_mcp_server.py"
 SANDBOXED = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
@@ -201,11 +201,11 @@ def test_no_escape_of_a_server_of_a_user_succeeds_either(backend: str) -> None:
 
 
 async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path) -> None:
-    view = View(project=tmp_path / "gone", home=tmp_path)
+    view = SandboxPolicy(project=tmp_path / "gone", home=tmp_path)
     async with Bubblewrap().program(view, ("/bin/true",), "/") as launch:
         process = await asyncio.create_subprocess_exec(
             *launch.argv, pass_fds=launch.pass_fds, stderr=asyncio.subprocess.DEVNULL
         )
-        way_out = WayOut((), (), ManualClock())
+        way_out = EgressProxy((), (), ManualClock())
         async with asyncio.timeout(START_S / 2), Launched(launch, way_out, None).begun(process.pid):
             assert await process.wait() != 0

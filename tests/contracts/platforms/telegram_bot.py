@@ -8,7 +8,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Batch, Kit, Outbound, Platform
 from talaria.platforms.telegram import platform as telegram
-from talaria.platforms.telegram.config import Settings
+from talaria.platforms.telegram.config import TelegramSettings
 from talaria.testing.servers.telegram_server import TelegramServer
 
 GROUP = "-1005550001"
@@ -17,7 +17,7 @@ DM = Address("telegram", "1001")
 
 def opened(server: TelegramServer, home: Path, **settings: Any) -> AbstractAsyncContextManager[Platform]:
     kit = Kit(home, SystemClock(), lambda _: True)
-    return telegram.open(Settings(token=Secret(server.token), base_url=server.base_url, **settings), kit)
+    return telegram.open(TelegramSettings(token=Secret(server.token), base_url=server.base_url, **settings), kit)
 
 
 def words(text: str, where: Address = DM, **more: Any) -> Outbound:

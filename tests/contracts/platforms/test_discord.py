@@ -20,16 +20,16 @@ from talaria.platforms.base import (
     File,
     Item,
     Kit,
-    Manifest,
     Outbound,
     Platform,
+    PlatformManifest,
     Quoted,
     Rejected,
     Sender,
 )
 from talaria.platforms.discord import config
 from talaria.platforms.discord import platform as discord_platform
-from talaria.platforms.discord.config import Settings
+from talaria.platforms.discord.config import DiscordSettings
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.chat_service import ChatService
 from talaria.testing.servers.discord_server import DiscordServer
@@ -44,7 +44,7 @@ async def opened(
 ) -> AsyncGenerator[Platform]:
     given: dict[str, Any] = {"token": Secret(server.token), "api_url": server.url, **more}
     kit = Kit(home, clock or SystemClock(), is_allowed=lambda sender: sender.id.startswith("1"))
-    async with asyncio.timeout(20), discord_platform.open(Settings(**given), kit) as platform:
+    async with asyncio.timeout(20), discord_platform.open(DiscordSettings(**given), kit) as platform:
         yield platform
 
 
@@ -88,8 +88,8 @@ def test_server_is_a_chat_service() -> None:
 
 def test_manifest_says_what_is_needed() -> None:
     text = Path(config.__file__).with_name("manifest.toml").read_bytes()
-    manifest = msgspec.toml.decode(text, type=Manifest)
-    assert set(manifest.environment.values()) <= {*Settings.__struct_fields__}
+    manifest = msgspec.toml.decode(text, type=PlatformManifest)
+    assert set(manifest.environment.values()) <= {*DiscordSettings.__struct_fields__}
     assert manifest.required == manifest.secrets == ("token",)
 
 

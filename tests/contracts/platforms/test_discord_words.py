@@ -14,9 +14,9 @@ from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
 from talaria.platforms.base import NotTaken, PlatformFailure, Refused, Rejected, Unsure
 from talaria.platforms.discord import failures, incoming
-from talaria.platforms.discord.config import Settings, check
+from talaria.platforms.discord.config import DiscordSettings, check
 from talaria.platforms.discord.history import Bookmarks
-from talaria.platforms.discord.incoming import Channel, Interaction, Me, Message
+from talaria.platforms.discord.incoming import DiscordAccount, DiscordChannel, DiscordInteraction, DiscordMessage
 from talaria.platforms.discord.render import MAX_CHARS, content, plain, render
 from talaria.platforms.failures import silence
 from talaria.platforms.splitting import units
@@ -93,7 +93,12 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                [*Message.__struct_fields__, *Interaction.__struct_fields__, *incoming.User.__struct_fields__, "url"]
+                [
+                    *DiscordMessage.__struct_fields__,
+                    *DiscordInteraction.__struct_fields__,
+                    *incoming.DiscordUser.__struct_fields__,
+                    "url",
+                ]
             ),
             inner,
             max_size=8,
@@ -126,10 +131,10 @@ INTERACTION = st.fixed_dictionaries(
 @given(JSON | MESSAGE | INTERACTION, st.integers(0, 20))
 def test_any_event_is_read_or_left(event: Any, type: int) -> None:
     body = json.dumps(event).encode()
-    message = incoming.read(body, Message)
+    message = incoming.read(body, DiscordMessage)
     if message is not None:
-        incoming.arrival(message, Channel(message.channel_id, type), Me("9000", "3"))
-    told = incoming.read(body, Interaction)
+        incoming.arrival(message, DiscordChannel(message.channel_id, type), DiscordAccount("9000", "3"))
+    told = incoming.read(body, DiscordInteraction)
     if told is not None:
         incoming.command(told)
         incoming.press(told)
@@ -137,13 +142,15 @@ def test_any_event_is_read_or_left(event: Any, type: int) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_read_or_left(body: bytes) -> None:
-    assert incoming.read(body, Message) is None
+    assert incoming.read(body, DiscordMessage) is None
 
 
 def test_subcommands_are_words_of_the_command() -> None:
     inner = {"name": "set", "type": 1, "options": [{"name": "text", "type": 3, "value": "gpt"}]}
     told = {"id": "5", "token": "t", "type": 2, "channel": {"id": "6"}, "user": {"id": "1"}}
-    read = incoming.read(json.dumps({**told, "data": {"name": "model", "options": [inner]}}).encode(), Interaction)
+    read = incoming.read(
+        json.dumps({**told, "data": {"name": "model", "options": [inner]}}).encode(), DiscordInteraction
+    )
     assert read is not None
     arrival = incoming.command(read)
     assert arrival is not None
@@ -195,9 +202,9 @@ def test_broken_connection_is_understood(error: Exception, failure: type[Platfor
     assert type(silence("Discord", error)) is failure
 
 
-def settings(**more: Any) -> Settings:
+def settings(**more: Any) -> DiscordSettings:
     given: dict[str, Any] = {"token": Secret("t"), **more}
-    return Settings(**given)
+    return DiscordSettings(**given)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from talaria.platforms.base import (
     Sender,
 )
 from talaria.platforms.slack import history
-from talaria.platforms.slack.config import Settings
+from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
@@ -52,8 +52,8 @@ async def server() -> AsyncIterator[SlackServer]:
         yield server
 
 
-def settings_of(server: ChatService, **more: Any) -> Settings:
-    return msgspec.convert({"ping_s": 5.0, **server.settings, **more}, Settings, dec_hook=decode_secret)
+def settings_of(server: ChatService, **more: Any) -> SlackSettings:
+    return msgspec.convert({"ping_s": 5.0, **server.settings, **more}, SlackSettings, dec_hook=decode_secret)
 
 
 @asynccontextmanager

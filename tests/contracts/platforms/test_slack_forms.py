@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
-from talaria.platforms.base import Address, Arrival, Button, Manifest, Press
+from talaria.platforms.base import Address, Arrival, Button, PlatformManifest, Press
 from talaria.platforms.slack import incoming, render
-from talaria.platforms.slack.config import Settings, check
+from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.incoming import Us
 from talaria.platforms.slack.platform import CAPABILITIES
 from talaria.testing.servers import slack_blocks
@@ -170,7 +170,7 @@ def test_what_is_no_json_is_not_for_us(payload: bytes) -> None:
 
 def said(**fields: Any) -> Arrival | None:
     usual = {"type": "message", "ts": "1700000000.000100", "user": "U1", "channel": "C7", "text": ""}
-    message = incoming.decode({**usual, **fields}, incoming.Message)
+    message = incoming.decode({**usual, **fields}, incoming.SlackMessage)
     return message and incoming.arrival(message, US)
 
 
@@ -224,8 +224,8 @@ def test_a_file_is_known_by_its_kind(file: dict[str, str], kind: str) -> None:
     assert [(one.ref, one.kind) for one in arrival.attachments] == [("F1", kind)]
 
 
-def settings(**more: Any) -> Settings:
-    return msgspec.structs.replace(Settings(bot_token=Secret("xoxb-1"), app_token=Secret("xapp-1")), **more)
+def settings(**more: Any) -> SlackSettings:
+    return msgspec.structs.replace(SlackSettings(bot_token=Secret("xoxb-1"), app_token=Secret("xapp-1")), **more)
 
 
 def test_settings_with_ids_are_taken() -> None:
@@ -257,8 +257,8 @@ def test_names_and_mistaken_tokens_are_refused_with_the_way_out(wrong: dict[str,
 
 
 def test_the_manifest_names_settings_that_there_are() -> None:
-    manifest = msgspec.convert(tomllib.loads((FOLDER / "manifest.toml").read_text("utf-8")), Manifest)
-    known = {field.name for field in msgspec.structs.fields(Settings)}
+    manifest = msgspec.convert(tomllib.loads((FOLDER / "manifest.toml").read_text("utf-8")), PlatformManifest)
+    known = {field.name for field in msgspec.structs.fields(SlackSettings)}
     assert {*manifest.environment.values(), *manifest.required, *manifest.secrets} <= known
     assert manifest.name == "slack"
 

@@ -31,7 +31,7 @@ from talaria.platforms.base import (
     SentId,
     Unsure,
 )
-from talaria.platforms.slack.config import Settings
+from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal
 from talaria.testing.servers.slack_server import SlackServer
@@ -55,7 +55,7 @@ async def server() -> AsyncIterator[SlackServer]:
 
 
 def opened(server: SlackServer) -> AbstractAsyncContextManager[Platform]:
-    settings = msgspec.convert(server.settings, Settings, dec_hook=decode_secret)
+    settings = msgspec.convert(server.settings, SlackSettings, dec_hook=decode_secret)
     return open_slack(settings, Kit(Path("unused"), SystemClock(), lambda _: True))
 
 

@@ -18,13 +18,13 @@ from talaria.platforms.base import (
     Arrival,
     Batch,
     Kit,
-    Manifest,
     Platform,
+    PlatformManifest,
     Quoted,
     Refused,
 )
 from talaria.platforms.telegram import platform as telegram
-from talaria.platforms.telegram.config import Settings
+from talaria.platforms.telegram.config import TelegramSettings
 from talaria.testing.servers.chat_service import ChatService
 from talaria.testing.servers.telegram_server import TelegramServer
 
@@ -49,13 +49,13 @@ def test_the_server_is_a_chat_service() -> None:
 
 
 def test_the_manifest_can_be_read() -> None:
-    manifest = msgspec.toml.decode((FOLDER / "manifest.toml").read_bytes(), type=Manifest)
+    manifest = msgspec.toml.decode((FOLDER / "manifest.toml").read_bytes(), type=PlatformManifest)
     assert manifest.environment == {
         "TELEGRAM_BOT_TOKEN": "token",
         "TELEGRAM_ALLOWED_USERS": "allowed_users",
         "TELEGRAM_HOME_CHANNEL": "home_channel",
     }
-    assert set(manifest.environment.values()) <= set(Settings.__struct_fields__)
+    assert set(manifest.environment.values()) <= set(TelegramSettings.__struct_fields__)
 
 
 async def test_the_account_is_the_bots_id(bot: Platform, server: TelegramServer) -> None:
@@ -271,7 +271,7 @@ async def test_settings_that_cannot_be_right_are_refused(
     tmp_path: Path, settings: dict[str, Any], complaint: str
 ) -> None:
     kit = Kit(tmp_path, SystemClock(), lambda _: True)
-    wrong = msgspec.structs.replace(Settings(token=Secret("1:a")), **settings)
+    wrong = msgspec.structs.replace(TelegramSettings(token=Secret("1:a")), **settings)
     with pytest.raises(BadConfig, match=complaint):
         async with telegram.open(wrong, kit):
             pass

@@ -16,8 +16,8 @@ from talaria.platforms.base import (
     AccessLost,
     Address,
     Batch,
+    ChatMoved,
     Kit,
-    Moved,
     NotTaken,
     Outbound,
     Platform,
@@ -30,7 +30,7 @@ from talaria.platforms.base import (
     Unsure,
 )
 from talaria.platforms.telegram import platform as telegram
-from talaria.platforms.telegram.config import Settings
+from talaria.platforms.telegram.config import TelegramSettings
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
 from talaria.testing.servers.telegram_server import TelegramServer
 
@@ -48,7 +48,7 @@ async def server() -> AsyncIterator[TelegramServer]:
 
 def opened(base_url: str, home: Path, **settings: Any) -> AbstractAsyncContextManager[Platform]:
     kit = Kit(home, SystemClock(), lambda _: True)
-    return telegram.open(Settings(token=Secret(TOKEN), base_url=base_url, **settings), kit)
+    return telegram.open(TelegramSettings(token=Secret(TOKEN), base_url=base_url, **settings), kit)
 
 
 def bad(words: str, **extra: Any) -> Refusal:
@@ -71,7 +71,7 @@ TABLE: list[tuple[Fault, type[PlatformFailure], float | None, int]] = [
     (bad("chat not found"), AccessLost, None, 0),
     (bad("not enough rights to send text messages to the chat"), AccessLost, None, 0),
     (bad("TOPIC_CLOSED"), AccessLost, None, 0),
-    (bad("group upgraded", parameters={"migrate_to_chat_id": -1009}), Moved, None, 0),
+    (bad("group upgraded", parameters={"migrate_to_chat_id": -1009}), ChatMoved, None, 0),
     (bad("message is too long"), Rejected, None, 0),
     (bad("BUTTON_DATA_INVALID"), Rejected, None, 0),
     (Refusal(413, words="Request Entity Too Large"), Rejected, None, 0),

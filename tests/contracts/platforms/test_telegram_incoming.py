@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from talaria.platforms.base import Address, Arrival, Attachment, Press, Quoted, Sender
-from talaria.platforms.telegram.incoming import Me, update, updates
+from talaria.platforms.telegram.incoming import TelegramAccount, update, updates
 
-ME = Me(42, "talaria_bot")
+ME = TelegramAccount(42, "talaria_bot")
 ADA = {"id": 1001, "is_bot": False, "first_name": "Ada", "last_name": "L"}
 DM = {"id": 1001, "type": "private"}
 GROUP = {"id": -1005, "type": "supergroup"}

@@ -12,8 +12,8 @@ from talaria.platforms.base import (
     Address,
     Attachment,
     Button,
+    ChatMoved,
     File,
-    Moved,
     Platform,
     Press,
     Rejected,
@@ -235,7 +235,7 @@ async def test_what_is_said_in_a_topic_that_we_began_is_not_a_reply_to_us(
 async def test_a_group_that_moved_says_where_to(bot: Platform, server: TelegramServer) -> None:
     server.group("-777")
     moved_to = server.migrate("-777")
-    with pytest.raises(Moved) as moved:
+    with pytest.raises(ChatMoved) as moved:
         await bot.send(words("x", Address("telegram", "-777")))
     assert moved.value.to == Address("telegram", moved_to)
     await bot.send(words("x", moved.value.to))

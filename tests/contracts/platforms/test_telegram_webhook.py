@@ -16,7 +16,7 @@ from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
 from talaria.platforms.base import Arrival, Batch, Kit, Platform, Refused
 from talaria.platforms.telegram import platform as telegram
-from talaria.platforms.telegram.config import Settings, WebhookSettings
+from talaria.platforms.telegram.config import TelegramSettings, TelegramWebhookSettings
 from talaria.platforms.telegram.webhook import KEEP_S, MAX_BODY_BYTES, PULSE_S
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.chat_service import Refusal
@@ -38,25 +38,25 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def webhook() -> WebhookSettings:
+def webhook() -> TelegramWebhookSettings:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}/telegram/hook"
-    return WebhookSettings(url=url, secret_token=Secret(SECRET), listen_port=port)
+    return TelegramWebhookSettings(url=url, secret_token=Secret(SECRET), listen_port=port)
 
 
 @pytest.fixture
 async def bot(
-    server: TelegramServer, webhook: WebhookSettings, clock: ManualClock, tmp_path: Path
+    server: TelegramServer, webhook: TelegramWebhookSettings, clock: ManualClock, tmp_path: Path
 ) -> AsyncIterator[Platform]:
     async with opened(server, webhook, clock, tmp_path) as platform:
         yield platform
 
 
 def opened(
-    server: TelegramServer, webhook: WebhookSettings | None, clock: ManualClock, home: Path
+    server: TelegramServer, webhook: TelegramWebhookSettings | None, clock: ManualClock, home: Path
 ) -> AbstractAsyncContextManager[Platform]:
-    settings = Settings(token=Secret(server.token), base_url=server.base_url, webhook=webhook)
+    settings = TelegramSettings(token=Secret(server.token), base_url=server.base_url, webhook=webhook)
     return telegram.open(settings, Kit(home, clock, lambda _: True))
 
 
@@ -90,7 +90,7 @@ async def test_what_is_not_kept_in_time_is_brought_again(
 
 
 async def test_closing_leaves_what_is_not_kept_with_telegram(
-    server: TelegramServer, webhook: WebhookSettings, clock: ManualClock, tmp_path: Path
+    server: TelegramServer, webhook: TelegramWebhookSettings, clock: ManualClock, tmp_path: Path
 ) -> None:
     await server.say("hello")
     async with opened(server, webhook, clock, tmp_path) as bot, aclosing(bot.receive(None)) as batches:
@@ -104,7 +104,7 @@ async def test_closing_leaves_what_is_not_kept_with_telegram(
 
 
 async def test_who_does_not_know_the_secret_is_not_heard(
-    bot: Platform, server: TelegramServer, webhook: WebhookSettings
+    bot: Platform, server: TelegramServer, webhook: TelegramWebhookSettings
 ) -> None:
     forged = {"update_id": 1, "message": {"message_id": 1, "chat": {"id": 1, "type": "private"}, "text": "forged"}}
     body = msgspec.json.encode(forged)
@@ -117,7 +117,7 @@ async def test_who_does_not_know_the_secret_is_not_heard(
         assert texts(await anext(batches)) == ["real"]
 
 
-async def test_odd_requests_are_turned_away(bot: Platform, webhook: WebhookSettings) -> None:
+async def test_odd_requests_are_turned_away(bot: Platform, webhook: TelegramWebhookSettings) -> None:
     knows = {HEADER: SECRET}
     async with aiohttp.ClientSession(headers=knows) as session:
         for body, status in ((b"", 400), (b"[]", 400), (b"x" * (MAX_BODY_BYTES + 1), 413), (b'{"update_id": 5}', 200)):
@@ -129,7 +129,7 @@ async def test_odd_requests_are_turned_away(bot: Platform, webhook: WebhookSetti
 
 @pytest.mark.parametrize("secret", ["", "short", "has spaces in it, and more"])
 async def test_a_secret_must_be_one(
-    server: TelegramServer, webhook: WebhookSettings, clock: ManualClock, tmp_path: Path, secret: str
+    server: TelegramServer, webhook: TelegramWebhookSettings, clock: ManualClock, tmp_path: Path, secret: str
 ) -> None:
     open_to_all = msgspec.structs.replace(webhook, secret_token=Secret(secret))
     with pytest.raises(BadConfig, match="secret_token"):
@@ -138,7 +138,7 @@ async def test_a_secret_must_be_one(
 
 
 async def test_an_address_that_telegram_does_not_take_is_refused(
-    server: TelegramServer, webhook: WebhookSettings, clock: ManualClock, tmp_path: Path
+    server: TelegramServer, webhook: TelegramWebhookSettings, clock: ManualClock, tmp_path: Path
 ) -> None:
     unsafe = msgspec.structs.replace(webhook, url="http://bot.example/hook")
     with pytest.raises(Refused, match="HTTPS URL must be provided"):
@@ -147,7 +147,7 @@ async def test_an_address_that_telegram_does_not_take_is_refused(
 
 
 async def test_a_port_that_is_taken_is_named(
-    bot: Platform, server: TelegramServer, webhook: WebhookSettings, clock: ManualClock, tmp_path: Path
+    bot: Platform, server: TelegramServer, webhook: TelegramWebhookSettings, clock: ManualClock, tmp_path: Path
 ) -> None:
     with pytest.raises(Refused, match=f"cannot listen at 127.0.0.1:{webhook.listen_port}"):
         async with opened(server, webhook, clock, tmp_path):
@@ -193,7 +193,7 @@ async def test_a_line_that_is_cut_is_told(bot: Platform, server: TelegramServer,
 
 
 async def test_after_the_webhook_polling_goes_on_from_its_cursor(
-    server: TelegramServer, webhook: WebhookSettings, clock: ManualClock, tmp_path: Path
+    server: TelegramServer, webhook: TelegramWebhookSettings, clock: ManualClock, tmp_path: Path
 ) -> None:
     await server.say("one")
     async with opened(server, webhook, clock, tmp_path) as bot, aclosing(bot.receive(None)) as batches:

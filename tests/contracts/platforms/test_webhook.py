@@ -14,19 +14,19 @@ import pytest
 from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Batch, Kit, NotTaken, Platform, Refused, Sender
 from talaria.platforms.webhook import platform as webhook
-from talaria.platforms.webhook.config import Route, Settings
+from talaria.platforms.webhook.config import WebhookRoute, WebhookSettings
 from talaria.platforms.webhook.platform import Webhook
 from talaria.testing.clock import ManualClock
 
 SECRET, OTHER = "a secret of the platform", "a secret of its own"
 REPLY_URL = "https://example.org/replies"
-SETTINGS = Settings(
+SETTINGS = WebhookSettings(
     secret=Secret(SECRET),
     listen_port=0,
     routes={
-        "ci": Route(reply_url=REPLY_URL, user="The build"),
-        "desk": Route(reply_url=REPLY_URL, secret=Secret(OTHER)),
-        "repo": Route(reply_url=REPLY_URL, kind="github", prompt="Review this."),
+        "ci": WebhookRoute(reply_url=REPLY_URL, user="The build"),
+        "desk": WebhookRoute(reply_url=REPLY_URL, secret=Secret(OTHER)),
+        "repo": WebhookRoute(reply_url=REPLY_URL, kind="github", prompt="Review this."),
     },
 )
 MESSAGE = {"id": "m1", "text": "The build is red."}
@@ -100,7 +100,7 @@ async def line(tmp_path: Path) -> AsyncIterator[Line]:
 
 
 @asynccontextmanager
-async def opened(home: Path, settings: Settings = SETTINGS) -> AsyncGenerator[Line]:
+async def opened(home: Path, settings: WebhookSettings = SETTINGS) -> AsyncGenerator[Line]:
     clock = ManualClock()
     async with webhook.open(settings, Kit(home, clock, lambda _: True)) as platform:
         line = Line(platform, clock)
@@ -525,7 +525,7 @@ async def test_a_line_that_nobody_can_reach_is_not_alive(tmp_path: Path) -> None
 
 
 async def test_a_port_that_is_taken_is_told(line: Line, tmp_path: Path) -> None:
-    taken = Settings(secret=Secret(SECRET), routes=SETTINGS.routes, listen_port=line.platform.port)
+    taken = WebhookSettings(secret=Secret(SECRET), routes=SETTINGS.routes, listen_port=line.platform.port)
     with pytest.raises(Refused, match=f"port {line.platform.port}: .*listen_port"):
         async with webhook.open(taken, Kit(tmp_path, line.clock, lambda _: True)):
             pass

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from talaria.core.errors import BadInput
 from talaria.core.secret import Secret
 from talaria.platforms.webhook import incoming, signing
-from talaria.platforms.webhook.config import Route
+from talaria.platforms.webhook.config import WebhookRoute
 from talaria.platforms.webhook.limits import Pace, Recent
 
-MESSAGES = Route(reply_url="https://example.org")
-EVENTS = Route(reply_url="https://example.org", kind="github")
+MESSAGES = WebhookRoute(reply_url="https://example.org")
+EVENTS = WebhookRoute(reply_url="https://example.org", kind="github")
 
 jsonish = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -25,10 +25,10 @@ from talaria.platforms.base import (
     Unsure,
 )
 from talaria.platforms.webhook import platform as webhook
-from talaria.platforms.webhook.config import Route, Settings
+from talaria.platforms.webhook.config import WebhookRoute, WebhookSettings
 from talaria.platforms.webhook.platform import Webhook
 from talaria.testing.clock import ManualClock
-from talaria.testing.servers.http import Request, Response, read_request, send
+from talaria.testing.servers.http import HttpRequest, HttpResponse, read_request, send
 from talaria.testing.servers.replies import Faults
 
 SECRET, OTHER = "a secret of the platform", "a secret of its own"
@@ -39,14 +39,14 @@ class Receiver:
     """Whoever gets the answers. Says what it is told to say, to every request."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         self.came = asyncio.Event()
         self.reply = reply(200)
         self.port = 0
 
     async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing(writer):
-            self.requests.append(await read_request(reader, Request))
+            self.requests.append(await read_request(reader, HttpRequest))
             self.came.set()
             await send(self.reply, reader, writer)
 
@@ -55,9 +55,9 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hooks/private-part"
 
 
-def reply(status: int, body: bytes = b"", faults: Faults | None = None, **headers: str) -> Response:
+def reply(status: int, body: bytes = b"", faults: Faults | None = None, **headers: str) -> HttpResponse:
     headers = {"connection": "close", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    return Response(status, "application/json", [body], headers=headers, faults=faults or Faults())
+    return HttpResponse(status, "application/json", [body], headers=headers, faults=faults or Faults())
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ async def platform(receiver: Receiver, clock: ManualClock, tmp_path: Path) -> As
 
 @asynccontextmanager
 async def opened(url: str, clock: ManualClock, home: Path) -> AsyncGenerator[Webhook]:
-    routes = {"ci": Route(reply_url=url), "desk": Route(reply_url=url, secret=Secret(OTHER))}
-    settings = Settings(secret=Secret(SECRET), routes=routes, listen_port=0)
+    routes = {"ci": WebhookRoute(reply_url=url), "desk": WebhookRoute(reply_url=url, secret=Secret(OTHER))}
+    settings = WebhookSettings(secret=Secret(SECRET), routes=routes, listen_port=0)
     async with webhook.open(settings, Kit(home, clock, lambda _: True)) as running:
         yield running
 
@@ -137,7 +137,7 @@ async def test_what_was_taken_stays_taken_when_the_rest_of_the_answer_is_lost(
     assert await platform.send(ANSWER) == SentId("s1:4")
 
 
-FAILURES: list[tuple[Response, type[PlatformFailure], float | None]] = [
+FAILURES: list[tuple[HttpResponse, type[PlatformFailure], float | None]] = [
     (reply(429), NotTaken, None),
     (reply(429, retry_after="7"), NotTaken, 7.0),
     (reply(429, retry_after="-7"), NotTaken, 0.0),
@@ -169,7 +169,7 @@ FAILURES: list[tuple[Response, type[PlatformFailure], float | None]] = [
 async def test_what_is_not_taken_is_told_exactly_and_never_repeated(
     platform: Webhook,
     receiver: Receiver,
-    answered: Response,
+    answered: HttpResponse,
     failure: type[PlatformFailure],
     retry_after_s: float | None,
 ) -> None:

@@ -8,19 +8,19 @@ import pytest
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret, decode_secret
-from talaria.platforms.base import Kit, Manifest
+from talaria.platforms.base import Kit, PlatformManifest
 from talaria.platforms.webhook import platform as webhook
-from talaria.platforms.webhook.config import Settings, check
+from talaria.platforms.webhook.config import WebhookSettings, check
 from talaria.testing.clock import ManualClock
 
 GOOD: dict[str, Any] = {"secret": "s" * 16, "routes": {"ci": {"reply_url": "https://example.org/x"}}}
 
 
-def settings(**changes: Any) -> Settings:
-    return msgspec.convert({**GOOD, **changes}, Settings, dec_hook=decode_secret)
+def settings(**changes: Any) -> WebhookSettings:
+    return msgspec.convert({**GOOD, **changes}, WebhookSettings, dec_hook=decode_secret)
 
 
-def route(**changes: Any) -> Settings:
+def route(**changes: Any) -> WebhookSettings:
     return settings(routes={"ci": {**GOOD["routes"]["ci"], **changes}})
 
 
@@ -40,7 +40,7 @@ def test_a_route_is_an_admin_only_if_it_is_named() -> None:
     assert settings(admin_users=["ci"]).admins == ("ci",)
 
 
-WRONG: dict[str, tuple[Settings, str]] = {
+WRONG: dict[str, tuple[WebhookSettings, str]] = {
     "no secret": (settings(secret=""), r"webhook\.secret .*16 characters"),
     "a blank secret": (settings(secret=" " * 40), r"webhook\.secret .*16 characters"),
     "a short secret": (settings(secret="s" * 15), r"webhook\.secret .*16 characters"),
@@ -66,7 +66,7 @@ WRONG: dict[str, tuple[Settings, str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), WRONG.values(), ids=WRONG.keys())
-async def test_what_is_unsafe_or_wrong_does_not_start(wrong: Settings, sentence: str, tmp_path: Path) -> None:
+async def test_what_is_unsafe_or_wrong_does_not_start(wrong: WebhookSettings, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match=sentence):
         async with webhook.open(wrong, Kit(tmp_path, ManualClock(), lambda _: True)):
             pass
@@ -87,7 +87,7 @@ async def test_what_is_unsafe_or_wrong_does_not_start(wrong: Settings, sentence:
         ),
     ],
 )
-def test_what_is_safe_is_taken(right: Settings) -> None:
+def test_what_is_safe_is_taken(right: WebhookSettings) -> None:
     check(right)
 
 
@@ -105,9 +105,9 @@ def test_a_secret_is_not_shown() -> None:
 
 def test_the_manifest_tells_what_is_needed() -> None:
     file = Path(webhook.__file__).parent / "manifest.toml"
-    manifest = msgspec.toml.decode(file.read_bytes(), type=Manifest)
+    manifest = msgspec.toml.decode(file.read_bytes(), type=PlatformManifest)
     assert manifest.name == "webhook"
     assert dict(manifest.environment) == {"WEBHOOK_SECRET": "secret"}
-    fields = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    fields = {field.name: field.type for field in msgspec.structs.fields(WebhookSettings)}
     assert {*manifest.required, *manifest.environment.values()} <= {*fields}
     assert fields["secret"] is Secret

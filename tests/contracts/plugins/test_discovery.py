@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from tests.contracts.plugins.conftest import Install, OpenWorld, heard, write_plugin
 
-from talaria.plugins.discovery import Found, Places, discover, places
+from talaria.plugins.discovery import FoundPlugin, Places, discover, places
 
 EMPTY = "def register(ctx): pass\n"
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Callable[[], dict[str, Found]]:
+def found(tmp_path: Path) -> Callable[[], dict[str, FoundPlugin]]:
     """What is found below `tmp_path / "user"`."""
     return lambda: discover(Places(tmp_path / "user", tmp_path / "bundled", with_packages=False))
 
 
-Look = Callable[[], dict[str, Found]]
+Look = Callable[[], dict[str, FoundPlugin]]
 
 
 def distribution(

@@ -26,7 +26,7 @@ from talaria.plugins.hooks import FIRED, VALID_HOOKS
 from talaria.runtime.session import LiveSession
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, Usage, call
+from talaria.testing.servers.replies import Failure, Reply, ReplyUsage, call
 from talaria.tools.person import Answer, Question
 
 LISTENER = (
@@ -72,7 +72,7 @@ async def lively(world: PluginWorld, server: ModelServer) -> LiveSession:
     server.say(
         Failure(503), Reply(calls=(call("look", at="tea"), call("terminal", id="c2", command="echo hi; exit 3")))
     )
-    server.say(Reply("first answer", usage=Usage(input=7, output=3)))
+    server.say(Reply("first answer", usage=ReplyUsage(input=7, output=3)))
     await world.ask(live, "first question")
     server.say(Reply(calls=(call("look", id="c3"),)), "second answer")
     await world.ask(live, "second question")

@@ -20,7 +20,7 @@ from tests.contracts.plugins.conftest import (
 
 from talaria.testing.clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, Usage, call
+from talaria.testing.servers.replies import Failure, Reply, ReplyUsage, call
 
 MEMORY = (
     NOTES
@@ -212,7 +212,7 @@ async def test_a_summary_keeps_what_it_asks_for(world: OpenWorld, install: Insta
         live = one.session()
         for turn in range(6):
             server.say(Reply("look", calls=(call("nothing", id=f"c{turn}"),)))
-            server.say(Reply(f"answer {turn} " + "word " * 200, usage=Usage(input=5000 if turn < 5 else 7000)))
+            server.say(Reply(f"answer {turn} " + "word " * 200, usage=ReplyUsage(input=5000 if turn < 5 else 7000)))
             await one.ask(live, f"question {turn} " + "why " * 100)
         server.say("the gist", "after")
         assert (await one.ask(live, "and now?")).text == "after"

@@ -30,7 +30,7 @@ from talaria.runtime.chat import Say
 from talaria.runtime.commands import Command
 from talaria.runtime.current import Serving, serving
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Call, Failure, Reply, Usage, call
+from talaria.testing.servers.replies import Call, Failure, Reply, ReplyUsage, call
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope
 from talaria.tools.executor import Executor
@@ -321,7 +321,7 @@ async def test_a_plugin_asks_the_model_at_the_cost_of_the_conversation(
     install("thinker", LLM)
     async with world("thinker") as one:
         server.say(Reply(calls=(call("think", max_tokens=20),)))
-        server.say(Reply("a thought", usage=Usage(input=40, output=2)), "done")
+        server.say(Reply("a thought", usage=ReplyUsage(input=40, output=2)), "done")
         assert (await one.ask(one.session("here"))).text == "done"
         answer = json.loads(result(server))
         assert (answer["text"], answer["provider"], answer["model"]) == ("a thought", "custom", "test-model")

@@ -13,12 +13,12 @@ from talaria.compose import Application, open_application, open_store
 from talaria.config.load import decode
 from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, user
-from talaria.providers.base import Delta, Request
+from talaria.providers.base import Delta, ModelRequest
 from talaria.providers.upstream import Upstream
-from talaria.runtime.pool import Pool
+from talaria.runtime.pool import SessionPool
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import SessionConfig
 from talaria.runtime.turn import Report
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
@@ -35,7 +35,7 @@ class Closed(ScriptedProvider):
         super().__init__()
         self.door = asyncio.Event()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         await self.door.wait()
         async for item in super().stream(request):
             yield item
@@ -44,17 +44,17 @@ class Closed(ScriptedProvider):
 class House:
     """What keeps conversations between messages, as the gateway does."""
 
-    def __init__(self, app: Application, pool: Pool, clock: ManualClock, folder: Path) -> None:
+    def __init__(self, app: Application, pool: SessionPool, clock: ManualClock, folder: Path) -> None:
         self.app = app
         self.pool = pool
         self.clock = clock
         self._folder = folder
 
-    def setup(self, **given: Any) -> Setup:
+    def setup(self, **given: Any) -> SessionConfig:
         usual: dict[str, Any] = {"cwd": self._folder, "origin": "platform", "platform": "telegram"}
         return self.app.setup(**usual | given)
 
-    async def open(self, name: str, setup: Setup | None = None) -> LiveSession:
+    async def open(self, name: str, setup: SessionConfig | None = None) -> LiveSession:
         """As for a message: the one that is there, or another."""
         session, setup = SessionId(name), setup or self.setup()
         row = await self.app.store.sessions.get(session)
@@ -130,6 +130,6 @@ def house(tmp_path: Path, server: ModelServer) -> OpenHouse:
                     open_store=open_store if is_durable else lambda _, clock: MemoryStore(clock),
                 )
             )
-            yield House(app, Pool(clock, cap=cap), clock, tmp_path)
+            yield House(app, SessionPool(clock, cap=cap), clock, tmp_path)
 
     return opened

@@ -10,7 +10,7 @@ from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.providers.upstream import Upstream
-from talaria.runtime.pool import Pool
+from talaria.runtime.pool import SessionPool
 from talaria.settings import read_settings
 from talaria.testing.provider import ScriptedProvider
 
@@ -21,7 +21,7 @@ async def main(home: Path, name: str) -> None:
     async with open_application(read_settings(home), tools=()) as opened:
         provider = ScriptedProvider()
         app = replace(opened, upstream=Upstream(lambda _: provider, opened.clock))
-        pool, setup = Pool(app.clock, cap=CAP), app.setup(cwd=home, origin="platform")
+        pool, setup = SessionPool(app.clock, cap=CAP), app.setup(cwd=home, origin="platform")
 
         async def ask(session: SessionId) -> None:
             row = await app.store.sessions.get(session)

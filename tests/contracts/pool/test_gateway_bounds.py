@@ -17,7 +17,7 @@ from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.gateway.service import SWEEP_S
 from talaria.store.base import Session, Sessions, Store
-from talaria.switchboard import Switchboard
+from talaria.switchboard import GatewayApp
 from talaria.testing import Reply, call
 from talaria.testing.proxies import SessionsProxy, StoreProxy
 from talaria.testing.servers.replies import Faults
@@ -49,7 +49,7 @@ class Company:
         return said[-1].text
 
     @property
-    def board(self) -> Switchboard:
+    def board(self) -> GatewayApp:
         assert self.house.board is not None
         return self.house.board
 

@@ -13,8 +13,8 @@ from tests.contracts.pool.conftest import Closed, House, OpenHouse
 from talaria.core.events import Event, TextDelta
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.runtime.pool import CAP, IDLE_S, Pool
-from talaria.runtime.setup import Setup
+from talaria.runtime.pool import CAP, IDLE_S, SessionPool
+from talaria.runtime.setup import SessionConfig
 from talaria.store.mail import Inbound
 from talaria.testing.provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
@@ -35,7 +35,7 @@ async def one(house: OpenHouse) -> AsyncIterator[House]:
         yield opened
 
 
-async def setup_with(house: OpenHouse, **config: Any) -> Setup:
+async def setup_with(house: OpenHouse, **config: Any) -> SessionConfig:
     async with house(**config) as opened:
         return opened.setup()
 
@@ -383,7 +383,7 @@ async def test_after_a_turn_on_a_fallback_the_same_live_session_begins_at_the_pr
 @pytest.mark.clause("C-X1")
 async def test_what_is_usual(one: House) -> None:
     assert (CAP, IDLE_S) == (128, 3600)
-    usual = Pool(one.clock)
+    usual = SessionPool(one.clock)
     setup = one.setup()
     for number in range(130):
         id = SessionId(f"s{number}")

@@ -15,7 +15,7 @@ from talaria.runtime.turn import Report
 from talaria.store.base import Amount, Spending, Totals
 from talaria.testing.proxies import StoreProxy
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply, Usage, call
+from talaria.testing.servers.replies import Failure, Faults, Reply, ReplyUsage, call
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def settings(server: ModelServer, **limits: Any) -> dict[str, Any]:
 
 
 def said(output: int, text: str = "fine") -> Reply:
-    return Reply(text, usage=Usage(input=100, output=output))
+    return Reply(text, usage=ReplyUsage(input=100, output=output))
 
 
 def asked_output(server: ModelServer) -> list[int]:
@@ -102,7 +102,7 @@ async def test_the_cost_of_a_turn_adds_up_over_its_rounds(world: "OpenWorld", pr
         return "nothing"
 
     async with world(tools=[look], **settings(primary, turn={"cost_usd": 0.5})) as here:
-        rounds = [Reply(calls=(call("look", id=f"c{n}"),), usage=Usage(input=100, output=1_500)) for n in range(9)]
+        rounds = [Reply(calls=(call("look", id=f"c{n}"),), usage=ReplyUsage(input=100, output=1_500)) for n in range(9)]
         primary.say(*rounds)
         report = await here.ask()
         assert isinstance(report.error, LimitReached)
@@ -170,7 +170,7 @@ async def test_a_failed_call_gives_back_what_was_set_aside(world: "OpenWorld", p
 async def test_answers_that_were_thrown_away_are_paid_for_all_the_same(
     world: "OpenWorld", primary: ModelServer
 ) -> None:
-    empty = Reply("", usage=Usage(input=100, output=50))
+    empty = Reply("", usage=ReplyUsage(input=100, output=50))
     async with world(**settings(primary)) as here:
         primary.say(empty, said(10))
         assert (await here.ask()).text == "fine"
@@ -194,9 +194,9 @@ async def test_each_call_is_written_down_under_the_model_that_answered(
         assert (rows["house:free"].usage.output, rows["house:free"].unpriced_calls) == (20, 1)
 
 
-@pytest.mark.parametrize("usage", [None, Usage(input=-5, output=-7), Usage(input=10**15, output=5)])
+@pytest.mark.parametrize("usage", [None, ReplyUsage(input=-5, output=-7), ReplyUsage(input=10**15, output=5)])
 async def test_wrong_counts_do_not_break_the_next_call(
-    world: "OpenWorld", primary: ModelServer, usage: Usage | None
+    world: "OpenWorld", primary: ModelServer, usage: ReplyUsage | None
 ) -> None:
     async with world(**settings(primary)) as here:
         primary.say(Reply("one", usage=usage), Reply("two", usage=usage))

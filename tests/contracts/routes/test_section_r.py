@@ -14,7 +14,7 @@ from talaria.core.errors import Disconnected
 from talaria.core.events import Event, Notice
 from talaria.core.messages import Assistant, user
 from talaria.core.secret import Secret
-from talaria.providers.base import Delta, Endpoint, Provider, Request
+from talaria.providers.base import Delta, Endpoint, ModelRequest, Provider
 from talaria.runtime.turn import Report
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.replies import Failure, Faults, Reply
@@ -547,7 +547,7 @@ class Wrapped:
     def endpoint(self) -> Endpoint:
         return self._provider.endpoint
 
-    def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         return self._provider.stream(request)
 
     async def models(self, key: Secret) -> Sequence[str]:
@@ -563,7 +563,7 @@ def failing(kind: str | type[Exception], times: int) -> Callable[[Provider], Pro
     left = [times]
 
     class Failing(Wrapped):
-        async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
             if left[0]:
                 left[0] -= 1
                 raise made("a bug" if made is ValueError else "it happens")

@@ -9,9 +9,9 @@ import json
 import sys
 from pathlib import Path
 
-from talaria.tools.sandbox.base import Guarded, Host
+from talaria.tools.sandbox.base import Guarded, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
 
@@ -106,9 +106,9 @@ class Sink:
             await self._more.wait()
 
 
-async def run(host: Host, command: str) -> str:
+async def run(host: ToolHost, command: str) -> str:
     sink = Sink()
-    await host.start(Command(command=command), sink).ended()
+    await host.start(SandboxCommand(command=command), sink).ended()
     return sink.text
 
 
@@ -136,7 +136,7 @@ async def main(project: Path, word: str) -> dict[str, object]:
         lost = host.unguarded(places)
         sinks = {kind: Sink() for kind in KINDS}
         started = [
-            host.start(Command(command=f"exec python3 hold.py {kind}", has_input=True, is_kept=False), sink)
+            host.start(SandboxCommand(command=f"exec python3 hold.py {kind}", has_input=True, is_kept=False), sink)
             for kind, sink in sinks.items()
         ]
         for kind, sink in sinks.items():

@@ -122,7 +122,7 @@ async def test_nothing_is_started_in_a_session_that_is_closed(workspaces: Worksp
     workspace = await workspaces.open(scope)
     await workspaces.close(scope.session)
     with pytest.raises(ToolFailed, match="is closed"):
-        await workspace.start(commands.Command(command="true"), _Nothing())
+        await workspace.start(commands.SandboxCommand(command="true"), _Nothing())
 
 
 class _Nothing:

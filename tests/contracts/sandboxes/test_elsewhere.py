@@ -12,8 +12,8 @@ from msgspec import structs
 
 from talaria.core.errors import ToolFailed
 from talaria.core.messages import ToolResult
-from talaria.tools.sandbox.base import Host, Sandbox, View
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.docker import Docker
 from talaria.tools.sandbox.settings import DockerSettings, SshSettings, TerminalSettings
 from talaria.tools.sandbox.ssh import Ssh
@@ -34,13 +34,13 @@ class Said:
     def skip(self, size_bytes: int) -> None: ...
 
 
-async def said(host: Host, command: str) -> str:
+async def said(host: ToolHost, command: str) -> str:
     sink = Said()
-    await host.start(Command(command=command), sink).ended()
+    await host.start(SandboxCommand(command=command), sink).ended()
     return sink.text.strip()
 
 
-async def refusal(sandbox: Sandbox, view: View) -> str:
+async def refusal(sandbox: Sandbox, view: SandboxPolicy) -> str:
     with pytest.raises(ToolFailed) as refused:
         async with sandbox.opened(view):
             pass
@@ -67,8 +67,8 @@ def containers(engine: DockerSettings) -> set[bytes]:
 
 
 @pytest.fixture
-def view(cwd: Path) -> View:
-    return View(project=cwd, home=Path.home())
+def view(cwd: Path) -> SandboxPolicy:
+    return SandboxPolicy(project=cwd, home=Path.home())
 
 
 @elsewhere
@@ -79,12 +79,16 @@ async def test_working_directory_that_is_none_is_told_by_those_over_there(use: U
 
 
 @elsewhere
-async def test_hosts_that_commands_could_not_be_held_to_are_refused(settings: TerminalSettings, view: View) -> None:
+async def test_hosts_that_commands_could_not_be_held_to_are_refused(
+    settings: TerminalSettings, view: SandboxPolicy
+) -> None:
     sandbox = Docker(settings.docker) if settings.backend == "docker" else Ssh(settings.ssh)
     assert "terminal.network lists hosts" in await refusal(sandbox, structs.replace(view, has_egress=True))
 
 
-async def test_container_has_no_more_than_was_given_to_it(podman: DockerSettings, cwd: Path, view: View) -> None:
+async def test_container_has_no_more_than_was_given_to_it(
+    podman: DockerSettings, cwd: Path, view: SandboxPolicy
+) -> None:
     odd = cwd / 'a "b", c:d'
     for folder in ("guarded", "hidden", odd.name):
         (cwd / folder).mkdir()
@@ -122,12 +126,12 @@ async def test_container_has_no_more_than_was_given_to_it(podman: DockerSettings
     assert containers(podman) <= before
 
 
-async def test_docker_that_is_not_installed_is_told(view: View) -> None:
+async def test_docker_that_is_not_installed_is_told(view: SandboxPolicy) -> None:
     told = await refusal(Docker(DockerSettings(program="/nowhere/docker")), view)
     assert told == "Commands cannot run: /nowhere/docker: it is not installed."
 
 
-async def test_docker_without_its_daemon_is_told(view: View, tmp_path: Path) -> None:
+async def test_docker_without_its_daemon_is_told(view: SandboxPolicy, tmp_path: Path) -> None:
     program = tmp_path / "docker"
     program.write_text('#!/bin/sh\necho \'{"ServerErrors": ["Cannot connect to the Docker daemon."]}\'\n')
     program.chmod(0o755)
@@ -135,12 +139,12 @@ async def test_docker_without_its_daemon_is_told(view: View, tmp_path: Path) -> 
     assert told == f"Commands cannot run: {program} does not answer: Cannot connect to the Docker daemon."
 
 
-async def test_image_that_cannot_be_had_is_told(podman: DockerSettings, view: View) -> None:
+async def test_image_that_cannot_be_had_is_told(podman: DockerSettings, view: SandboxPolicy) -> None:
     told = await refusal(Docker(structs.replace(podman, image="Nowhere")), view)
     assert told.startswith("Commands cannot run: there is no image Nowhere: Error: ")
 
 
-async def test_image_without_python_is_told(podman: DockerSettings, view: View) -> None:
+async def test_image_without_python_is_told(podman: DockerSettings, view: SandboxPolicy) -> None:
     bare = structs.replace(podman, program=f"{podman.program}-without-programs")
     assert await refusal(Docker(bare), view) == f"Commands cannot run: there is no python3 in {bare.image}."
 
@@ -158,28 +162,30 @@ def changed(settings: SshSettings, old: str, new: str) -> SshSettings:
         ("/person", "/bare", "there is no python3 on 127.0.0.1."),
     ],
 )
-async def test_way_that_is_barred_is_told(sshd: SshSettings, view: View, old: str, new: str, told: str) -> None:
+async def test_way_that_is_barred_is_told(
+    sshd: SshSettings, view: SandboxPolicy, old: str, new: str, told: str
+) -> None:
     assert told in await refusal(Ssh(changed(sshd, old, new)), view)
 
 
-async def test_host_that_cannot_be_reached_is_told(sshd: SshSettings, view: View) -> None:
+async def test_host_that_cannot_be_reached_is_told(sshd: SshSettings, view: SandboxPolicy) -> None:
     nobody = structs.replace(sshd, options=("-F", "none", "-p", "1"))
     assert "Connection refused" in await refusal(Ssh(nobody), view)
     assert await refusal(Ssh(SshSettings()), view) == "Commands cannot run: terminal.ssh.host is not set."
 
 
-async def test_folder_that_is_not_over_there_is_told(sshd: SshSettings, view: View) -> None:
+async def test_folder_that_is_not_over_there_is_told(sshd: SshSettings, view: SandboxPolicy) -> None:
     lost = structs.replace(sshd, cwd="/no/such")
     told = "Commands cannot run: 127.0.0.1: the folder /no/such: No such file or directory"
     assert await refusal(Ssh(lost), view) == told
 
 
-async def test_ssh_that_is_not_installed_is_told(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ssh_that_is_not_installed_is_told(view: SandboxPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert await refusal(Ssh(SshSettings(host="there")), view) == "Commands cannot run: ssh: it is not installed."
 
 
-async def test_words_of_a_login_shell_are_no_part_of_the_conversation(sshd: SshSettings, view: View) -> None:
+async def test_words_of_a_login_shell_are_no_part_of_the_conversation(sshd: SshSettings, view: SandboxPolicy) -> None:
     async with Ssh(changed(sshd, "/person", "/noisy")).opened(view) as host:
         assert await said(host, "echo $HOME") == pwd.getpwuid(os.getuid()).pw_dir
 

@@ -11,13 +11,13 @@ from talaria.tools.sandbox.landlocked import Landlocked
 from talaria.tools.sandbox.link_trial import LINKS
 from talaria.tools.sandbox.local import Local
 from talaria.tools.sandbox.policy_trial import POLICY
-from talaria.tools.sandbox.probes import ATTEMPTS, Finding
+from talaria.tools.sandbox.probes import ATTEMPTS, ProbeResult
 from talaria.tools.sandbox.resource_trial import MEMORY, RESOURCES
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.trial import attempted
 
 pytestmark = pytest.mark.xdist_group("escapes")
-_FOUND: dict[Backend, list[Finding]] = {}
+_FOUND: dict[Backend, list[ProbeResult]] = {}
 """Looked for once: it takes some seconds."""
 
 
@@ -28,7 +28,7 @@ WITH_THE_CONTROL = pytest.mark.parametrize(
 
 
 @pytest.fixture
-async def findings(backend: Backend, tmp_path: Path) -> list[Finding]:
+async def findings(backend: Backend, tmp_path: Path) -> list[ProbeResult]:
     sandboxes: dict[Backend, Sandbox] = {"bubblewrap": Bubblewrap(), "landlock": Landlocked(), "local": Local()}
     home = tmp_path / "home"
     home.mkdir()
@@ -54,14 +54,14 @@ WEAKNESSES: dict[Backend, set[str]] = {
 
 
 @WITH_THE_CONTROL
-async def test_no_escape_succeeds_at_the_claimed_level(findings: list[Finding], backend: Backend) -> None:
+async def test_no_escape_succeeds_at_the_claimed_level(findings: list[ProbeResult], backend: Backend) -> None:
     failed = [(one.name, one.detail) for one in findings if one.verdict(LEVELS[backend]) == "fail"]
     assert failed == []
     assert len(findings) == len((*ATTEMPTS, *RESOURCES, *LINKS, *POLICY))
 
 
 @WITH_THE_CONTROL
-async def test_what_a_level_does_not_give_is_known(findings: list[Finding], backend: Backend) -> None:
+async def test_what_a_level_does_not_give_is_known(findings: list[ProbeResult], backend: Backend) -> None:
     amiss = {one.name for one in findings if one.verdict(LEVELS[backend]) == "warn"}
     if backend == "local":  # nothing holds there: so every attempt can succeed
         assert len(amiss) > 25

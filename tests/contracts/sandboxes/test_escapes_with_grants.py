@@ -16,15 +16,15 @@ from talaria.core.clock import SystemClock
 from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
-from talaria.tools.sandbox.base import Host, Level, Sandbox, View
+from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.caches import use_caches, with_caches
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.landlocked import Landlocked
-from talaria.tools.sandbox.probes import Finding
+from talaria.tools.sandbox.probes import ProbeResult
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.trial import attempted
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 
 HERE = Path(__file__).parent
 PUBLISHED = 8137
@@ -47,7 +47,7 @@ class Opened:
         self.was_open: list[str] = []
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[Host]:
+    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(in_threads(use_caches(self._state, 1 << 30)))
             is_strict = self.level == "strict"
@@ -63,22 +63,22 @@ class Opened:
                 await host.ports.let_in(self._port)
                 await host.ports.publish(PUBLISHED)
             if host.listener is not None:
-                way_out = WayOut(("granted.example",), (), SystemClock())
+                way_out = EgressProxy(("granted.example",), (), SystemClock())
                 await stack.enter_async_context(way_out.served(host.listener))
             if not view.is_read_only:
                 self.was_open.append(await self._tried(host))
             yield host
 
-    async def _tried(self, host: Host) -> str:
+    async def _tried(self, host: ToolHost) -> str:
         output = Output(self._state / "spill/output", Redactor())
         connect = f"exec 5<>/dev/tcp/127.0.0.1/{self._port} && echo port" if self.level == "strict" else "echo port"
         words = f"touch {self._folder}/made && echo folder; {connect}"
-        await host.start(Command(command=words, is_kept=False), output).ended()
+        await host.start(SandboxCommand(command=words, is_kept=False), output).ended()
         output.close()
         return output.text()
 
 
-async def tried(backend: Backend, folder: Path) -> list[Finding]:
+async def tried(backend: Backend, folder: Path) -> list[ProbeResult]:
     for name in ("home", "state", "granted"):
         (folder / name).mkdir()
     subprocess.run(["git", "init", "-q", folder / "granted/repository"], check=True)

@@ -12,10 +12,10 @@ from tests.contracts.sandboxes import guard_scenario
 from tests.contracts.sandboxes.guard_scenario import KINDS, Sink, run
 from tests.contracts.sandboxes.users import a_user, only_as_root
 
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.choosing import Choosing
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.choosing import SandboxChooser
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
 
@@ -25,7 +25,7 @@ KILLED = sorted(set(KINDS) - {"inside", "bystander"})
 
 
 @pytest.fixture
-def view(cwd: Path, tmp_path: Path) -> View:
+def view(cwd: Path, tmp_path: Path) -> SandboxPolicy:
     (cwd / ".git").mkdir()
     (cwd / ".git/config").write_text("[core]\n")
     return view_of(cwd, tmp_path / "home", TerminalSettings(), {})
@@ -73,7 +73,7 @@ def test_without_that_they_all_write_it(tmp_path: Path, backend: Backend) -> Non
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
 async def test_what_is_guarded_already_costs_nothing_more(
-    cwd: Path, view: View, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, view: SandboxPolicy, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = (cwd / ".git/config",)
     async with Bubblewrap().opened(view) as host:
@@ -89,12 +89,14 @@ async def test_what_is_guarded_already_costs_nothing_more(
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
-async def test_processes_go_on_and_those_that_were_stopped_stay_so(cwd: Path, view: View, backend: Backend) -> None:
+async def test_processes_go_on_and_those_that_were_stopped_stay_so(
+    cwd: Path, view: SandboxPolicy, backend: Backend
+) -> None:
     stopped = "bash -c 'kill -STOP $$; sleep 1000' & until grep -q '^State:.T' /proc/$!/status; do :; done"
     command = f"{stopped}; sleep 1000 & echo ready; read x; ps -o stat=,args= --ppid $$ | sort"
     async with Bubblewrap().opened(view) as host:
         sink = Sink()
-        started = host.start(Command(command=command, has_input=True, is_kept=False), sink)
+        started = host.start(SandboxCommand(command=command, has_input=True, is_kept=False), sink)
         await sink.wait_for("ready")
         replace(cwd / ".git/config")
         assert (await host.guard((cwd / ".git/config",))).stopped == ()
@@ -105,7 +107,7 @@ async def test_processes_go_on_and_those_that_were_stopped_stay_so(cwd: Path, vi
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
-async def test_what_cannot_be_guarded_is_told(cwd: Path, view: View, backend: Backend, tmp_path: Path) -> None:
+async def test_what_cannot_be_guarded_is_told(cwd: Path, view: SandboxPolicy, backend: Backend, tmp_path: Path) -> None:
     config, linked, missing = cwd / ".git/config", cwd / "linked", cwd / "missing"
     linked.symlink_to(config)
     async with Bubblewrap().opened(view) as host:
@@ -125,8 +127,8 @@ async def test_what_cannot_be_guarded_is_told(cwd: Path, view: View, backend: Ba
 
 
 @pytest.mark.parametrize("backend", ["landlock", "local"], indirect=True)
-async def test_levels_without_mounts_say_so(cwd: Path, view: View, settings: TerminalSettings) -> None:
+async def test_levels_without_mounts_say_so(cwd: Path, view: SandboxPolicy, settings: TerminalSettings) -> None:
     config = cwd / ".git/config"
-    async with Choosing(settings).sandbox.opened(view) as host:
+    async with SandboxChooser(settings).sandbox.opened(view) as host:
         assert (await host.guard((config,))).failed == ((config, "this level has no mounts"),)
         assert host.unguarded((config,)) == ()

@@ -11,17 +11,17 @@ import msgspec
 import pytest
 from tests.contracts.sandboxes.descriptors import assert_descriptors_fall_to, count_descriptors
 
-from talaria.tools.sandbox.base import View
-from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.base import SandboxPolicy
+from talaria.tools.sandbox.choosing import SandboxChooser
 from talaria.tools.sandbox.settings import TerminalSettings
 
 AGENT = """\
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from talaria.tools.sandbox.base import View
-from talaria.tools.sandbox.choosing import Choosing
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.base import SandboxPolicy
+from talaria.tools.sandbox.choosing import SandboxChooser
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.settings import TerminalSettings
 
 class Sink:
@@ -30,8 +30,8 @@ class Sink:
 
 async def main():
     settings = msgspec.json.decode(sys.argv[1], type=TerminalSettings)
-    async with Choosing(settings).sandbox.opened(View(project=Path(sys.argv[2]), home=Path.home())) as host:
-        await host.start(Command(command=sys.argv[3]), Sink()).ended()
+    async with SandboxChooser(settings).sandbox.opened(SandboxPolicy(project=Path(sys.argv[2]), home=Path.home())) as host:
+        await host.start(SandboxCommand(command=sys.argv[3]), Sink()).ended()
 
 asyncio.run(main())
 """
@@ -60,10 +60,10 @@ def test_nothing_outlives_an_agent_that_is_killed(settings: TerminalSettings, cw
 async def test_start_that_is_interrupted_at_any_moment_leaves_nothing_open(
     settings: TerminalSettings, cwd: Path
 ) -> None:
-    sandbox = Choosing(settings).sandbox
+    sandbox = SandboxChooser(settings).sandbox
 
     async def opened() -> None:
-        async with sandbox.opened(View(project=cwd, home=Path.home())):
+        async with sandbox.opened(SandboxPolicy(project=cwd, home=Path.home())):
             pass
 
     await opened()  # what asyncio opens once is open now

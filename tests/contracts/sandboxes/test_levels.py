@@ -17,9 +17,9 @@ from talaria.core.redaction import Redactor
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.host import landlock
-from talaria.tools.sandbox.host.shell import State
+from talaria.tools.sandbox.host.shell import ShellState
 from talaria.tools.sandbox.probes import ATTEMPTS, NEEDS
 from talaria.tools.sandbox.resource_trial import DISK, RESOURCES
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
@@ -31,12 +31,12 @@ Use = Callable[..., Awaitable[ToolResult]]
 MATRIX = """\
 import asyncio, json, sys
 from pathlib import Path
-from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.choosing import SandboxChooser
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.trial import attempted
 
 settings = TerminalSettings(backend=sys.argv[1])
-sandbox = Choosing(settings).sandbox
+sandbox = SandboxChooser(settings).sandbox
 findings = asyncio.run(attempted(sandbox, Path(sys.argv[2]), settings))
 print(json.dumps({one.name: [one.verdict(sandbox.level), one.has_succeeded, one.detail] for one in findings}))
 """
@@ -143,7 +143,7 @@ async def test_a_folder_that_is_swapped_all_the_time_leads_the_tool_host_nowhere
 def test_the_state_of_the_shell_is_kept_only_in_the_folder_that_was_made(tmp_path: Path, outside: Path) -> None:
     """Also where nothing else stands in the way of the tool host."""
     before = look(outside)
-    state = State(str(tmp_path / "state"), str(tmp_path))
+    state = ShellState(str(tmp_path / "state"), str(tmp_path))
     state.make()
     (tmp_path / "state").rename(tmp_path / "aside")
     (tmp_path / "state").symlink_to(outside)
@@ -156,7 +156,7 @@ def test_the_state_of_the_shell_is_kept_only_in_the_folder_that_was_made(tmp_pat
 def test_a_folder_for_the_state_that_somebody_else_made_is_not_used(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "state").symlink_to(outside)
     with pytest.raises(FileExistsError):
-        State(str(tmp_path / "state"), str(tmp_path)).make()
+        ShellState(str(tmp_path / "state"), str(tmp_path)).make()
 
 
 CONFINED = """\
@@ -314,7 +314,7 @@ async def test_commands_run_in_a_home_with_talarias_own_in_it(tmp_path: Path, mo
     monkeypatch.setenv("HOME", str(person))
     output = Output(tmp_path / "output", Redactor())
     async with Bubblewrap().opened(view_of(person, own, TerminalSettings(), os.environ)) as host:
-        await host.start(Command(command="echo here; cat .talaria/.env"), output).ended()
+        await host.start(SandboxCommand(command="echo here; cat .talaria/.env"), output).ended()
     output.close()
     assert "here\n" in output.text()
     assert "secret" not in output.text()

@@ -18,13 +18,13 @@ from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.quarantine import MAX_COPIED_BYTES, Quarantine
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.system import own_code
 from talaria.tools.sandbox.view import view_of
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces
 from talaria.trees import Root
@@ -139,7 +139,7 @@ async def test_a_repository_that_becomes_a_link_before_it_is_mounted_is_not_foll
     (cwd / "sub/.git/hooks").mkdir(parents=True)
     settings, before = TerminalSettings(), contents(outside)
 
-    def look(_: Sequence[Path]) -> View:
+    def look(_: Sequence[Path]) -> SandboxPolicy:
         view = view_of(cwd, tmp_path / "home", settings, {})
         assert cwd / "sub/.git/hooks" in view.guarded
         (cwd / "sub/.git").rename(cwd / "sub/moved")
@@ -147,13 +147,13 @@ async def test_a_repository_that_becomes_a_link_before_it_is_mounted_is_not_foll
         return view
 
     quarantine = Quarantine(tmp_path / "home", SessionId("session-1"))
-    workspace = Workspace(Bubblewrap(), cwd, look, WayOut((), (), SystemClock()), quarantine)
+    workspace = Workspace(Bubblewrap(), cwd, look, EgressProxy((), (), SystemClock()), quarantine)
     output = Output(tmp_path / "spill/s/x", scope.redactor)
     try:
         command = (
             "cat sub/.git/config/kept sub/.git/hooks/kept; echo evil > sub/.git/planted; echo evil > sub/.git/hooks/x"
         )
-        await (await workspace.start(Command(command=command), output)).awaited(20)
+        await (await workspace.start(SandboxCommand(command=command), output)).awaited(20)
     finally:
         await workspace.close()
     assert "kept\n" not in output.text()
@@ -178,7 +178,7 @@ async def test_a_link_in_place_of_a_folder_of_programs_shows_nothing_private(
     output = Output(tmp_path / "spill/s/x", scope.redactor)
     async with aclosing(Workspaces(listed, tmp_path / "home", SystemClock())) as workspaces:
         names = (".nvm/id", ".rustup/id", "listed/id", ".ssh/id", ".cargo/bin/tool", "tools/tool")
-        command = Command(command=f"cat {' '.join(str(person / name) for name in names)} 2>/dev/null")
+        command = SandboxCommand(command=f"cat {' '.join(str(person / name) for name in names)} 2>/dev/null")
         await (await (await workspaces.open(scope)).start(command, output)).awaited(20)
     assert output.text() == ".cargo/bin/tool\ntools/tool\n"  # the controls: folders, and a link of the person
 
@@ -210,11 +210,11 @@ async def test_our_own_code_cannot_be_written_whatever_the_settings_say(
         str(place) for place in (PACKAGE, PACKAGE / "tools", PACKAGE / "tools/searching/program.py", *places)
     )
     quarantine = Quarantine(tmp_path / "home", scope.session)
-    workspace = Workspace(Bubblewrap(), scope.cwd, lambda _: view, WayOut((), (), SystemClock()), quarantine)
+    workspace = Workspace(Bubblewrap(), scope.cwd, lambda _: view, EgressProxy((), (), SystemClock()), quarantine)
     output = Output(tmp_path / "spill/s/x", scope.redactor)
     try:
         command = f"for one in {asked}; do test -w $one && echo $one; done; test -w . && echo project"
-        await (await workspace.start(Command(command=command), output)).awaited(20)
+        await (await workspace.start(SandboxCommand(command=command), output)).awaited(20)
     finally:
         await workspace.close()
     assert output.text() == "project\n"
@@ -228,7 +228,7 @@ async def test_landlock_does_not_run_where_it_cannot_keep_our_own_code(
     async with aclosing(Workspaces(around, tmp_path / "home", SystemClock())) as workspaces:
         workspace = await workspaces.open(scope)
         with pytest.raises(Exception, match="own code"):
-            await workspace.start(Command(command="true"), Output(tmp_path / "spill/s/x", scope.redactor))
+            await workspace.start(SandboxCommand(command="true"), Output(tmp_path / "spill/s/x", scope.redactor))
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)

@@ -9,7 +9,7 @@ import pytest
 from talaria.core.clock import SystemClock
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
@@ -38,7 +38,7 @@ def fetch(backend: Backend, port: int, scope: Scope, tmp_path: Path) -> Fetch:
         private = ("127.0.0.1", "127.0.0.2")  # else the proxy would refuse both, listed or not
         async with aclosing(Workspaces(settings, tmp_path / "home", SystemClock(), private)) as workspaces:
             workspace = await workspaces.open(scope)
-            started = await workspace.start(Command(command=FETCH.replace("PORT", str(port))), output)
+            started = await workspace.start(SandboxCommand(command=FETCH.replace("PORT", str(port))), output)
             await started.awaited(30)
         return output.text()
 

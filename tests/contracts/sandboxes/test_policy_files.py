@@ -22,7 +22,7 @@ from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Invocation, Scope
 from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.process import process_tools
-from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.folder_events import FolderEvents
@@ -63,7 +63,7 @@ def use_with(scope: Scope, workspaces: Workspaces) -> UseWith:
     tools = (
         *terminal_tools(workspaces),
         *process_tools(workspaces),
-        *file_tools(Seen(), workspaces.changing),
+        *file_tools(ReadFiles(), workspaces.changing),
     )
 
     async def call(gate: Gate, name: str, /, **arguments: object) -> ToolResult:

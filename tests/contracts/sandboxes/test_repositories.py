@@ -11,9 +11,9 @@ from msgspec import structs
 from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.settings import Backend, TerminalSettings
 from talaria.tools.sandbox.view import view_of
 
@@ -74,7 +74,7 @@ def repositories(cwd: Path) -> set[str]:
     return set(FILES)
 
 
-async def changed_in(view: View, scope: Scope) -> set[str]:
+async def changed_in(view: SandboxPolicy, scope: Scope) -> set[str]:
     """Each file is replaced, and so is the first folder on the way to it: one of these is enough."""
     names = " ".join(shlex.quote(name) for name in FILES)
     attack = (
@@ -84,7 +84,7 @@ async def changed_in(view: View, scope: Scope) -> set[str]:
     output = Output(scope.spill / "x", scope.redactor)
     async with Bubblewrap().opened(view) as host:
         for command in (attack, swap):
-            await host.start(Command(command=f"({command}) 2>/dev/null"), output).awaited(20)
+            await host.start(SandboxCommand(command=f"({command}) 2>/dev/null"), output).awaited(20)
     return {name for name in FILES if "evil" in (view.project / name).read_text()}
 
 
@@ -111,7 +111,7 @@ async def test_hooks_in_a_folder_of_the_settings_are_guarded_too(
     view = view_of(cwd, tmp_path / "home", TerminalSettings(write=(str(shared), str(tmp_path / "plain"))), {})
     attack = f"echo evil > {hooks}/pre-commit; echo evil > {shared}/lib/.git/config; echo good > {shared}/file"
     async with Bubblewrap().opened(view) as host:
-        await host.start(Command(command=attack), Output(scope.spill / "x", scope.redactor)).awaited(20)
+        await host.start(SandboxCommand(command=attack), Output(scope.spill / "x", scope.redactor)).awaited(20)
     assert (shared / "file").read_text() == "good\n"
     assert not (hooks / "pre-commit").exists()
     assert (shared / "lib/.git/config").read_text() == ""

@@ -12,7 +12,7 @@ from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.code import MAX_CALLS, code_tools
 from talaria.tools.builtin.files import file_tools
-from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 from talaria.tools.workspaces import Workspaces
@@ -22,7 +22,7 @@ Script = Callable[..., Awaitable[ToolResult]]
 
 @pytest.fixture
 def script(scope: Scope, workspaces: Workspaces) -> Script:
-    executor = Executor(Toolbox((*code_tools(workspaces), *file_tools(Seen()))), OpenGate(), scope)
+    executor = Executor(Toolbox((*code_tools(workspaces), *file_tools(ReadFiles()))), OpenGate(), scope)
 
     async def run(code: str, **more: object) -> ToolResult:
         return await executor.call(ToolCall(CallId("c"), "execute_code", json.dumps({"code": code, **more})))

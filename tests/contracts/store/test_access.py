@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from talaria.core.ids import SessionId
-from talaria.store.access import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, Request
+from talaria.store.access import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, PairingRequest
 from talaria.store.base import Store
 from talaria.testing.clock import ManualClock
 
@@ -10,12 +10,12 @@ TTL_S = 600.0
 
 
 @pytest.fixture
-def asked(clock: ManualClock) -> Request:
+def asked(clock: ManualClock) -> PairingRequest:
     return request(clock, "42")
 
 
-def request(clock: ManualClock, user: str, platform: str = "telegram") -> Request:
-    return Request(platform, user, f"name of {user}", f"digest of {user}", clock.now() + TTL_S)
+def request(clock: ManualClock, user: str, platform: str = "telegram") -> PairingRequest:
+    return PairingRequest(platform, user, f"name of {user}", f"digest of {user}", clock.now() + TTL_S)
 
 
 async def fail(store: Store, times: int, platform: str = "telegram") -> None:
@@ -23,7 +23,7 @@ async def fail(store: Store, times: int, platform: str = "telegram") -> None:
         assert await store.access.approve(platform, "wrong") is None
 
 
-async def test_right_code_lets_in_whoever_was_told_it(store: Store, asked: Request, clock: ManualClock) -> None:
+async def test_right_code_lets_in_whoever_was_told_it(store: Store, asked: PairingRequest, clock: ManualClock) -> None:
     assert await store.access.request(asked, 3) == "added"
     assert await store.access.request(request(clock, "43"), 3) == "added"
     clock.advance(5)
@@ -51,14 +51,14 @@ async def test_who_is_let_in_is_greeted_where_they_were_told_the_code(store: Sto
     assert (row.session, row.body, row.state, row.expires_at) == ("gateway", "welcome", "pending", clock.now() + TTL_S)
 
 
-async def test_code_counts_on_its_own_platform_only(store: Store, asked: Request) -> None:
+async def test_code_counts_on_its_own_platform_only(store: Store, asked: PairingRequest) -> None:
     await store.access.request(asked, 3)
 
     assert await store.access.approve("slack", asked.digest) is None
     assert await store.access.members() == []
 
 
-async def test_code_counts_until_it_expires(store: Store, asked: Request, clock: ManualClock) -> None:
+async def test_code_counts_until_it_expires(store: Store, asked: PairingRequest, clock: ManualClock) -> None:
     await store.access.request(asked, 3)
     clock.advance(TTL_S)
 
@@ -66,9 +66,9 @@ async def test_code_counts_until_it_expires(store: Store, asked: Request, clock:
     assert await store.access.approve("telegram", asked.digest) is None
 
 
-async def test_person_has_one_living_request(store: Store, asked: Request, clock: ManualClock) -> None:
+async def test_person_has_one_living_request(store: Store, asked: PairingRequest, clock: ManualClock) -> None:
     await store.access.request(asked, 3)
-    again = Request("telegram", "42", "another name", "another digest", clock.now() + 2 * TTL_S)
+    again = PairingRequest("telegram", "42", "another name", "another digest", clock.now() + 2 * TTL_S)
     assert await store.access.request(again, 3) == "known"
     assert await store.access.requests() == [asked]
 
@@ -93,18 +93,20 @@ async def test_so_many_may_wait_on_each_platform(store: Store, clock: ManualCloc
     assert await store.access.request(request(clock, "3"), 2) == "added"
 
 
-async def test_member_who_is_let_in_again_has_the_new_name(store: Store, asked: Request, clock: ManualClock) -> None:
+async def test_member_who_is_let_in_again_has_the_new_name(
+    store: Store, asked: PairingRequest, clock: ManualClock
+) -> None:
     await store.access.request(asked, 3)
     await store.access.approve("telegram", asked.digest)
     clock.advance(7)
-    await store.access.request(Request("telegram", "42", "new name", "digest", clock.now() + TTL_S), 3)
+    await store.access.request(PairingRequest("telegram", "42", "new name", "digest", clock.now() + TTL_S), 3)
 
     member = await store.access.approve("telegram", "digest")
 
     assert await store.access.members() == [member] == [Member("telegram", "42", "new name", clock.now())]
 
 
-async def test_revoked_member_is_none(store: Store, asked: Request, clock: ManualClock) -> None:
+async def test_revoked_member_is_none(store: Store, asked: PairingRequest, clock: ManualClock) -> None:
     for one in (asked, request(clock, "42", "slack")):
         await store.access.request(one, 3)
         await store.access.approve(one.platform, one.digest)
@@ -115,7 +117,7 @@ async def test_revoked_member_is_none(store: Store, asked: Request, clock: Manua
 
 
 async def test_too_many_wrong_codes_lock_the_platform_even_for_a_right_one(store: Store, clock: ManualClock) -> None:
-    patient = Request("telegram", "42", "name", "right", clock.now() + 10 * LOCKED_S)
+    patient = PairingRequest("telegram", "42", "name", "right", clock.now() + 10 * LOCKED_S)
     await store.access.request(patient, 3)
     await fail(store, MAX_FAILURES - 1)
     clock.advance(60)
@@ -153,7 +155,7 @@ async def test_wrong_codes_of_long_ago_are_forgotten(store: Store, clock: Manual
     assert isinstance(await store.access.approve("telegram", "wrong"), Locked)
 
 
-async def test_right_code_makes_the_wrong_ones_forgotten(store: Store, asked: Request) -> None:
+async def test_right_code_makes_the_wrong_ones_forgotten(store: Store, asked: PairingRequest) -> None:
     await store.access.request(asked, 3)
     await fail(store, MAX_FAILURES - 1)
     await fail(store, MAX_FAILURES - 1, "slack")
@@ -164,7 +166,7 @@ async def test_right_code_makes_the_wrong_ones_forgotten(store: Store, asked: Re
     assert isinstance(await store.access.approve("slack", "wrong"), Locked)
 
 
-async def test_code_of_any_signs_is_just_wrong(store: Store, asked: Request) -> None:
+async def test_code_of_any_signs_is_just_wrong(store: Store, asked: PairingRequest) -> None:
     await store.access.request(asked, 3)
 
     assert await store.access.approve("telegram", "größer 漢字") is None

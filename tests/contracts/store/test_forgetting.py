@@ -11,7 +11,7 @@ from talaria.core.errors import SessionBusy
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, InboxId, OwnerId, SessionId, TurnId
 from talaria.core.messages import user
 from talaria.core.usage import Usage
-from talaria.store.access import Request
+from talaria.store.access import PairingRequest
 from talaria.store.base import Held, NewSession, Spent, Store
 from talaria.store.forgetting import Forgetting, Traces, Whose
 from talaria.store.mail import Inbound, InboxTaken, Outgoing
@@ -139,7 +139,7 @@ async def known(store: ForgettingStore, owner: OwnerId, clock: ManualClock) -> F
     await store.outbox.add(GROUP, [Outgoing("telegram:-1", "to all", "key-3", 9e9)])
     await say(store, OWN, "hello", owner)
     for user_id in ("42", "43"):
-        asked = Request("telegram", user_id, f"name of {user_id}", f"digest {user_id}", clock.now() + 9)
+        asked = PairingRequest("telegram", user_id, f"name of {user_id}", f"digest {user_id}", clock.now() + 9)
         await store.access.request(asked, 3)
         await store.access.approve("telegram", asked.digest)
         await store.grants.add(grant(user_id))

@@ -5,7 +5,7 @@ import pytest
 from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.ids import CallId, Epoch, SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Text, Thinking, ToolCall, ToolResult, User, user
-from talaria.store.base import Hit, NewSession, Store
+from talaria.store.base import NewSession, SearchHit, Store
 from talaria.testing.clock import ManualClock
 
 Say = Callable[[str], Awaitable[None]]
@@ -29,7 +29,9 @@ async def test_hit_names_session_title_time_and_role(
     await store.sessions.rename(session, "Garden")
     await store.journal.record(session, epoch, [MessageAdded(Assistant((Text("Roses need water."),)))])
 
-    assert await store.search.search("roses") == [Hit(session, "Garden", clock.now(), "assistant", "Roses need water.")]
+    assert await store.search.search("roses") == [
+        SearchHit(session, "Garden", clock.now(), "assistant", "Roses need water.")
+    ]
 
 
 async def test_all_words_must_be_there_in_any_order(store: Store, say: Say) -> None:

@@ -14,7 +14,7 @@ from talaria.core.messages import Message
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import Setup, Terms
+from talaria.runtime.setup import SessionConfig, TurnOptions
 from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
@@ -53,8 +53,8 @@ class Scene:
         return LiveSession(
             SESSION,
             row=await self.store.sessions.get(SESSION),
-            setup=Setup(route=Route(self.provider.endpoint), cwd=self._folder, home=self._folder),
-            terms=Terms(limits or Limits()),
+            setup=SessionConfig(route=Route(self.provider.endpoint), cwd=self._folder, home=self._folder),
+            terms=TurnOptions(limits or Limits()),
             store=StoreProxy(self.store, journal or self.store.journal),
             owner=owner,
             upstream=Upstream(lambda _: self.provider, clock or self.clock),

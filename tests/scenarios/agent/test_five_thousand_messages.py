@@ -20,7 +20,7 @@ from talaria.core.errors import Overloaded, RequestRejected
 from talaria.core.ids import CallId, Epoch, SessionId
 from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
 from talaria.core.usage import Usage
-from talaria.providers.base import Delta, Request
+from talaria.providers.base import Delta, ModelRequest
 from talaria.providers.upstream import Upstream
 from talaria.providers.wires import wire_for
 from talaria.runtime.session import LiveSession
@@ -95,7 +95,7 @@ class Model(ScriptedProvider):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Assistant]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         encoded = request.history.encoded("test", self._encoded)
         body = wire_for(self.endpoint.wire).body(request, self.endpoint, encoded)
         tokens = int(len(body) / self.bytes_per_token)

@@ -18,7 +18,7 @@ from talaria.store.memory import MemoryStore
 from talaria.testing.clock import ManualClock
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure, Reply, Usage, call
+from talaria.testing.servers.replies import Failure, Reply, ReplyUsage, call
 from talaria.tools.function import tool
 
 SESSION = SessionId("long")
@@ -47,7 +47,7 @@ class Model:
         self.largest = max(self.largest, tokens)
         if tokens > WINDOW:
             return Failure(400, {"error": {"message": f"maximum context length is {WINDOW} tokens"}})
-        usage = Usage(input=tokens, output=50)
+        usage = ReplyUsage(input=tokens, output=50)
         if "You condense a conversation" in request.json["messages"][0]["content"]:
             self.summaries += 1
             return Failure(400) if self.fails_to_summarise else Reply("Goal: see the world.", usage=usage)

@@ -10,10 +10,10 @@ from talaria.config.load import decode
 from talaria.core.ids import SessionId
 from talaria.settings import Settings, read_settings
 from talaria.store.base import Store
-from talaria.switchboard import Switchboard, open_switchboard
+from talaria.switchboard import GatewayApp, open_switchboard
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
-from talaria.testing.servers.chat_service import Seen
+from talaria.testing.servers.chat_service import SeenMessage
 from talaria.testing.servers.telegram_server import TelegramServer
 
 OWNER = "1001"
@@ -37,7 +37,7 @@ class House:
         self.platform("telegram", {**telegram.settings, "allowed_users": [OWNER]})
         self.options: dict[str, Any] = {}
         """Of `open_switchboard`: another clock."""
-        self.board: Switchboard | None = None
+        self.board: GatewayApp | None = None
         self.silent = ""
         """A platform that says nothing by itself."""
 
@@ -49,7 +49,7 @@ class House:
         return Settings(self.home, decode(self.config, self.home / "config.yaml"), plain.environment, plain.redactor)
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Switchboard]:
+    async def open(self) -> AsyncGenerator[GatewayApp]:
         """Until the end of the block; leaving it drains."""
         async with open_switchboard(self.settings(), **self.options) as board:
             assert not board.problems
@@ -63,7 +63,7 @@ class House:
                 async with asyncio.timeout(PATIENCE_S):
                     await running
 
-    def _is_connected(self, board: Switchboard) -> bool:
+    def _is_connected(self, board: GatewayApp) -> bool:
         health = board.gateway.health
         is_there = all(one.heard_at or (one.name == self.silent and one.state == "connected") for one in health)
         return len(health) == len(self.config["gateway"]["platforms"]) and is_there
@@ -81,7 +81,7 @@ class House:
                     return
                 await asyncio.sleep(0.01)
 
-    async def said(self, count: int, *, user: str = OWNER, chat: str = "") -> list[Seen]:
+    async def said(self, count: int, *, user: str = OWNER, chat: str = "") -> list[SeenMessage]:
         """What the bot has said there, once it has said so many things."""
         async with asyncio.timeout(PATIENCE_S):
             return list(await self.telegram.wait_for(count, user=user, chat=chat))

@@ -9,7 +9,7 @@ from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.gateway.commands import GREETING
 from talaria.testing import ModelServer, Reply, call
-from talaria.testing.servers.replies import Faults, Usage
+from talaria.testing.servers.replies import Faults, ReplyUsage
 
 GROUP = "-4002"
 STRANGER = "666"
@@ -269,7 +269,7 @@ async def test_help_lists_what_works_there_for_whoever_asks(house: House) -> Non
 
 
 async def test_compress_says_what_it_did(house: House) -> None:
-    house.model.say(*(Reply(f"answer {number}", usage=Usage(input=9_000)) for number in range(4)), "The summary.")
+    house.model.say(*(Reply(f"answer {number}", usage=ReplyUsage(input=9_000)) for number in range(4)), "The summary.")
     told = r"The conversation was made shorter: 8 → \d messages, about [\d,]+ → [\d,]+ tokens\. Nothing is lost\."
     async with house.open():
         await house.telegram.say("/compress")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from talaria.compose import Application, open_application
 from talaria.config.schema import Config, ModelConfig
-from talaria.gateway.service import Door, Gateway
+from talaria.gateway.service import Gateway, PlatformSpec
 from talaria.gateway.settings import GatewaySettings
 from talaria.platforms.base import (
     Address,
@@ -110,7 +110,7 @@ async def gateway(tmp_path: Path, model: ModelServer, square: Square, *, is_open
     async def opened(_: object) -> AsyncGenerator[Square]:
         yield square
 
-    door = Door(square.name, PlatformSettings(allow_all_users=is_open), opened)
+    door = PlatformSpec(square.name, PlatformSettings(allow_all_users=is_open), opened)
     async with open_application(Settings(tmp_path / "home", config, {}), tools=(), kind="gateway") as app:
         gateway = Gateway(app, settings, [door])
         running = asyncio.create_task(gateway.run())

@@ -28,7 +28,7 @@ from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import LostAnswer
 from talaria.testing.servers.replies import Faults
 from talaria.testing.servers.synapse import Homeserver, Synapse
-from talaria.testing.servers.synapse_person import Person
+from talaria.testing.servers.synapse_person import SynapseUser
 from talaria.testing.servers.telegram_server import TelegramServer
 
 
@@ -41,7 +41,7 @@ def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Generator[Homeserver
 class Scene(msgspec.Struct):
     house: House
     server: Synapse
-    person: Person
+    person: SynapseUser
 
     def allow(self, *rooms: str, **more: Any) -> None:
         people: dict[str, Any] = {"allowed_users": [self.person.user_id], "allowed_chats": list(rooms)}
@@ -302,7 +302,7 @@ async def test_killed_between_the_wire_and_its_record_the_answer_is_still_one(sc
 class Visits:
     """Two people have a direct chat each, and come into each other's."""
 
-    def __init__(self, scene: Scene, people: dict[str, Person], rooms: dict[str, str], seed: int) -> None:
+    def __init__(self, scene: Scene, people: dict[str, SynapseUser], rooms: dict[str, str], seed: int) -> None:
         self.scene = scene
         self.people = people
         self.rooms = rooms

@@ -8,7 +8,7 @@ from tests.scenarios.gateway.house import House
 
 from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.chat import Chat, Outcome
-from talaria.runtime.commands import Command, Given, NameTaken
+from talaria.runtime.commands import Command, GivenCommand, NameTaken
 
 GRABBER = """
 def register(ctx):
@@ -36,7 +36,7 @@ async def test_a_plugin_loses_just_the_commands_whose_words_are_built_in_anywher
         await house.telegram.say("/mine now")
         assert [one.text for one in await house.said(2)][1:] == ["the plugin heard now"]
         given = board.app.commands.parse("/sethome", "platform")
-        assert isinstance(given, Given)
+        assert isinstance(given, GivenCommand)
         assert (given.command.owner, given.command.is_for_admins) == ("", True)
         extensions = board.app.extensions
         assert extensions is not None

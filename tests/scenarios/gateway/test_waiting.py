@@ -14,7 +14,7 @@ from talaria.compose import open_store
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import SessionId
 from talaria.gateway.connector import REFUSED_WAIT_S
-from talaria.gateway.envelope import BESIDE, MARK, Parcel, written
+from talaria.gateway.envelope import BESIDE, MARK, OutgoingBody, written
 from talaria.gateway.links import PAUSE
 from talaria.gateway.mailroom import HELD, TOLD_AFTER_S
 from talaria.store.base import Held
@@ -185,14 +185,14 @@ async def test_what_is_sent_in_place_of_an_edit_is_not_silently_sent_twice(house
 
 
 async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place(house: House) -> None:
-    def part(key: str, parcel: Parcel) -> Outgoing:
+    def part(key: str, parcel: OutgoingBody) -> Outgoing:
         return Outgoing(f"telegram:{OWNER}", written(parcel), key, time.time() + 60)
 
     async with open_store(house.home) as store:
-        shown = await store.outbox.begin(BESIDE, part("0", Parcel("Wor", is_draft=True)))
+        shown = await store.outbox.begin(BESIDE, part("0", OutgoingBody("Wor", is_draft=True)))
         assert shown is not None
         await store.outbox.sent(shown.id, "7")
-        await store.outbox.add(BESIDE, [part("0", Parcel("Words.")), part("1", Parcel("More."))])
+        await store.outbox.add(BESIDE, [part("0", OutgoingBody("Words.")), part("1", OutgoingBody("More."))])
         await store.outbox.start(shown.id)
     house.telegram.group(OWNER)
     house.telegram.fault("editMessageText", FROZEN)

@@ -20,7 +20,7 @@ import pyte
 from tests.scenarios.screen.emulator import DOWN, END, ENTER, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, Usage, call
+from talaria.testing.servers.replies import Faults, Reply, ReplyUsage, call
 
 FOLDER = Path(__file__).parents[3] / "docs" / "screens"
 _CELL, _LINE, _LEFT, _TOP = 8.43, 19, 18, 46
@@ -148,7 +148,7 @@ class Studio:
         line = "        return sum(self.prices)"
         better = f"{line} * (1 - self.discount)"
         self.server.say(
-            Reply(calls=(call("read_file", path="cart.py"),), usage=Usage(8_200, 60)),
+            Reply(calls=(call("read_file", path="cart.py"),), usage=ReplyUsage(8_200, 60)),
             Reply(calls=(call("patch", path="cart.py", old=line, new=better),)),
             _being_written(ANSWER),
         )

@@ -14,11 +14,11 @@ from talaria.core.messages import Assistant, Text, user
 from talaria.store.base import NewSession
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, Usage, call
+from talaria.testing.servers.replies import Reply, ReplyUsage, call
 
 TALK = (
     Reply("Looking.", thinking="Where might it be?", calls=(call("terminal", command="echo found; echo it"),)),
-    Reply("It is **there**:\n\n- one\n- two", usage=Usage(1_200, 34)),
+    Reply("It is **there**:\n\n- one\n- two", usage=ReplyUsage(1_200, 34)),
 )
 
 LONG = SessionId("20250101_120000_abcdef01")

@@ -8,7 +8,7 @@ from tests.scenarios.screen.conftest import Held, OpenScreen, between, see_quiet
 from tests.scenarios.screen.emulator import DETAILS, Terminal
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, Usage, call
+from talaria.testing.servers.replies import Faults, Reply, ReplyUsage, call
 
 ANSWER = """# Wings
 
@@ -189,7 +189,7 @@ def test_status_tells_model_context_cost_title_and_sandbox(
     open_screen: OpenScreen, server: ModelServer, home: Path
 ) -> None:
     (home / "config.yaml").write_text(PRICED.format(url=server.base_url))
-    server.say(Reply("Hello.", usage=Usage(input=240, output=10)))
+    server.say(Reply("Hello.", usage=ReplyUsage(input=240, output=10)))
     screen = open_screen(columns=100)
     screen.say("hi")
     screen.wait(lambda: "$0.25" in screen.status, "the cost")

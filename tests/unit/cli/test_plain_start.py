@@ -5,17 +5,17 @@ import pytest
 
 from talaria.cli import chat, plain_start
 from talaria.cli.arguments import with_default
-from talaria.cli.options import Options
+from talaria.cli.options import CliOptions
 
 
-def by_click(arguments: list[str]) -> tuple[str | None, Options]:
+def by_click(arguments: list[str]) -> tuple[str | None, CliOptions]:
     given = with_default(arguments, ())
     profile = None
     if given[0] == "-p":
         profile, given = given[1], given[2:]
     context = chat.command.make_context("chat", given[1:])
     found = context.params
-    options = Options(
+    options = CliOptions(
         model=found["model"], resume=found["resume"], is_continuing=found["is_continuing"], yolo=found["yolo"]
     )
     return profile or found["profile"], options

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from talaria.cli.json_output import print_json
 from talaria.cli.safe import PrintableStream, brief, decidable, escaped_json, printable, readable, visible
-from talaria.cli.screen.menu import Choice, Menu
+from talaria.cli.screen.menu import Menu, MenuItem
 
 
 def test_text_is_put_on_one_line_and_cut_wherever_it_is_too_long() -> None:
@@ -43,7 +43,7 @@ def test_json_says_the_same_without_characters_that_act_on_a_terminal() -> None:
 
 
 async def test_a_question_on_the_screen_hides_nothing() -> None:
-    menu = Menu("May terminal do this?", [Choice("no", "no")], body="ls\u3164" + "\n" * 400 + "rm")
+    menu = Menu("May terminal do this?", [MenuItem("no", "no")], body="ls\u3164" + "\n" * 400 + "rm")
     shown = "".join(fragment[1] for fragment in menu.fragments(80, 24))
     assert "ls\\u3164\n  [399 blank lines]\n  rm\n" in shown
 

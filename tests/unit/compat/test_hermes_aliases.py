@@ -30,8 +30,8 @@ from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import gather, usable
 from talaria.plugins.discovery import Places, discover
 from talaria.plugins.host import PluginHost
-from talaria.plugins.judging import Wanted
-from talaria.plugins.llm import Answer, Question
+from talaria.plugins.judging import WantedPlugins
+from talaria.plugins.llm import LlmAnswer, LlmQuestion
 from talaria.plugins.models import ProviderProfile
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
@@ -134,17 +134,17 @@ class Application:
     host: PluginHost
     commands: Commands
     environment: dict[str, str] = field(default_factory=dict[str, str])
-    asked: list[Question] = field(default_factory=list[Question])
+    asked: list[LlmQuestion] = field(default_factory=list[LlmQuestion])
     providers: dict[str, ProviderProfile] = field(default_factory=dict[str, ProviderProfile])
-    reply: Callable[[Question], Awaitable[Answer]] | None = None
+    reply: Callable[[LlmQuestion], Awaitable[LlmAnswer]] | None = None
 
     @property
     def plugin_home(self) -> Path:
         return self.home / "hermes"
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: LlmQuestion) -> LlmAnswer:
         self.asked.append(question)
-        return await self.reply(question) if self.reply else Answer("fine", "acme", "m-1", Usage(10, 4, 3, 2))
+        return await self.reply(question) if self.reply else LlmAnswer("fine", "acme", "m-1", Usage(10, 4, 3, 2))
 
     async def load(self, plugins: dict[str, str], bundled: dict[str, str] | None = None) -> None:
         for root, sources in (("plugins", plugins), ("bundled", bundled or {})):
@@ -166,7 +166,7 @@ class Application:
 @pytest_asyncio.fixture
 async def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Application]:
     monkeypatch.delenv("HERMES_HOME", raising=False)
-    wanted = Wanted(enabled=frozenset({"demo", "rival", "lossless", "broken"}), engine="lossless")
+    wanted = WantedPlugins(enabled=frozenset({"demo", "rival", "lossless", "broken"}), engine="lossless")
     host = PluginHost(tmp_path / "consents.json", wanted, FakeServices(), SystemClock())
     one = Application(tmp_path, host, Commands(BUILTIN))
     bridge = Bridge()
@@ -323,7 +323,7 @@ HELLO = [{"role": "user", "content": "hello"}]
 async def test_a_plugin_asks_a_model_from_its_thread(alias: Import, application: Application) -> None:
     call_llm = alias("agent.auxiliary_client").call_llm
     answer = await asyncio.to_thread(call_llm, "extraction", messages=HELLO, temperature=0.2, max_tokens=99, timeout=5)
-    assert application.asked == [Question(HELLO, "extraction", 99, 5.0)]
+    assert application.asked == [LlmQuestion(HELLO, "extraction", 99, 5.0)]
     choice = answer.choices[0]
     assert (choice.message.content, choice.message.role, choice.finish_reason) == ("fine", "assistant", "stop")
     assert (answer.model, answer.usage.prompt_tokens, answer.usage.completion_tokens) == ("m-1", 15, 4)
@@ -333,7 +333,7 @@ async def test_a_plugin_asks_a_model_from_its_thread(alias: Import, application:
 async def test_a_plugin_asks_a_model_from_its_loop(alias: Import, application: Application) -> None:
     answer = await alias("agent.auxiliary_client").async_call_llm(task="compression", messages=HELLO, max_tokens=7)
     assert answer.choices[0].message.content == "fine"
-    assert application.asked == [Question(HELLO, "summary", 7)]
+    assert application.asked == [LlmQuestion(HELLO, "summary", 7)]
 
 
 async def test_the_settings_choose_the_model_and_that_is_said_once(
@@ -351,7 +351,7 @@ async def test_the_settings_choose_the_model_and_that_is_said_once(
 
 
 async def test_a_model_that_takes_too_long_is_given_up(alias: Import, application: Application) -> None:
-    async def never(_: Question) -> Answer:
+    async def never(_: LlmQuestion) -> LlmAnswer:
         await asyncio.Event().wait()
         raise AssertionError
 

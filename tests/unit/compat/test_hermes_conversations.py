@@ -10,7 +10,7 @@ from talaria.cli.main import main
 from talaria.compat.hermes_home.conversations import move
 from talaria.compat.hermes_home.receivers import StoreReceiver
 from talaria.compat.hermes_home.report import Item
-from talaria.compat.hermes_home.rows import SessionRow
+from talaria.compat.hermes_home.rows import HermesSession
 from talaria.core.entries import Recorded
 from talaria.core.errors import StoreUnavailable
 from talaria.store.memory import MemoryStore
@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 class FullDisk(StoreReceiver):
     """Takes one, and then has no room."""
 
-    async def take(self, row: SessionRow, told: list[Recorded]) -> bool:
+    async def take(self, row: HermesSession, told: list[Recorded]) -> bool:
         if row.id == "two":
             raise StoreUnavailable("The disk is full.")
         return await super().take(row, told)

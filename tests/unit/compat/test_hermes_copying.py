@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from talaria.compat.hermes_home.copying import Way, file_step, folder_step
-from talaria.compat.hermes_home.report import Step, carried_out
+from talaria.compat.hermes_home.report import ImportStep, carried_out
 
 
 @pytest.mark.parametrize(("step", "name"), [(folder_step, "skills/knit"), (file_step, "SOUL.md")])
 def test_what_becomes_a_link_after_it_was_looked_at_is_not_followed(
-    tmp_path: Path, step: Callable[[str, str, Way], Step], name: str
+    tmp_path: Path, step: Callable[[str, str, Way], ImportStep], name: str
 ) -> None:
     root, secret = tmp_path / "hermes", tmp_path / "secret"
     secret.write_text("a key")
@@ -19,7 +19,7 @@ def test_what_becomes_a_link_after_it_was_looked_at_is_not_followed(
     file.parent.mkdir(parents=True)
     file.write_text("knit")
 
-    def steps() -> Iterator[Step]:
+    def steps() -> Iterator[ImportStep]:
         found = step("kind", "name", Way(root, tmp_path / "home", name))
         file.unlink()
         file.symlink_to(secret)

@@ -16,7 +16,7 @@ from talaria.core.compaction import Compacted
 from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User
-from talaria.runtime.view import View
+from talaria.runtime.view import Transcript
 from talaria.testing.rules import transcript_problems
 
 PNG = "iVBORw0KGgo="
@@ -57,7 +57,7 @@ def entries(recorded: Sequence[Recorded]) -> list[Entry]:
 
 
 def read_by_the_model(recorded: Sequence[Recorded]) -> list[Message]:
-    return list(View(recorded).history)
+    return list(Transcript(recorded).history)
 
 
 def test_exchange_is_a_turn_as_a_live_session_writes_it() -> None:

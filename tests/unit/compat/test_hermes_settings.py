@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from talaria.compat.hermes_home.report import Item, Step
+from talaria.compat.hermes_home.report import ImportStep, Item
 from talaria.compat.hermes_home.settings import setting_steps, wishes
 from talaria.compat.hermes_home.wishes import Permissions
 from talaria.config.edit import set_value
@@ -23,7 +23,7 @@ def steps(
     with_keys: bool = False,
     hermes_keys: Sequence[str] = (),
     home: Path = Path("nowhere"),
-) -> list[Step]:
+) -> list[ImportStep]:
     environment = keys or {}
     told = wishes(theirs, Permissions(with_keys, environment, hermes_keys))
     return list(setting_steps(told, ours or {}, environment, home, FILE))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from talaria.config.schema import Config
-from talaria.config.selection import DEMO, Choice, as_default, choose, endpoint
+from talaria.config.selection import DEMO, ModelChoice, as_default, choose, endpoint
 from talaria.core.secret import decode_secret
 
 ENVIRONMENT = {
@@ -55,7 +55,7 @@ def test_model_is_called_as_it_was_tried(given: dict[str, Any], wanted: str) -> 
         choice = tried
     else:
         meant = endpoint(tried, before, ENVIRONMENT)
-        choice = Choice(meant.provider, meant.model)
+        choice = ModelChoice(meant.provider, meant.model)
 
     written = {key.removeprefix("model."): value for key, value in as_default(choice, before).items()}
     after = config({**given, **written})
@@ -67,19 +67,19 @@ def test_model_is_called_as_it_was_tried(given: dict[str, Any], wanted: str) -> 
 
 def test_address_under_model_stays_with_its_provider() -> None:
     before = config({"default": "test-model", **HERE})
-    assert as_default(Choice("custom", "other"), before) == {"model.default": "custom:other"}
-    assert list(as_default(Choice("groq", "llama"), before).items()) == [
+    assert as_default(ModelChoice("custom", "other"), before) == {"model.default": "custom:other"}
+    assert list(as_default(ModelChoice("groq", "llama"), before).items()) == [
         ("model.provider", "custom"),  # first: a crash behind it must not leave groq with another's address
         ("model.default", "groq:llama"),
     ]
 
 
 def test_only_the_model_is_written_where_that_is_enough() -> None:
-    assert as_default(Choice("groq", "llama"), config({"default": "gpt-5"})) == {"model.default": "groq:llama"}
+    assert as_default(ModelChoice("groq", "llama"), config({"default": "gpt-5"})) == {"model.default": "groq:llama"}
 
 
 def test_provider_that_has_nothing_of_its_own_there_makes_room() -> None:
-    assert as_default(Choice("groq", "llama"), config({"provider": "anthropic"})) == {
+    assert as_default(ModelChoice("groq", "llama"), config({"provider": "anthropic"})) == {
         "model.default": "groq:llama",
         "model.provider": "groq",
     }

@@ -8,7 +8,7 @@ import pytest
 from talaria.config.load import decode
 from talaria.config.routes import plan
 from talaria.config.schema import Config
-from talaria.config.selection import Choice, choose, endpoint
+from talaria.config.selection import ModelChoice, choose, endpoint
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
 from talaria.providers.base import Endpoint
@@ -98,7 +98,7 @@ def test_the_same_model_at_the_same_address_is_tried_once() -> None:
 
 def test_a_fallback_whose_key_is_missing_is_left_out_and_told() -> None:
     settings = config(model={"default": "groq:a"}, fallback_providers=["xai:b", "openai:c"])
-    primary = endpoint(Choice("groq", "a"), settings, ENVIRONMENT)
+    primary = endpoint(ModelChoice("groq", "a"), settings, ENVIRONMENT)
     found = plan(primary, settings, ENVIRONMENT)
     assert [one.label for one in found.route.fallbacks] == ["openai:c"]
     assert len(found.left_out) == 1

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from talaria.config.schema import Config
-from talaria.config.selection import LOCAL_TIMEOUTS, Choice, check, choose, endpoint, is_streaming, local_servers
+from talaria.config.selection import LOCAL_TIMEOUTS, ModelChoice, check, choose, endpoint, is_streaming, local_servers
 from talaria.core.errors import BadConfig, MissingCredential
 from talaria.core.secret import Secret, decode_secret
 from talaria.net.timeouts import Timeouts
@@ -43,32 +43,32 @@ def test_nothing_at_hand_leaves_the_search_to_others() -> None:
 )
 def test_keys_are_looked_for_in_the_order_of_the_catalog(keys: list[str], provider: str | None) -> None:
     choice = choose(config(), dict.fromkeys(keys, "sk"))
-    assert choice == (Choice(provider) if provider else None)
+    assert choice == (ModelChoice(provider) if provider else None)
 
 
 def test_key_that_is_set_to_nothing_does_not_count() -> None:
-    assert choose(config(), {"OPENROUTER_API_KEY": "", "GROQ_API_KEY": "x"}) == Choice("groq")
+    assert choose(config(), {"OPENROUTER_API_KEY": "", "GROQ_API_KEY": "x"}) == ModelChoice("groq")
 
 
 def test_own_provider_with_a_key_comes_before_the_catalog() -> None:
-    assert choose(config(providers={"work": WORK}), ALL_KEYS) == Choice("work")
+    assert choose(config(providers={"work": WORK}), ALL_KEYS) == ModelChoice("work")
 
 
 @pytest.mark.parametrize(
     ("wanted", "choice"),
     [
-        ("groq:llama-3", Choice("groq", "llama-3")),
-        ("openrouter:vendor/model:free", Choice("openrouter", "vendor/model:free")),
-        ("ollama:qwen3:8b", Choice("ollama", "qwen3:8b")),
-        ("qwen3:8b", Choice("openrouter", "qwen3:8b")),
-        ("llama.cpp:x", Choice("llama.cpp", "x")),
-        ("work:m2", Choice("work", "m2")),
-        ("gpt-5", Choice("openrouter", "gpt-5")),
-        ("demo", Choice("demo")),
+        ("groq:llama-3", ModelChoice("groq", "llama-3")),
+        ("openrouter:vendor/model:free", ModelChoice("openrouter", "vendor/model:free")),
+        ("ollama:qwen3:8b", ModelChoice("ollama", "qwen3:8b")),
+        ("qwen3:8b", ModelChoice("openrouter", "qwen3:8b")),
+        ("llama.cpp:x", ModelChoice("llama.cpp", "x")),
+        ("work:m2", ModelChoice("work", "m2")),
+        ("gpt-5", ModelChoice("openrouter", "gpt-5")),
+        ("demo", ModelChoice("demo")),
     ],
 )
 @pytest.mark.parametrize("is_setting", [False, True])
-def test_provider_may_stand_before_the_model(wanted: str, choice: Choice, is_setting: bool) -> None:
+def test_provider_may_stand_before_the_model(wanted: str, choice: ModelChoice, is_setting: bool) -> None:
     work = {"base_url": "https://llm.work/v1"}
     settings = config(model={"default": wanted} if is_setting else {}, providers={"work": work})
     found = choose(settings, {"OPENROUTER_API_KEY": "sk"}, None if is_setting else wanted)
@@ -78,20 +78,20 @@ def test_provider_may_stand_before_the_model(wanted: str, choice: Choice, is_set
 @pytest.mark.parametrize(
     ("model", "wanted", "choice"),
     [
-        ({"provider": "groq"}, None, Choice("groq")),
-        ({"provider": "groq"}, "x", Choice("groq", "x")),
-        ({"provider": "groq", "default": "y"}, "xai:x", Choice("xai", "x")),
-        ({"provider": "demo"}, None, Choice("demo")),
-        ({"provider": "demo"}, "xai:grok-4", Choice("xai", "grok-4")),
-        ({"provider": "demo", "default": "x"}, None, Choice("demo")),
-        ({"base_url": "http://h/v1"}, None, Choice("custom")),
-        ({"base_url": "http://h/v1", "default": "x"}, None, Choice("custom", "x")),
-        ({"base_url": "http://h/v1", "default": "x"}, "y", Choice("custom", "y")),
-        ({"base_url": "http://h/v1", "default": "x"}, "xai:y", Choice("xai", "y")),
+        ({"provider": "groq"}, None, ModelChoice("groq")),
+        ({"provider": "groq"}, "x", ModelChoice("groq", "x")),
+        ({"provider": "groq", "default": "y"}, "xai:x", ModelChoice("xai", "x")),
+        ({"provider": "demo"}, None, ModelChoice("demo")),
+        ({"provider": "demo"}, "xai:grok-4", ModelChoice("xai", "grok-4")),
+        ({"provider": "demo", "default": "x"}, None, ModelChoice("demo")),
+        ({"base_url": "http://h/v1"}, None, ModelChoice("custom")),
+        ({"base_url": "http://h/v1", "default": "x"}, None, ModelChoice("custom", "x")),
+        ({"base_url": "http://h/v1", "default": "x"}, "y", ModelChoice("custom", "y")),
+        ({"base_url": "http://h/v1", "default": "x"}, "xai:y", ModelChoice("xai", "y")),
     ],
 )
 def test_what_was_asked_for_wins_over_settings_and_these_over_keys(
-    model: dict[str, str], wanted: str | None, choice: Choice
+    model: dict[str, str], wanted: str | None, choice: ModelChoice
 ) -> None:
     assert choose(config(model=model), {"OPENROUTER_API_KEY": "sk"}, wanted) == choice
 

@@ -9,21 +9,21 @@ import pytest
 from talaria.cli.first_run.candidate import BEGINNING
 from talaria.config.routes import plan
 from talaria.config.schema import Config
-from talaria.config.selection import Choice, endpoint
+from talaria.config.selection import ModelChoice, endpoint
 from talaria.core.clock import SystemClock
 from talaria.settings import read_settings
 from talaria.tools.base import Claim
-from talaria.tools.policy import ApprovalSettings, Policy, Request
+from talaria.tools.policy import ApprovalSettings, Policy, PolicyRequest
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.variables import listed_variables
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 
 SUGGESTIONS = re.findall(r"^#   (\w+: .*?)(?:   *[a-z].*)?$", BEGINNING, re.MULTILINE)
 
 
 def _falls_back(config: Config) -> bool:
     keys = {"OPENAI_API_KEY": "k", "GROQ_API_KEY": "k"}
-    planned = plan(endpoint(Choice("groq", "m"), config, keys), config, keys)
+    planned = plan(endpoint(ModelChoice("groq", "m"), config, keys), config, keys)
     return [one.label for one in planned.route.fallbacks] == ["openai:gpt-5"]
 
 
@@ -32,7 +32,7 @@ def _spends_at_most(config: Config) -> bool:
 
 
 def _opens_the_sandbox(config: Config) -> bool:
-    way_out, untouched = (WayOut(hosts, (), SystemClock()) for hosts in (config.terminal.network, ()))
+    way_out, untouched = (EgressProxy(hosts, (), SystemClock()) for hosts in (config.terminal.network, ()))
     there = {"DJANGO_SETTINGS_MODULE": "shop.settings", "OTHER": "x"}
     return (
         way_out.is_listed("pypi.org")
@@ -44,7 +44,7 @@ def _opens_the_sandbox(config: Config) -> bool:
 
 def _reads_notes(config: Config) -> bool:
     home = Path.home()
-    request = Request("read_file", Claim(reads=(home / "notes/today/a.md",)), Path("/srv/shop"))
+    request = PolicyRequest("read_file", Claim(reads=(home / "notes/today/a.md",)), Path("/srv/shop"))
     protected = Protected(home, home / ".talaria")
     decisions = [Policy(one, protected).decide(request).decision for one in (ApprovalSettings(), config.approvals)]
     return decisions == ["ask", "allow"]

@@ -5,7 +5,7 @@ from typing import cast
 from talaria.core.events import Event, ToolBegan, ToolEnded, ToolOutput, TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import ToolResult
-from talaria.gateway.presenter import SHOWN_AFTER_S, Showing
+from talaria.gateway.presenter import SHOWN_AFTER_S, LivePreview
 from talaria.platforms.base import Address, Capabilities, Platform
 
 
@@ -16,7 +16,7 @@ class Editing:
 
 def words(*events: Event) -> str:
     """After ten seconds."""
-    showing = Showing(Address("some", "1"), SessionId("s"), "", 0.0, lambda _: None)
+    showing = LivePreview(Address("some", "1"), SessionId("s"), "", 0.0, lambda _: None)
     for event in (TurnBegan(SessionId("s"), TurnId("t"), "m"), *events):
         showing(event)
     draft = showing.draft(max(10.0, SHOWN_AFTER_S), 0.0, cast("Platform", Editing()))

@@ -13,14 +13,14 @@ import pytest
 
 from talaria.gateway.claims import claimed, gateway_file
 from talaria.gateway.connector import Health
-from talaria.gateway.status import EVERY_S, LOOK_S, SILENT_S, Status, keep_status, read_status, status_file
+from talaria.gateway.status import EVERY_S, LOOK_S, SILENT_S, GatewayStatus, keep_status, read_status, status_file
 from talaria.testing.clock import ManualClock
 
 WELL = Health("telegram", "connected", "42", heard_at=1.0)
 
 
-def status(**changes: object) -> Status:
-    return msgspec.structs.replace(Status(pid=os.getpid(), version="1", since=1.0, platforms=(WELL,)), **changes)
+def status(**changes: object) -> GatewayStatus:
+    return msgspec.structs.replace(GatewayStatus(pid=os.getpid(), version="1", since=1.0, platforms=(WELL,)), **changes)
 
 
 def test_all_is_well() -> None:
@@ -70,8 +70,8 @@ class Teller:
         self.clock.advance(after_s)
         await self.written()
 
-    def on_disk(self) -> Status:
-        return msgspec.json.decode(self.file.read_bytes(), type=Status)
+    def on_disk(self) -> GatewayStatus:
+        return msgspec.json.decode(self.file.read_bytes(), type=GatewayStatus)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, cast
 
 from talaria.core.ids import SessionId
-from talaria.gateway.links import Links
-from talaria.gateway.presenter import SHOWN_AFTER_S, TICK_S, Presenter
+from talaria.gateway.links import PlatformLinks
+from talaria.gateway.presenter import SHOWN_AFTER_S, TICK_S, PreviewUpdater
 from talaria.platforms.base import Address, Capabilities, Platform
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
@@ -34,9 +34,9 @@ async def test_a_platform_is_not_closed_while_it_shows_that_somebody_types() -> 
     clock, typist = ManualClock(), Typist()
     platform = cast("Platform", typist)
     async with MemoryStore(clock) as store:
-        links = Links(clock, store.inbox)
+        links = PlatformLinks(clock, store.inbox)
         await links.connected(platform)
-        presenter = Presenter(cast("Any", None), links, clock)
+        presenter = PreviewUpdater(cast("Any", None), links, clock)
         presenter.begin(Address("some", "1"), SessionId("s1"), "")
         running = asyncio.create_task(presenter.run())
         await asyncio.sleep(0)

@@ -13,9 +13,9 @@ from talaria.runtime.chat import Ask, Chat, Outcome, Say
 from talaria.runtime.commands import (
     Command,
     Commands,
-    Given,
-    Message,
+    GivenCommand,
     NameTaken,
+    PlainMessage,
     Surface,
     Unclear,
     UnfitName,
@@ -214,13 +214,13 @@ def test_word_that_nobody_answers_to_is_told_with_what_may_be_meant(line: str, s
     ],
 )
 def test_words_for_the_model_are_no_command(line: str, text: str) -> None:
-    assert Commands(BUILTIN).parse(line, "terminal") == Message(text)
+    assert Commands(BUILTIN).parse(line, "terminal") == PlainMessage(text)
 
 
 @pytest.mark.parametrize("line", ["/title  my  talk ", "/TITLE my  talk", "/name\tmy  talk", "/tit\nmy  talk"])
 def test_argument_is_what_stands_behind_the_word(line: str) -> None:
     parsed = Commands(BUILTIN).parse(line, "terminal")
-    assert isinstance(parsed, Given)
+    assert isinstance(parsed, GivenCommand)
     assert (parsed.command.name, parsed.argument) == ("title", "my  talk")
 
 

@@ -13,7 +13,7 @@ import pytest
 from talaria.core.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
 from talaria.store.base import NewSession
 from talaria.store.permissions import Grant, NewApproval
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.migrate import steps
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
@@ -108,7 +108,7 @@ async def test_killed_process_takes_its_questions_and_unused_answers_along(
 
 def write_schema_2(path: Path) -> None:
     path.parent.mkdir()
-    connection = cast("Connection", apsw.Connection(str(path)))
+    connection = cast("SqliteConnection", apsw.Connection(str(path)))
     for _, sql in steps()[:2]:
         connection.execute(sql)
     connection.pragma("user_version", 2)
@@ -132,7 +132,7 @@ def write_schema_2(path: Path) -> None:
 
 def contents(path: Path) -> dict[str, list[dict[str, object]]]:
     """Every row of every table, by column; what a conversation began with as part of it, wherever it is kept."""
-    connection = cast("Connection", apsw.Connection(str(path)))
+    connection = cast("SqliteConnection", apsw.Connection(str(path)))
     try:
         names = [str(row[0]) for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         tables = {name: rows(connection, name) for name in names}
@@ -144,7 +144,7 @@ def contents(path: Path) -> dict[str, list[dict[str, object]]]:
     return tables
 
 
-def rows(connection: Connection, table: str) -> list[dict[str, object]]:
+def rows(connection: SqliteConnection, table: str) -> list[dict[str, object]]:
     columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
     found = connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
     return [dict(zip(columns, row, strict=True)) for row in found]

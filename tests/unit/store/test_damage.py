@@ -12,7 +12,7 @@ from talaria.core.errors import StoreDamaged
 from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import user
 from talaria.store.base import Held, NewSession
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
 
@@ -25,7 +25,7 @@ async def write_home(home: Path, clock: ManualClock, count: int = 200) -> None:
         await fill(store, count)
         await store.search.search("needle")
     for name in ("state.db", "search.db"):
-        connection = cast("Connection", apsw.Connection(str(home / name)))
+        connection = cast("SqliteConnection", apsw.Connection(str(home / name)))
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.close()
 
@@ -149,7 +149,7 @@ async def test_search_index_replaced_by_another_process_is_followed(home: Path, 
 
 async def test_search_index_of_another_version_is_made_anew(home: Path, clock: ManualClock) -> None:
     await write_home(home, clock)
-    connection = cast("Connection", apsw.Connection(str(home / "search.db")))
+    connection = cast("SqliteConnection", apsw.Connection(str(home / "search.db")))
     connection.execute("DROP TABLE words; CREATE TABLE words (something, quite, different)")
     connection.pragma("user_version", 99)
     connection.close()

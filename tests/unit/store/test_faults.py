@@ -14,7 +14,7 @@ from talaria.core.errors import StoreUnavailable
 from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import user
 from talaria.store.base import Held, NewSession
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
 
@@ -163,7 +163,7 @@ async def test_commit_whose_sync_failed_does_not_return_from_the_dead(
     with pytest.raises(StoreUnavailable):
         await note(store, epoch, "lost")
     disk.heal()
-    cast("Connection", other).execute("BEGIN IMMEDIATE")
+    cast("SqliteConnection", other).execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable):
         await note(store, epoch, "locked out")
     other.close()
@@ -235,7 +235,7 @@ async def test_connections_made_while_the_disk_was_read_only_are_not_kept(store:
 async def test_lock_held_for_longer_than_we_wait_is_told_and_then_forgotten(store: SqliteStore, home: Path) -> None:
     epoch = await seize(store)
     await note(store, epoch, "before")
-    other = cast("Connection", apsw.Connection(str(home / "state.db")))
+    other = cast("SqliteConnection", apsw.Connection(str(home / "state.db")))
     other.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(StoreUnavailable, match="locked"):

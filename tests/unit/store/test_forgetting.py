@@ -11,7 +11,7 @@ from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.store.base import NewSession
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
 
@@ -44,8 +44,8 @@ async def test_what_is_discarded_is_overwritten_in_its_place(tmp_path: Path) -> 
     assert not holds(tmp_path, "state.db")
 
 
-def connected(home: Path) -> Connection:
-    return cast("Connection", apsw.Connection(str(home / "state.db")))
+def connected(home: Path) -> SqliteConnection:
+    return cast("SqliteConnection", apsw.Connection(str(home / "state.db")))
 
 
 def checkpoint(home: Path) -> None:

@@ -11,11 +11,11 @@ from talaria.core.entries import Noted
 from talaria.core.errors import Fenced
 from talaria.core.ids import Epoch, SessionId
 from talaria.store.base import BrokenRuleError, Held, NewSession
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
-from talaria.testing.powercut import DiskRecorder, Synced
+from talaria.testing.powercut import DiskRecorder, FileSynced
 
 
 class Gate:
@@ -24,14 +24,14 @@ class Gate:
     def __init__(self) -> None:
         self._opened = threading.Event()
 
-    def __call__(self, _: Connection) -> None:
+    def __call__(self, _: SqliteConnection) -> None:
         assert self._opened.wait(timeout=10)
 
     def open(self) -> None:
         self._opened.set()
 
 
-def prepare(connection: Connection, _: Path) -> None:
+def prepare(connection: SqliteConnection, _: Path) -> None:
     connection.execute("CREATE TABLE IF NOT EXISTS numbers (n INTEGER UNIQUE)")
 
 
@@ -48,7 +48,7 @@ async def database(home: Path, recorder: DiskRecorder) -> AsyncIterator[Database
 
 
 async def add(database: Database, number: int) -> int:
-    def work(db: Connection) -> int:
+    def work(db: SqliteConnection) -> int:
         db.execute("INSERT INTO numbers VALUES (?)", (number,))
         return number * 10
 
@@ -60,7 +60,7 @@ async def numbers(database: Database) -> list[int]:
 
 
 def syncs(recorder: DiskRecorder) -> int:
-    return sum(isinstance(operation, Synced) for operation in recorder.operations)
+    return sum(isinstance(operation, FileSynced) for operation in recorder.operations)
 
 
 async def test_work_that_gathers_shares_one_sync_and_each_caller_gets_its_own_result(
@@ -95,7 +95,7 @@ async def test_one_refusal_does_not_fail_its_neighbours(database: Database) -> N
 
 
 async def test_work_that_raises_leaves_nothing_behind(database: Database) -> None:
-    def work(db: Connection) -> None:
+    def work(db: SqliteConnection) -> None:
         db.execute("INSERT INTO numbers VALUES (1)")
         raise Fenced("no")
 

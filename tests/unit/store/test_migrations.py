@@ -16,7 +16,7 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, user
 from talaria.core.usage import Usage
 from talaria.store.base import Amount, NewSession, Totals, UsageRow
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.migrate import LATEST, steps
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
@@ -29,7 +29,7 @@ Row = tuple[str, int, float, str]
 
 
 def version(path: Path) -> int:
-    connection = cast("Connection", apsw.Connection(str(path)))
+    connection = cast("SqliteConnection", apsw.Connection(str(path)))
     try:
         return int(connection.pragma("user_version"))
     finally:
@@ -38,7 +38,7 @@ def version(path: Path) -> int:
 
 def write_future(path: Path, mode: str) -> None:
     path.parent.mkdir()
-    connection = cast("Connection", apsw.Connection(str(path)))
+    connection = cast("SqliteConnection", apsw.Connection(str(path)))
     connection.pragma("journal_mode", mode)
     connection.execute("CREATE TABLE of_tomorrow (x)")
     connection.pragma("user_version", LATEST + 1)
@@ -55,7 +55,7 @@ def answer(usage: Usage | None, model: str = "large-1") -> MessageAdded:
 
 def write_schema_1(path: Path, rows: Sequence[Row]) -> None:
     path.parent.mkdir()
-    connection = cast("Connection", apsw.Connection(str(path)))
+    connection = cast("SqliteConnection", apsw.Connection(str(path)))
     connection.execute(steps()[0][1])
     connection.pragma("user_version", 1)
     for session in {row[0]: None for row in rows}:
@@ -192,7 +192,7 @@ async def test_damaged_entry_does_not_keep_an_old_file_from_being_opened(home: P
 
 async def test_conversations_and_mail_from_before_platforms_are_kept(home: Path, clock: ManualClock) -> None:
     write_schema_1(home / "state.db", [row("one", 1, AT, MessageAdded(user("hello")))])
-    connection = cast("Connection", apsw.Connection(str(home / "state.db")))
+    connection = cast("SqliteConnection", apsw.Connection(str(home / "state.db")))
     connection.execute(
         "INSERT INTO inbox (platform, account, chat, message_id, session, body, received_at)"
         " VALUES ('telegram', 'bot', '42', '1', 'one', 'mail', 0);"

@@ -17,7 +17,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.entries import Noted
 from talaria.core.ids import SessionId
 from talaria.store.base import Held
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
 
@@ -84,7 +84,7 @@ def pairs(count: int) -> list[str]:
 
 
 def integrity(home: Path) -> object:
-    connection = cast("Connection", apsw.Connection(str(home / "state.db")))
+    connection = cast("SqliteConnection", apsw.Connection(str(home / "state.db")))
     try:
         return connection.pragma("integrity_check")
     finally:

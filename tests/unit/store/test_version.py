@@ -7,7 +7,7 @@ import apsw
 
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.clock import ManualClock
 
@@ -43,7 +43,7 @@ async def test_commit_that_came_between_two_of_ours_is_seen(home: Path, clock: M
 async def test_version_is_told_while_another_process_is_writing(home: Path, clock: ManualClock) -> None:
     async with SqliteStore(home, clock, busy_timeout_s=0.0) as store:
         before = await store.version()
-        another = cast("Connection", apsw.Connection(str(home / "state.db")))
+        another = cast("SqliteConnection", apsw.Connection(str(home / "state.db")))
         try:
             another.execute("BEGIN IMMEDIATE; INSERT INTO homes VALUES ('telegram', 'telegram:42')")
             assert await store.version() == before

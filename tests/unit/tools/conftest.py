@@ -12,7 +12,7 @@ from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.search import search_tools
-from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
@@ -37,7 +37,7 @@ def cwd(scope: Scope) -> Path:
 def use(scope: Scope) -> Use:
     """`await use("read_file", path="a.txt")`"""
     executor = Executor(
-        Toolbox((*file_tools(Seen()), *search_tools(Protected(Path("/home/ada"), Path("/home/ada/.talaria"))))),
+        Toolbox((*file_tools(ReadFiles()), *search_tools(Protected(Path("/home/ada"), Path("/home/ada/.talaria"))))),
         OpenGate(),
         scope,
     )

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from talaria.tools.base import Claim, Language
-from talaria.tools.policy import ApprovalSettings, Policy, Request, Verdict
+from talaria.tools.policy import ApprovalSettings, Policy, PolicyRequest, Verdict
 from talaria.tools.protected import Protected
 from talaria.tools.shell_commands import SimpleCommand, TooDeep, literal, parse
 
@@ -94,7 +94,7 @@ def decide(
 ) -> Verdict:
     policy = Policy(ApprovalSettings(), PROTECTED, created_here)
     claim = Claim(command=command, language=language, place=str(project / place), is_confined=is_confined)
-    return policy.decide(Request("terminal", claim, project))
+    return policy.decide(PolicyRequest("terminal", claim, project))
 
 
 ASKED = {

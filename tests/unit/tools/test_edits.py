@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.builtin.edits import Edit, edited
-from talaria.tools.builtin.texts import Text, decoded
+from talaria.tools.builtin.texts import TextFile, decoded
 from talaria.tools.diffs import MAX_DIFF_LINES, unified
 
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "\ta", "a ", "", "}", "é", "a b", "a  b", "\udce9"]), max_size=6)
@@ -143,6 +143,6 @@ def test_lines_of_a_diff_have_the_numbers_of_the_file() -> None:
 
 
 def test_text_says_its_line_ends_only_if_all_are_the_same() -> None:
-    assert decoded(b"a\r\nb\r\n") == Text("a\nb\n", has_crlf=True)
-    assert decoded(b"a\r\nb\n") == Text("a\r\nb\n")
-    assert decoded(b"a\rb") == Text("a\rb")
+    assert decoded(b"a\r\nb\r\n") == TextFile("a\nb\n", has_crlf=True)
+    assert decoded(b"a\r\nb\n") == TextFile("a\r\nb\n")
+    assert decoded(b"a\rb") == TextFile("a\rb")

@@ -17,10 +17,10 @@ from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.pages import MAX_FILE_BYTES, MAX_LINE_CHARS, MAX_SHOWN_BYTES
-from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
-from talaria.tools.undo.recorder import Recorder
+from talaria.tools.undo.recorder import ChangeRecorder
 
 Use = Callable[..., Awaitable[ToolResult]]
 
@@ -261,8 +261,8 @@ async def test_file_that_went_away_since_it_was_read_is_written_again(use: Use, 
 
 async def test_nothing_is_written_when_what_was_there_cannot_be_kept(scope: Scope, cwd: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("where a folder belongs")
-    recorder = Recorder(SqliteUndoStore(tmp_path / "file/undo.db"), tmp_path)
-    executor = Executor(Toolbox(file_tools(Seen())), OpenGate(), scope, recorder)
+    recorder = ChangeRecorder(SqliteUndoStore(tmp_path / "file/undo.db"), tmp_path)
+    executor = Executor(Toolbox(file_tools(ReadFiles())), OpenGate(), scope, recorder)
     (cwd / "a.txt").write_text("old")
     arguments = json.dumps({"path": "a.txt", "content": "new"})
     result = await executor.call(ToolCall(CallId("c"), "write_file", arguments))

@@ -22,13 +22,13 @@ from talaria.tools.base import Invocation, Scope
 from talaria.tools.builtin.files import file_tools
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.builtin.search import search_tools
-from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.person import Proposal
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 
-FILES = (*file_tools(Seen()), *search_tools(Protected(Path("/home/ada"), Path("/home/ada/.talaria"))))
+FILES = (*file_tools(ReadFiles()), *search_tools(Protected(Path("/home/ada"), Path("/home/ada/.talaria"))))
 
 Use = Callable[..., Awaitable[ToolResult]]
 SEGMENTS = st.sampled_from(

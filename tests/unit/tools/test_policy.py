@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from talaria.tools.base import Claim
-from talaria.tools.policy import ApprovalSettings, Decision, Policy, Request, Verdict
+from talaria.tools.policy import ApprovalSettings, Decision, Policy, PolicyRequest, Verdict
 from talaria.tools.protected import Protected
 
 PERSON = Path("/home/ada")
@@ -26,7 +26,7 @@ def decided(
     protected = Protected(PERSON, HOME, shared=(PERSON / "shared",))
     policy = Policy(ApprovalSettings(allow=allow, ask=ask, deny=deny), protected)
     spill, places = HOME / "spill" / "session", tuple(map(Path, named))
-    return policy.decide(Request(tool, claim, PROJECT, is_tainted, is_privy, spill, places))
+    return policy.decide(PolicyRequest(tool, claim, PROJECT, is_tainted, is_privy, spill, places))
 
 
 def reading(path: str) -> Claim:
@@ -167,9 +167,9 @@ def test_reads_are_asked_about_outside_the_project_and_what_programs_need(path: 
 )
 def test_a_folder_that_holds_the_whole_home_is_not_a_project(project: str, decision: Decision) -> None:
     policy = Policy(ApprovalSettings(), Protected(PERSON, HOME))
-    letter = Request("read_file", reading(f"{PERSON}/letters/bank.txt"), Path(project))
+    letter = PolicyRequest("read_file", reading(f"{PERSON}/letters/bank.txt"), Path(project))
     assert policy.decide(letter).decision == decision
-    assert policy.decide(Request("read_file", reading(f"{PERSON}/.ssh/id"), Path(project))).decision == "deny"
+    assert policy.decide(PolicyRequest("read_file", reading(f"{PERSON}/.ssh/id"), Path(project))).decision == "deny"
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_what_the_settings_of_a_repository_name_is_asked_about(tmp_path: Path) -
     (tmp_path / ".git/config").write_text("[core]\n hooksPath = tools/hooks\n[include]\n path = ../more\n")
     policy = Policy(ApprovalSettings(), Protected(PERSON, HOME))
     asked = {
-        name: policy.decide(Request("write_file", writing(f"{tmp_path}/{name}"), tmp_path)).decision
+        name: policy.decide(PolicyRequest("write_file", writing(f"{tmp_path}/{name}"), tmp_path)).decision
         for name in ("tools/hooks/pre-commit", "more", "tools/other", "hooks/pre-commit")
     }
     assert asked == {

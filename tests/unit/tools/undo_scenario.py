@@ -9,11 +9,11 @@ from pathlib import Path
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
 from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools.undo.checkpoints import Checkpoints, Outcome, checkpoint_folder
+from talaria.tools.undo.checkpoints import Checkpoints, RestoreResult, checkpoint_folder
 from talaria.tools.undo.project import ProjectRecord
-from talaria.tools.undo.recorder import Recorder, undo_file
+from talaria.tools.undo.recorder import ChangeRecorder, undo_file
 from talaria.tools.undo.settings import CheckpointSettings
-from talaria.tools.undo.shelf import Shelf
+from talaria.tools.undo.shelf import OldCheckpoints
 
 SESSION = SessionId("session-1")
 Picture = dict[str, tuple[object, ...]]
@@ -45,7 +45,7 @@ class Project:
         self.home = home
         self.now = 1_000.0
         self.background: set[str] = set()
-        self.recorder = Recorder(
+        self.recorder = ChangeRecorder(
             SqliteUndoStore(undo_file(home)),
             home,
             settings,
@@ -64,7 +64,7 @@ class Project:
     @contextmanager
     def turn(self, name: str, *paths: Path, session: str = SESSION) -> Generator[None]:
         """A call that may change these files; without any: anything in the project."""
-        first = max(Shelf(checkpoint_folder(self.home, SESSION)).numbers(), default=0) + 1
+        first = max(OldCheckpoints(checkpoint_folder(self.home, SESSION)).numbers(), default=0) + 1
         recording = self.record.begin(session, name, paths or None, first_number=first)
         assert recording is not None
         yield
@@ -74,7 +74,7 @@ class Project:
         with self.turn(turn):
             work()
 
-    def restore(self, number: int, *, everything: bool = False) -> dict[str, Outcome]:
+    def restore(self, number: int, *, everything: bool = False) -> dict[str, RestoreResult]:
         """What became of files, by their names in the project."""
         outcomes = self.checkpoints.restore(number, everything=everything).outcomes
         return {str(one.path.relative_to(self.work)): one for one in outcomes}

@@ -14,7 +14,7 @@ from talaria.net.fetch import Fetch
 from talaria.net.web import WebSettings
 from talaria.tools.base import Run, Scope
 from talaria.tools.builtin.web import web_tools
-from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, Hit, SearchService
+from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, SearchService, WebHit
 from talaria.tools.builtin.web_search.brave import Brave
 from talaria.tools.builtin.web_search.choice import choose
 from talaria.tools.builtin.web_search.duckduckgo import DuckDuckGo
@@ -95,8 +95,8 @@ each_service = pytest.mark.parametrize("name", ANSWERS)
 @each_service
 async def test_search_answers_titles_addresses_and_excerpts(name: str, fetch: Fetch, api: Site) -> None:
     api.pages["*"] = ANSWERS[name](FOUND)
-    assert await service(name, fetch, api).search(QUERY, 2) == [Hit(*found) for found in FOUND[:2]]
-    assert await service(name, fetch, api).search(QUERY, 9) == [Hit(*found) for found in FOUND]
+    assert await service(name, fetch, api).search(QUERY, 2) == [WebHit(*found) for found in FOUND[:2]]
+    assert await service(name, fetch, api).search(QUERY, 9) == [WebHit(*found) for found in FOUND]
 
 
 async def test_brave_is_asked_as_it_wants(fetch: Fetch, api: Site) -> None:
@@ -144,7 +144,7 @@ async def test_result_that_is_no_page_is_left_out_and_the_rest_is_tidy(name: str
     ]
     api.pages["*"] = ANSWERS[name](odd)
     first, second = await service(name, fetch, api).search(QUERY, 9)
-    assert first == Hit("https://ok.example/", "https://ok.example/", "a b")
+    assert first == WebHit("https://ok.example/", "https://ok.example/", "a b")
     assert (len(second.title), len(second.snippet)) == (201, 501)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.schema import Config, ProviderConfig
-from talaria.config.selection import DEMO, Choice, as_default, general_for
+from talaria.config.selection import DEMO, ModelChoice, as_default, general_for
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.files import replace_file
 from talaria.providers.catalog import ProviderFacts, catalog
@@ -97,7 +97,7 @@ class Candidate(msgspec.Struct, frozen=True):
     def _settings(self, config: Config) -> dict[str, str]:
         is_general = general_for(self.provider, config) is config.model
         section = "model" if is_general else f"providers.{self.provider}"
-        written = as_default(Choice(self.provider, self.model), config)
+        written = as_default(ModelChoice(self.provider, self.model), config)
         if self.base_url:
             written[f"{section}.base_url"] = self.base_url
         if self.key and not self._has_usual_key:

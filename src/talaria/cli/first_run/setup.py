@@ -21,11 +21,11 @@ from talaria.cli.program import link_advice
 from talaria.cli.survey import Default, ProviderState
 from talaria.compat.hermes_home.home import locate
 from talaria.config import paths
-from talaria.config.selection import DEMO, Choice, endpoint, split
+from talaria.config.selection import DEMO, ModelChoice, endpoint, split
 from talaria.core.errors import BadConfig, BadInput, KeyRejected, MissingCredential, OperatorError, TalariaError
 from talaria.providers.catalog import catalog
 from talaria.settings import Settings
-from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.choosing import SandboxChooser
 
 _USE = {"": "yes", "y": "yes", "yes": "yes", "n": "other", "no": "other", "s": "skip", "skip": "skip"}
 _FAILED = {"a": "again", "o": "other", "k": "keep", "": "skip", "s": "skip"}
@@ -33,7 +33,7 @@ _BRING = {"y": "files", "yes": "files", "k": "keys", "": "skip", "n": "skip", "n
 SHOWN_MODELS = 12
 
 
-class Found(NamedTuple):
+class ModelCandidates(NamedTuple):
     """What can be used here."""
 
     providers: Sequence[ProviderState]
@@ -97,7 +97,7 @@ def _wanted(provider: str | None, model: str | None, base_url: str | None, setti
 
 def _ended(kept: Sequence[str], settings: Settings) -> int:
     _tell(kept)
-    sandbox = Choosing(settings.config.terminal).sandbox
+    sandbox = SandboxChooser(settings.config.terminal).sandbox
     say(f"Sandbox for commands: {sandbox.level} ({sandbox.about}); `talaria doctor --security` tries it.")
     say("Begin with `talaria`; `talaria gateway platforms` says how to connect a chat.")
     if advice := link_advice():
@@ -134,9 +134,9 @@ def _hermes_home(home: Path) -> Path | None:
         return None
 
 
-def _look(settings: Settings) -> Found:
+def _look(settings: Settings) -> ModelCandidates:
     rows, default = asyncio.run(survey.overview(settings, is_live=True))
-    found = Found(sorted(rows, key=lambda row: row.name == DEMO), default)
+    found = ModelCandidates(sorted(rows, key=lambda row: row.name == DEMO), default)
     usable = [f"{row.name} ({row.state})" for row in found.providers if row.is_usable and row.name != DEMO]
     say(f"Found: {', '.join(usable) or 'no API key, and no model server on this machine'}.")
     if found.default.problem is not None:
@@ -241,7 +241,7 @@ def _completed(candidate: Candidate, settings: Settings) -> Candidate | None:
 def _lacks_key(candidate: Candidate, settings: Settings) -> bool:
     with_it = candidate.over(settings)
     try:
-        endpoint(Choice(candidate.provider, candidate.model or "any"), with_it.config, with_it.environment)
+        endpoint(ModelChoice(candidate.provider, candidate.model or "any"), with_it.config, with_it.environment)
     except OperatorError as error:  # any other is told when it is tried
         return isinstance(error, MissingCredential)
     return False

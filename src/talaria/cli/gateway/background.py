@@ -17,7 +17,7 @@ from talaria.config import paths
 from talaria.core.errors import OperatorError, TalariaError
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.settings import GatewaySettings
-from talaria.gateway.status import Status, read_status
+from talaria.gateway.status import GatewayStatus, read_status
 from talaria.settings import read_settings
 
 START_S = 60.0
@@ -38,7 +38,7 @@ def environment() -> Mapping[str, str]:
     return {"TALARIA_HOME": str(paths.home().absolute())}
 
 
-def start(home: Path, profile: str | None) -> Status:
+def start(home: Path, profile: str | None) -> GatewayStatus:
     """Once it is up. Raises `OperatorError` with what it said if it does not come up."""
     if systemd.unit_file(home).exists() and systemd.is_at_hand():
         systemd.order("start", systemd.unit_name(home))
@@ -80,7 +80,7 @@ def _output(home: Path) -> Generator[IO[bytes]]:
         yield said
 
 
-def _up(home: Path, process: "subprocess.Popen[bytes] | None") -> Status:
+def _up(home: Path, process: "subprocess.Popen[bytes] | None") -> GatewayStatus:
     began = time.monotonic()
     seen_at: float | None = None
     while time.monotonic() - began < START_S:

@@ -19,7 +19,7 @@ from talaria.core.ids import OutboxId
 from talaria.files import replace_file
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.replies import LIVES_S
-from talaria.gateway.status import Status, due_and_failed, read_status
+from talaria.gateway.status import GatewayStatus, due_and_failed, read_status
 from talaria.platforms.loading import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
 from talaria.store.base import Store
@@ -62,7 +62,7 @@ def restart(ctx: click.Context) -> None:
     _tell(background.start(home, ctx.find_root().obj))
 
 
-def _tell(status: Status) -> None:
+def _tell(status: GatewayStatus) -> None:
     for line in view.status_lines(status):
         say(line)
     for complaint in status.complaints(time.time()):

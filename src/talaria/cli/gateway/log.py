@@ -26,7 +26,7 @@ KEPT = 5
 LOOK_S = 0.2
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
     time: str
     level: str
     logger: str
@@ -83,7 +83,7 @@ def _later(stream: TextIOWrapper, home: Path) -> Iterator[str]:
 
 def told(line: str) -> str:
     try:
-        found = msgspec.json.decode(line, type=Line)
+        found = msgspec.json.decode(line, type=LogLine)
     except msgspec.DecodeError:
         return printable(line.rstrip("\n"))
     moment = datetime.fromisoformat(found.time).astimezone()
@@ -110,7 +110,7 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         now = serving.get()
-        line = Line(
+        line = LogLine(
             datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             record.levelname,
             record.name,

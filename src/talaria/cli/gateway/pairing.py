@@ -13,7 +13,7 @@ from talaria.cli.surroundings import home, with_store
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError
 from talaria.gateway.pairing import LIVES_S, Pairing
-from talaria.store.access import Locked, Member, Request
+from talaria.store.access import Locked, Member, PairingRequest
 from talaria.store.base import Store
 
 command = click.Group("pairing", help="Let people in who wrote to the agent, and send them away again.")
@@ -40,7 +40,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         say("Nobody waits, and nobody was let in by a code.")
 
 
-async def _all(store: Store) -> tuple[Sequence[Request], Sequence[Member]]:
+async def _all(store: Store) -> tuple[Sequence[PairingRequest], Sequence[Member]]:
     return await store.access.requests(), await store.access.members()
 
 

@@ -18,7 +18,7 @@ from talaria.compose import open_store
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, UserFacing
 from talaria.gateway.claims import gateway_file, holder
-from talaria.gateway.envelope import BESIDE, Parcel
+from talaria.gateway.envelope import BESIDE, OutgoingBody
 from talaria.gateway.keys import given_address
 from talaria.gateway.replies import LIVES_S, Replies
 from talaria.gateway.status import read_status
@@ -37,7 +37,7 @@ LOOK_S = 0.1
 _EVERYWHERE = Capabilities(MAX_CHARS, length=units)
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SendOutcome(msgspec.Struct, frozen=True):
     target: str
     state: Literal["delivered", "waiting", "failed"]
     parts: int
@@ -67,7 +67,7 @@ def command(
     return _tell(sent, files, as_json=as_json, is_waited_for=wait_s > 0)
 
 
-def _tell(sent: Sent, files: Sequence[Path], *, as_json: bool, is_waited_for: bool) -> int:
+def _tell(sent: SendOutcome, files: Sequence[Path], *, as_json: bool, is_waited_for: bool) -> int:
     if as_json:
         error = {"error": error_document(NotDelivered(sent.error))} if sent.state == "failed" else {}
         print_json({**msgspec.structs.asdict(sent), "ok": sent.state != "failed", **error})
@@ -124,7 +124,9 @@ def _found(file: Path) -> Path:
     return found
 
 
-async def _send(settings: Settings, platform: str, chat: str, words: str, files: Sequence[Path], wait_s: float) -> Sent:
+async def _send(
+    settings: Settings, platform: str, chat: str, words: str, files: Sequence[Path], wait_s: float
+) -> SendOutcome:
     async with open_store(settings.home) as store:
         where = given_address(platform, chat) if chat else await _home_channel(store, settings, platform)
         rows = list(_rows(where, words, files))
@@ -134,7 +136,7 @@ async def _send(settings: Settings, platform: str, chat: str, words: str, files:
         if state == "waiting":
             due = await store.outbox.due(str(where))  # what was said there before goes before it
             error = _obstacle(settings.home, platform, next((row.error for row in due if row.error), ""))
-    return Sent(str(where), state, len(rows), error)
+    return SendOutcome(str(where), state, len(rows), error)
 
 
 async def _home_channel(store: Store, settings: Settings, platform: str) -> Address:
@@ -153,7 +155,7 @@ def _rows(where: Address, words: str, files: Sequence[Path]) -> Iterator[Outgoin
     if words:
         yield from replies.parts(key, words)
     for number, file in enumerate(files):
-        yield replies.row(f"{key}:file:{number}", Parcel(file=str(file), file_name=file.name))
+        yield replies.row(f"{key}:file:{number}", OutgoingBody(file=str(file), file_name=file.name))
 
 
 async def _awaited(

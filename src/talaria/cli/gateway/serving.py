@@ -18,9 +18,9 @@ from talaria.config.secrets import known_secrets
 from talaria.core.errors import BadConfig, OperatorError, TalariaError
 from talaria.gateway.claims import claimed, gateway_file, holder
 from talaria.gateway.connector import Health
-from talaria.gateway.status import Status, keep_status
+from talaria.gateway.status import GatewayStatus, keep_status
 from talaria.settings import read_settings
-from talaria.switchboard import Switchboard, open_switchboard
+from talaria.switchboard import GatewayApp, open_switchboard
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def serve(home: Path) -> None:
             await _run(board, home, signals, process)
 
 
-def _check(board: Switchboard) -> None:
+def _check(board: GatewayApp) -> None:
     for name, problem in board.problems.items():
         log.error("%s is left out: %s", name, problem)
         complain(f"{name} is left out: {problem}")
@@ -85,7 +85,7 @@ def _check(board: Switchboard) -> None:
         raise BadConfig("No platform can be used." if board.problems else NO_PLATFORM)
 
 
-async def _mention_risks(board: Switchboard) -> None:
+async def _mention_risks(board: GatewayApp) -> None:
     sentences = [risks.of_user()]
     if (hands := board.app.hands) is not None:
         sandbox = await in_thread(lambda: hands.workspaces.sandbox)
@@ -95,13 +95,13 @@ async def _mention_risks(board: Switchboard) -> None:
         complain(sentence)
 
 
-async def _run(board: Switchboard, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
+async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
     clock, gateway, since = board.app.clock, board.gateway, board.app.clock.now()
     numbers: Numbers | None = None
 
-    def look() -> Status:
+    def look() -> GatewayStatus:
         known = {one.name: one for one in gateway.health}
-        return Status(
+        return GatewayStatus(
             pid=os.getpid(),
             version=__version__,
             since=since,
@@ -139,13 +139,13 @@ async def _told(numbers: "Numbers", port: int) -> None:
         log.error("no numbers: %s", fault)  # noqa: TRY400  (it says what is wrong)
 
 
-async def _stopped(board: Switchboard, signals: Signals) -> None:
+async def _stopped(board: GatewayApp, signals: Signals) -> None:
     await signals.stop.wait()
     log.info("gateway is being stopped; %d turns run", board.gateway.running)
     board.gateway.stop()
 
 
-async def _reloaded(board: Switchboard, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
+async def _reloaded(board: GatewayApp, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
     while True:
         await signals.reload.wait()
         signals.reload.clear()
@@ -159,7 +159,7 @@ async def _reloaded(board: Switchboard, home: Path, signals: Signals, process: M
             log.info("new settings are in use, with %s", ", ".join(board.gateway.platforms) or "no platform")
 
 
-async def _reload(board: Switchboard, home: Path, process: Mapping[str, str]) -> None:
+async def _reload(board: GatewayApp, home: Path, process: Mapping[str, str]) -> None:
     settings = await in_thread(lambda: read_settings(home, process))
     redactor = board.app.settings.redactor  # the log has it, and so does whatever runs
     redactor.learn(known_secrets(settings.environment, settings.config))

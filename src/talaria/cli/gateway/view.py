@@ -11,7 +11,7 @@ import msgspec
 from talaria.core.clock import SystemClock
 from talaria.gateway.connector import Health
 from talaria.gateway.envelope import read_parcel
-from talaria.gateway.status import Status
+from talaria.gateway.status import GatewayStatus
 from talaria.platforms.loading import install_hint, manifests, missing_modules
 from talaria.settings import Settings
 from talaria.store.mail import OutboxRow
@@ -36,7 +36,7 @@ class Overview(msgspec.Struct, frozen=True):
     is_healthy: bool
     complaints: tuple[str, ...]
     mail: Mail
-    status: Status | None = None
+    status: GatewayStatus | None = None
     pid: int | None = None
 
 
@@ -52,7 +52,7 @@ class PlatformRow(msgspec.Struct, frozen=True):
     how_to: str = ""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class OutboxReply(msgspec.Struct, frozen=True):
     id: int
     at: float
     target: str
@@ -62,7 +62,7 @@ class Reply(msgspec.Struct, frozen=True):
     text: str
 
 
-def overview(pid: int | None, status: Status | None, mail: Mail, troubles: Sequence[str] = ()) -> Overview:
+def overview(pid: int | None, status: GatewayStatus | None, mail: Mail, troubles: Sequence[str] = ()) -> Overview:
     """`troubles` are those that we have seen ourselves."""
     if pid is None:
         complaint = "No gateway runs here; `talaria gateway start` starts one."
@@ -93,7 +93,7 @@ def overview_lines(seen: Overview) -> Iterator[str]:
     yield from (f"! {complaint}" for complaint in seen.complaints)
 
 
-def status_lines(status: Status) -> Iterator[str]:
+def status_lines(status: GatewayStatus) -> Iterator[str]:
     yield f"The gateway runs: process {status.pid}, version {status.version}, since {_moment(status.since)}."
     yield from (f"  {_health(one)}" for one in status.platforms)
     yield f"  {status.running} turns run, {status.live} live sessions"
@@ -107,7 +107,7 @@ def _health(health: Health) -> str:
     return f"{health.name}: {health.state}{account}; {heard}, {message}{failures}"
 
 
-def platform_rows(settings: Settings, status: Status | None) -> Iterator[PlatformRow]:
+def platform_rows(settings: Settings, status: GatewayStatus | None) -> Iterator[PlatformRow]:
     """Loads the code of those that are wanted."""
     found = wanted(settings, SystemClock())
     doors = {door.name for door in found.doors}
@@ -134,13 +134,13 @@ def platform_lines(row: PlatformRow) -> Iterator[str]:
         yield f"{'':<11} {row.how_to}"
 
 
-def reply(row: OutboxRow) -> Reply:
+def reply(row: OutboxRow) -> OutboxReply:
     parcel = read_parcel(row.body)
     text = parcel.text or parcel.file
-    return Reply(row.id, row.created_at, row.target, row.state, row.attempts, row.error, text)
+    return OutboxReply(row.id, row.created_at, row.target, row.state, row.attempts, row.error, text)
 
 
-def reply_line(one: Reply) -> str:
+def reply_line(one: OutboxReply) -> str:
     text = " ".join(one.text.split())
     shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
     error = f"  ({one.error})" if one.error else ""

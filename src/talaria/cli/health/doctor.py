@@ -106,10 +106,10 @@ def _gone_projects(settings: Settings) -> Iterator[Finding]:
 
 
 def _sandbox(settings: Settings) -> Finding:
-    from talaria.tools.sandbox.choosing import Choosing  # noqa: PLC0415
+    from talaria.tools.sandbox.choosing import SandboxChooser  # noqa: PLC0415
 
     terminal = settings.config.terminal
-    sandbox = Choosing(terminal).sandbox
+    sandbox = SandboxChooser(terminal).sandbox
     told = f"{sandbox.level}: {sandbox.about}; `talaria doctor --security` tries it"
     if sandbox.level == "landlock":
         told = f"landlock: {sandbox.about}; commands {WITHOUT_BUBBLEWRAP}"

@@ -19,7 +19,7 @@ from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope
 from talaria.tools.builtin.files import file_tools
-from talaria.tools.builtin.seen import Seen
+from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.gate import MAX_SHOWN_BYTES, PolicyGate
 from talaria.tools.person import Answer, Question
 from talaria.tools.policy import ApprovalSettings, Policy
@@ -61,7 +61,7 @@ async def _hides_something() -> bool:
     clock, session = SystemClock(), SessionId("trial")
     outside, project = Path("/talaria-trial/outside"), Path("/talaria-trial/project")
     policy = Policy(ApprovalSettings(), Protected(Path("/talaria-trial"), Path("/talaria-trial/home")))
-    write = next(tool for tool in file_tools(Seen()) if tool.spec.name == "write_file")
+    write = next(tool for tool in file_tools(ReadFiles()) if tool.spec.name == "write_file")
     async with MemoryStore(clock) as store:
         await store.sessions.create(NewSession(session, "terminal"))
         gate = PolicyGate(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from talaria.cli.health.finding import Finding
 from talaria.core.clock import SystemClock
 from talaria.gateway.claims import gateway_file, holder
-from talaria.gateway.service import Door
+from talaria.gateway.service import PlatformSpec
 from talaria.gateway.status import read_status
 from talaria.platforms.loading import manifests
 from talaria.settings import Settings
@@ -40,7 +40,7 @@ def _process(settings: Settings) -> Finding:
     return Finding("gateway", "ok", f"runs as process {pid}")
 
 
-def _platform(door: Door, settings: Settings) -> Finding:
+def _platform(door: PlatformSpec, settings: Settings) -> Finding:
     subject, given = f"platform {door.name}", door.settings
     if given.allow_all_users:
         text = "allow_all_users is on: anybody who finds the bot commands the agent"

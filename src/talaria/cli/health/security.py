@@ -13,7 +13,7 @@ from talaria.core.errors import TalariaError
 from talaria.settings import Settings
 from talaria.tools.sandbox import probes
 from talaria.tools.sandbox.base import Level, Sandbox
-from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.choosing import SandboxChooser
 from talaria.tools.sandbox.launching import USUAL_WEIGHT
 from talaria.tools.sandbox.resource_limits import enforced
 from talaria.tools.sandbox.settings import TerminalSettings
@@ -35,7 +35,7 @@ _PROMISES: dict[Level, str] = {
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    sandbox = Choosing(settings.config.terminal).sandbox
+    sandbox = SandboxChooser(settings.config.terminal).sandbox
     yield _level(sandbox)
     yield from _attempts(sandbox, settings)
     yield from own_trial.examine()

@@ -10,7 +10,7 @@ import click
 
 from talaria.cli import surroundings
 from talaria.cli.json_output import json_option, print_json
-from talaria.cli.keeping.manifest import DATABASE, Manifest, is_cache, is_elsewhere, is_kept, secrets_in
+from talaria.cli.keeping.manifest import DATABASE, BackupManifest, is_cache, is_elsewhere, is_kept, secrets_in
 from talaria.cli.keeping.writing import Writing
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
@@ -59,7 +59,7 @@ def _check(home: Path, target: Path) -> None:
         )
 
 
-def _written(home: Path, target: Path, *, with_secrets: bool) -> tuple[Manifest, list[str]]:
+def _written(home: Path, target: Path, *, with_secrets: bool) -> tuple[BackupManifest, list[str]]:
     """The conversations first: the files that they mention are older, and still there."""
     with TemporaryDirectory(prefix=".talaria-backup-", dir=target.parent) as folder:
         copy, archive = Path(folder) / DATABASE, Path(folder) / "archive"

@@ -16,7 +16,7 @@ PLUGIN_HOME = plugin_home(Path()).name
 _ELSEWHERE = re.compile(r"run|logs|cache|mcp|platforms|profiles|(state|search|undo)\.db.*")
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class BackupManifest(msgspec.Struct, frozen=True):
     format: int
     version: str
     """Of Talaria."""

@@ -14,7 +14,7 @@ from typing import IO, cast
 
 import msgspec
 
-from talaria.cli.keeping.manifest import DATABASE, FOLDER, FORMAT, MANIFEST, Manifest, is_kept
+from talaria.cli.keeping.manifest import DATABASE, FOLDER, FORMAT, MANIFEST, BackupManifest, is_kept
 from talaria.cli.progress import Progress
 from talaria.core.errors import BadInput, StoreTooNew
 from talaria.store.sqlite.migrate import LATEST
@@ -32,7 +32,7 @@ RESERVE_BYTES = 64 << 20
 """That stay free on the disk."""
 
 
-def unpack(archive: Path, folder: Path, show: Progress) -> Manifest:
+def unpack(archive: Path, folder: Path, show: Progress) -> BackupManifest:
     """Raises `OSError` when the folder cannot be written; else `BadInput` or `StoreTooNew`."""
     try:
         total_bytes = archive.stat().st_size
@@ -102,7 +102,7 @@ class _Reading:
         if size_bytes + RESERVE_BYTES > disk.f_bavail * disk.f_frsize:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def checked(self) -> Manifest:
+    def checked(self) -> BackupManifest:
         manifest = _decoded(self._manifest)
         wrong = sorted({*self._files.items()} ^ {*manifest.files.items()})
         if wrong:
@@ -137,11 +137,11 @@ def _inside(name: str) -> str:
     return str(PurePosixPath(*parts))
 
 
-def _decoded(content: bytes | None) -> Manifest:
+def _decoded(content: bytes | None) -> BackupManifest:
     if content is None:
         raise _unsound("it breaks off before its end")
     try:
-        manifest = msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(content, type=BackupManifest)
     except msgspec.DecodeError as fault:
         raise _unsound(f"its manifest cannot be read ({fault})") from fault
     if manifest.format > FORMAT or manifest.schema > LATEST:

@@ -15,7 +15,7 @@ from talaria.cli import surroundings
 from talaria.cli.confirming import confirmed, yes_option
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.keeping.exchange import replace_home
-from talaria.cli.keeping.manifest import Manifest, secrets_in
+from talaria.cli.keeping.manifest import BackupManifest, secrets_in
 from talaria.cli.keeping.reading import unpack
 from talaria.cli.notices import say
 from talaria.cli.progress import Progress
@@ -85,7 +85,7 @@ def _beside(home: Path) -> Generator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unpacked(file: Path, new: Path) -> Manifest:
+def _unpacked(file: Path, new: Path) -> BackupManifest:
     try:
         with Progress("Unpacking the backup") as show:
             manifest = unpack(file, new, show)
@@ -99,7 +99,7 @@ def _unpacked(file: Path, new: Path) -> Manifest:
     return manifest
 
 
-def _confirmed(home: Path, manifest: Manifest, *, as_json: bool) -> bool:
+def _confirmed(home: Path, manifest: BackupManifest, *, as_json: bool) -> bool:
     question = (
         f"Put the backup of {when(manifest.created_at)} ({len(manifest.files):,} files, Talaria {manifest.version}) "
         f"in the place of {home}? What is there now is kept beside it."

@@ -13,7 +13,16 @@ from typing import BinaryIO
 import msgspec
 
 from talaria import __version__
-from talaria.cli.keeping.manifest import FOLDER, FORMAT, MANIFEST, PLUGIN_HOME, Manifest, is_cache, is_kept, is_secret
+from talaria.cli.keeping.manifest import (
+    FOLDER,
+    FORMAT,
+    MANIFEST,
+    PLUGIN_HOME,
+    BackupManifest,
+    is_cache,
+    is_kept,
+    is_secret,
+)
 from talaria.cli.progress import Progress
 from talaria.core.errors import OperatorError
 from talaria.store.sqlite.migrate import LATEST
@@ -53,8 +62,8 @@ class Writing:
             elif path.is_file():
                 self.add_file(path.resolve(), path.name)
 
-    def finish(self) -> Manifest:
-        manifest = Manifest(FORMAT, __version__, LATEST, time.time(), self._files)
+    def finish(self) -> BackupManifest:
+        manifest = BackupManifest(FORMAT, __version__, LATEST, time.time(), self._files)
         content = msgspec.json.encode(manifest)
         self._tar.addfile(_member(MANIFEST, len(content), 0o600, manifest.created_at), io.BytesIO(content))
         self._tar.close()

@@ -1,7 +1,7 @@
 """The area below the scrollback. A terminal that becomes narrower breaks its rows anew and tells nobody.
 
 Only one thing is sure then: the cursor stays at its sign. So it rests at the area's first sign wherever that is
-possible (`Line`); elsewhere the rows that were gained above it are counted.
+possible (`InputLine`); elsewhere the rows that were gained above it are counted.
 """
 
 import os
@@ -68,7 +68,7 @@ class Area(Renderer):
         return above + _rows(drawn.data_buffer[y], columns, up_to=x) - 1
 
 
-class Line(Window):
+class InputLine(Window):
     """To type on; the cursor is not here while it may rest."""
 
     may_rest: Callable[[], bool] = staticmethod(lambda: False)

@@ -11,13 +11,13 @@ LONG_CODE_LINES = 20
 """Code is printed in pieces of so many lines: nobody waits for the end of a long listing."""
 
 
-class Block(msgspec.Struct, frozen=True):
+class MarkdownBlock(msgspec.Struct, frozen=True):
     text: str
     goes_on: bool = False
     """It is a piece of code, and the next one follows without a gap."""
 
 
-class Blocks:
+class BlockSplitter:
     """Ends a block at an empty line that is followed by one which does not belong to it, and behind code."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Blocks:
         self._opening = ""
         """The line that opened the code block, which every piece of it needs."""
 
-    def add(self, text: str) -> list[Block]:
+    def add(self, text: str) -> list[MarkdownBlock]:
         """The blocks that are complete now."""
         *lines, self._begun = (self._begun + text).split("\n")
         blocks = [block for line in lines for block in self._take(line)]
@@ -46,13 +46,13 @@ class Blocks:
         lines = self._lines[len(opening) :]
         return "\n".join((*opening, *lines[-TAIL_LINES:], self._begun[-TAIL_CHARS:])).strip("\n")
 
-    def end(self) -> list[Block]:
+    def end(self) -> list[MarkdownBlock]:
         """The rest as it stands; the next text begins anew."""
         rest = self.rest
         self._lines, self._begun, self._fence, self._opening = [], "", "", ""
-        return [Block(rest)] if rest else []
+        return [MarkdownBlock(rest)] if rest else []
 
-    def _take(self, line: str) -> list[Block]:
+    def _take(self, line: str) -> list[MarkdownBlock]:
         if self._fence:
             return self._take_code(line)
         found = _FENCE.fullmatch(line)
@@ -66,7 +66,7 @@ class Blocks:
         """Of another block: it stands behind an empty line, and is not set in as the parts of a list are."""
         return bool(self._lines) and not self._lines[-1].strip() and bool(line.strip()) and not line[0].isspace()
 
-    def _take_code(self, line: str) -> list[Block]:
+    def _take_code(self, line: str) -> list[MarkdownBlock]:
         self._lines.append(line)
         mark = line.strip()
         if mark and set(mark) == {self._fence[0]} and len(mark) >= len(self._fence):
@@ -75,10 +75,10 @@ class Blocks:
         if len(self._lines) > LONG_CODE_LINES:
             piece = "\n".join((*self._lines, self._fence))
             self._lines = [self._opening]
-            return [Block(piece, goes_on=True)]
+            return [MarkdownBlock(piece, goes_on=True)]
         return []
 
-    def _cut(self) -> list[Block]:
+    def _cut(self) -> list[MarkdownBlock]:
         block = "\n".join(self._lines).strip("\n")
         self._lines = []
-        return [Block(block)] if block else []
+        return [MarkdownBlock(block)] if block else []

@@ -19,7 +19,7 @@ _GENERATED = frozenset(
 """Folders that programs fill: nobody means a file in them, unless they say so."""
 
 
-class Offer(NamedTuple):
+class Suggestion(NamedTuple):
     text: str
     about: str = ""
 
@@ -29,8 +29,8 @@ class LineCompleter(Completer):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.commands: Callable[[str], Sequence[Offer]] = lambda _: ()
-        self.arguments: Callable[[str], Sequence[Offer]] = lambda _: ()
+        self.commands: Callable[[str], Sequence[Suggestion]] = lambda _: ()
+        self.arguments: Callable[[str], Sequence[Suggestion]] = lambda _: ()
         """Of the command of this name."""
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002  (of the port)
@@ -59,7 +59,7 @@ def _begins_word(before: str) -> bool:
     return not before or before[-1].isspace() or before[-1] in "(\"'"
 
 
-def _made(offer: Offer, replaced: int) -> Completion:
+def _made(offer: Suggestion, replaced: int) -> Completion:
     return Completion(
         offer.text, start_position=-replaced, display=readable(offer.text), display_meta=readable(offer.about)
     )

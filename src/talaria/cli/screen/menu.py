@@ -25,7 +25,7 @@ SMALL_ROWS = 16
 _RULE = "─"
 
 
-class Choice(NamedTuple):
+class MenuItem(NamedTuple):
     value: str
     label: str
     preview: str = ""
@@ -42,7 +42,7 @@ class Menu:
     def __init__(
         self,
         title: str,
-        choices: Sequence[Choice],
+        choices: Sequence[MenuItem],
         *,
         body: str = "",
         painted: Callable[[int], Sequence[str]] | None = None,
@@ -121,7 +121,7 @@ class Menu:
             self.answer.set_result(answer)
 
     @property
-    def _found(self) -> Sequence[Choice]:
+    def _found(self) -> Sequence[MenuItem]:
         if self._typing != "search" or not self._typed:
             return self._choices
         words = self._typed.lower().split()

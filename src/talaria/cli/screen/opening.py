@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from talaria.cli import exits
 from talaria.cli.notices import complain, say
-from talaria.cli.options import Options
+from talaria.cli.options import CliOptions
 from talaria.cli.screen.completing import LineCompleter
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.typed import Typed
@@ -17,23 +17,23 @@ from talaria.core.errors import TalariaError
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
-    from talaria.cli.screen.talk import Talk
+    from talaria.cli.screen.talk import ChatScreen
 
 _TALK = "talaria.cli.screen.talk"
 
 
-def run_screen(profile: str | None, options: Options) -> int:
-    return asyncio.run(Opening(profile, options).run())
+def run_screen(profile: str | None, options: CliOptions) -> int:
+    return asyncio.run(Startup(profile, options).run())
 
 
-class Opening:
+class Startup:
     """Listens until the conversation does."""
 
-    def __init__(self, profile: str | None, options: Options) -> None:
+    def __init__(self, profile: str | None, options: CliOptions) -> None:
         self._profile = profile
         self._options = options
         self._waiting: list[str] = []
-        self._talk: Talk | None = None
+        self._talk: ChatScreen | None = None
         self._code = exits.DONE
         self._task: asyncio.Task[None] | None = None
         self._typed = Typed(paths.home(profile), may_make=profile is None)
@@ -65,7 +65,7 @@ class Opening:
         """The conversation, from its beginning to its end."""
         try:
             talk: Any = (await in_thread(lambda: importlib.import_module(_TALK))).Talk
-            opened: Talk = talk(self._screen, self._completer, self._typed, self._profile, self._options)
+            opened: ChatScreen = talk(self._screen, self._completer, self._typed, self._profile, self._options)
             self._code = await opened.run(self._hand_over)
         except TalariaError as error:
             self._screen.close()
@@ -75,7 +75,7 @@ class Opening:
         finally:
             self._screen.close()
 
-    def _hand_over(self, talk: "Talk") -> None:
+    def _hand_over(self, talk: "ChatScreen") -> None:
         """It listens from now on; what was typed before comes first."""
         self._talk = talk
         waiting, self._waiting = self._waiting, []
@@ -99,7 +99,7 @@ class Opening:
     def wants_details(self) -> None:
         self._tell(lambda talk: talk.wants_details(), lambda: None)
 
-    def _tell(self, heard: "Callable[[Talk], None]", unheard: Callable[[], None]) -> None:
+    def _tell(self, heard: "Callable[[ChatScreen], None]", unheard: Callable[[], None]) -> None:
         if self._talk is not None:
             heard(self._talk)
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from talaria.cli.checklist import read_steps
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen import palette
-from talaria.cli.screen.blocks import Blocks
+from talaria.cli.screen.blocks import BlockSplitter
 from talaria.core.messages import FileChange
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def warm_up() -> None:
 
 def document(text: str, columns: int) -> str:
     """All of it at once."""
-    blocks = Blocks()
+    blocks = BlockSplitter()
     painted = ""
     for block in (*blocks.add(text), *blocks.end()):
         painted += markdown(block.text, columns) + ("\n" if block.goes_on else "\n\n")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
-from talaria.cli.screen.menu import Choice, Menu
+from talaria.cli.screen.menu import Menu, MenuItem
 from talaria.cli.screen.question_view import question_rows
 from talaria.cli.screen.screen import Screen
 from talaria.tools.person import Answer, Instead, Question, measure
@@ -21,8 +21,8 @@ class ScreenPerson:
         return True
 
     async def allow(self, question: Question) -> Answer | Instead:
-        yes = (Choice(one, f"Yes, {question.scope_of(one)}", key=_KEYS[one]) for one in question.offered[1:])
-        offered = [Choice("no", "No, do not", key="n"), *yes, Choice("instead", INSTEAD, key="i")]
+        yes = (MenuItem(one, f"Yes, {question.scope_of(one)}", key=_KEYS[one]) for one in question.offered[1:])
+        offered = [MenuItem("no", "No, do not", key="n"), *yes, MenuItem("instead", INSTEAD, key="i")]
         why = f"It is asked because {question.reason}" if question.reason else ""
         facts: tuple[str, ...] = ()
         if question.content is not None:
@@ -50,5 +50,5 @@ class ScreenPerson:
         return "no"
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
-        offered = [Choice(one, one) for one in choices]
+        offered = [MenuItem(one, one) for one in choices]
         return await self._screen.ask(Menu("The model asks", offered, body=question, typing="words"))

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 
 from talaria.cli.conversation import Conversation
-from talaria.cli.screen.completing import Offer
-from talaria.cli.screen.menu import Choice, Menu
+from talaria.cli.screen.completing import Suggestion
+from talaria.cli.screen.menu import Menu, MenuItem
 from talaria.cli.screen.screen import Screen
 from talaria.core.errors import TalariaError
 from talaria.store.base import Session
@@ -30,24 +30,24 @@ async def completed(command: str, line: str, conversation: Conversation, screen:
     return f"{line.rstrip()} {chosen}" if chosen else ""
 
 
-async def _conversations(conversation: Conversation) -> Sequence[Choice]:
+async def _conversations(conversation: Conversation) -> Sequence[MenuItem]:
     rows = await conversation.sessions(MOST_SESSIONS)
     return [_conversation(row) for row in rows if row.id != conversation.session]
 
 
-def _conversation(row: Session) -> Choice:
+def _conversation(row: Session) -> MenuItem:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
     mark = " (interrupted)" if row.open_turn else ""
     about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
-    return Choice(str(row.id), f"{when}  {row.title or row.preview or '(empty)'}{mark}", about, searched=about)
+    return MenuItem(str(row.id), f"{when}  {row.title or row.preview or '(empty)'}{mark}", about, searched=about)
 
 
-async def _models(conversation: Conversation) -> Sequence[Choice]:
+async def _models(conversation: Conversation) -> Sequence[MenuItem]:
     from talaria.cli.survey import usable_models  # noqa: PLC0415  (asks every endpoint that has a key)
 
     names = await usable_models(conversation.app.settings)
     now = conversation.model
-    return [Choice(name, f"{name}{'  (in use)' if name == now else ''}") for name in names]
+    return [MenuItem(name, f"{name}{'  (in use)' if name == now else ''}") for name in names]
 
 
 async def is_unlisted(model: str, conversation: Conversation) -> bool:
@@ -67,18 +67,18 @@ class Arguments:
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._known: dict[str, list[Offer]] = {}
+        self._known: dict[str, list[Suggestion]] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    def of(self, command: str) -> Sequence[Offer]:
+    def of(self, command: str) -> Sequence[Suggestion]:
         if command == "model" and self._asking is None:  # asked for once, when somebody wants to know
             self._asking = asyncio.get_running_loop().create_task(self._learn_models())
         return self._known.get(command, ())
 
     async def learn(self) -> None:
         rows = await self._conversation.sessions(MOST_SESSIONS)
-        self._known["resume"] = [Offer(row.title or str(row.id), row.preview) for row in rows]
-        self._known["handoff"] = [Offer(name) for name in self._conversation.app.settings.config.gateway.platforms]
+        self._known["resume"] = [Suggestion(row.title or str(row.id), row.preview) for row in rows]
+        self._known["handoff"] = [Suggestion(name) for name in self._conversation.app.settings.config.gateway.platforms]
 
     async def _learn_models(self) -> None:
-        self._known["model"] = [Offer(one.value) for one in await _models(self._conversation)]
+        self._known["model"] = [Suggestion(one.value) for one in await _models(self._conversation)]

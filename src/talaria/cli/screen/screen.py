@@ -24,14 +24,14 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import DynamicStyle, Style
 
 from talaria.cli.screen import palette
-from talaria.cli.screen.area import Area, Line
+from talaria.cli.screen.area import Area, InputLine
 from talaria.cli.screen.background import ask_background
 from talaria.cli.screen.clusters import ClusterOutput, PackedLine, PackedSplit, StandIns, inside_cluster
 from talaria.cli.screen.keys import bind_steering, bindings
 from talaria.cli.screen.menu import SMALL_ROWS, Menu
 from talaria.cli.screen.pastes import Pastes
 from talaria.cli.screen.recalling import recalling
-from talaria.cli.screen.status import Status
+from talaria.cli.screen.status import StatusLine
 from talaria.cli.screen.width import cut, width
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _style(colours: palette.Palette) -> Style:
     )
 
 
-class Listener(Protocol):
+class ScreenListener(Protocol):
     """Whoever is told what the person does."""
 
     def submitted(self, text: str) -> None: ...
@@ -85,14 +85,14 @@ class Listener(Protocol):
 class Screen:
     def __init__(
         self,
-        listener: Listener,
+        listener: ScreenListener,
         *,
         history: "History",
         completer: "Completer",
         input: "Input | None" = None,
         output: ClusterOutput | None = None,
     ) -> None:
-        self.status = Status()
+        self.status = StatusLine()
         self.is_working = False
         self.is_ours = False
         """The terminal has been in our mode for a moment: before that it sent Enter as another key."""
@@ -307,7 +307,7 @@ class Screen:
         asks = Condition(lambda: self.menu is not None)
         shows = Condition(lambda: bool(self._live_text()))
         completes = Condition(lambda: self.buffer.complete_state is not None and bool(self._completions()))
-        line = Line(
+        line = InputLine(
             BufferControl(self.buffer, input_processors=[PackedLine(self._stand_ins), AfterInput(self._drawn_cursor)]),
             get_line_prefix=lambda number, wrap: [("class:prompt", PROMPT if number == wrap == 0 else "  ")],
             height=lambda: Dimension(max=max(1, self.rows - 4)),

@@ -9,7 +9,7 @@ MIN_TITLE_COLUMNS, MIN_MODEL_COLUMNS = 12, 6
 """Cut shorter, they tell nothing."""
 
 
-class Status(NamedTuple):
+class StatusLine(NamedTuple):
     """What is known of the conversation on the screen."""
 
     model: str = ""

@@ -7,19 +7,19 @@ from typing import Any, Literal
 
 from talaria.cli import exits, surroundings
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
-from talaria.cli.options import Options
+from talaria.cli.options import CliOptions
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen import pickers
 from talaria.cli.screen.asides import Asides
 from talaria.cli.screen.commands import ScreenCommands
-from talaria.cli.screen.completing import LineCompleter, Offer
+from talaria.cli.screen.completing import LineCompleter, Suggestion
 from talaria.cli.screen.front import ScreenFront
 from talaria.cli.screen.painting import warm_up
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.typed import Typed
 from talaria.core.clock import SystemClock
 from talaria.runtime.accounts import cost_phrase, total
-from talaria.runtime.commands import Given, Message
+from talaria.runtime.commands import GivenCommand, PlainMessage
 from talaria.runtime.open_chat import Reason
 from talaria.waiting import in_thread
 
@@ -33,9 +33,9 @@ URGENT = frozenset(
 """Heeded at once, also while a turn runs."""
 
 
-class Talk(ScreenFront):
+class ChatScreen(ScreenFront):
     def __init__(
-        self, screen: Screen, completer: LineCompleter, typed: Typed, profile: str | None, options: Options
+        self, screen: Screen, completer: LineCompleter, typed: Typed, profile: str | None, options: CliOptions
     ) -> None:
         super().__init__(screen, SystemClock())
         self._completer = completer
@@ -57,7 +57,7 @@ class Talk(ScreenFront):
         self._arguments: pickers.Arguments | None = None
         self._at_once: set[asyncio.Task[None]] = set()
 
-    async def run(self, hand_over: "Callable[[Talk], None]") -> int:
+    async def run(self, hand_over: "Callable[[ChatScreen], None]") -> int:
         """Until the person leaves; the exit code."""
         settings = await in_thread(lambda: surroundings.settings_of(self._profile))
         self._typed.redacted = settings.redactor.text
@@ -105,7 +105,7 @@ class Talk(ScreenFront):
     async def _heed(self, conversation: Conversation, line: str) -> int | None:
         model = conversation.model
         given = conversation.app.commands.parse(line, "terminal")
-        self._is_clearing = isinstance(given, Given) and given.command.name == "clear"
+        self._is_clearing = isinstance(given, GivenCommand) and given.command.name == "clear"
         code = await conversation.heed(line)
         if conversation.model != model:
             self._begin(self._doubt(conversation.model))
@@ -138,7 +138,7 @@ class Talk(ScreenFront):
     async def _with_argument(self, line: str) -> str:
         """A command that needs to know which one asks for it."""
         given = self.conversation.app.commands.parse(line, "terminal")
-        if not isinstance(given, Given) or given.argument:
+        if not isinstance(given, GivenCommand) or given.argument:
             return line
         return await pickers.completed(given.command.name, line, self.conversation, self._screen)
 
@@ -146,7 +146,7 @@ class Talk(ScreenFront):
 
     def submitted(self, text: str) -> None:
         given = self.conversation.app.commands.parse(text, "terminal")
-        if isinstance(given, Given) and given.command.name in URGENT and self._is_busy:
+        if isinstance(given, GivenCommand) and given.command.name in URGENT and self._is_busy:
             self._begin(self._heed_at_once(text))
             return
         if self._busy_mode == "steer" and not text.startswith("/"):
@@ -220,7 +220,7 @@ class Talk(ScreenFront):
             self.say(f"Not done: {', '.join(dropped)}")
 
     def _is_command(self, line: str) -> bool:
-        return not isinstance(self.conversation.app.commands.parse(line, "terminal"), Message)
+        return not isinstance(self.conversation.app.commands.parse(line, "terminal"), PlainMessage)
 
     def left(self) -> None:
         self._is_leaving = True
@@ -276,7 +276,7 @@ class Talk(ScreenFront):
         """The line knows commands now, and what some are given."""
         commands = conversation.app.commands
         self._completer.commands = lambda begun: [
-            Offer(f"/{word} ", about) for word, about in commands.completions(begun)
+            Suggestion(f"/{word} ", about) for word, about in commands.completions(begun)
         ]
         self._arguments = pickers.Arguments(conversation)
         self._completer.arguments = self._arguments.of

@@ -25,7 +25,7 @@ _STOPPED = Outcome("cancelled", "stopped")
 _COLOURS = {"done": GREEN, "failed": RED, "invalid": RED, "refused": YELLOW, "cancelled": YELLOW}
 
 
-class Call(msgspec.Struct, frozen=True):
+class ToolCallLines(msgspec.Struct, frozen=True):
     """A call that was made; without a result it runs, or was stopped."""
 
     name: str

@@ -7,9 +7,9 @@ import msgspec
 
 from talaria.cli.output_lines import output_lines
 from talaria.cli.safe import readable, settled
-from talaria.cli.screen.blocks import Block, Blocks
+from talaria.cli.screen.blocks import BlockSplitter, MarkdownBlock
 from talaria.cli.screen.painting import CYAN, DIM, YELLOW, markdown, styled
-from talaria.cli.screen.tool_lines import Call
+from talaria.cli.screen.tool_lines import ToolCallLines
 from talaria.cli.screen.width import cut, paragraphs
 from talaria.core.clock import Clock
 from talaria.core.events import (
@@ -62,11 +62,11 @@ class TurnView:
         self._clock = clock
         self._filled = filled
         self._began = clock.monotonic()
-        self._blocks = Blocks()
+        self._blocks = BlockSplitter()
         self._thoughts: list[str] = []
         self._has_written = False
         self._running: dict[CallId, _Running] = {}
-        self._ended: list[Call] = []
+        self._ended: list[ToolCallLines] = []
         self._window: int | None = None
         self._painted = ("", 0, "")
         """The rest of the text, for how many columns, and what it looks like."""
@@ -83,7 +83,7 @@ class TurnView:
             case ThinkingDelta(text):
                 self._thoughts.append(text)
             case AnswerRestarted():  # why, a notice says
-                self._blocks = Blocks()
+                self._blocks = BlockSplitter()
                 if self._has_written:
                     self._note("[…]")
                 self._has_written = False
@@ -104,7 +104,7 @@ class TurnView:
                     self._running[call] = msgspec.structs.replace(self._running[call], printed=lines)
             case ToolEnded(result, seconds):
                 began = self._running.pop(result.call_id, None)
-                self._end_tool(Call(result.name, began.arguments if began else "", result, seconds))
+                self._end_tool(ToolCallLines(result.name, began.arguments if began else "", result, seconds))
             case Notice(text):
                 self._note(text)
             case RouteSwitched(_, model, reason, window):
@@ -117,7 +117,7 @@ class TurnView:
         """Also before the turn has: what was written of it stays, and what runs was stopped."""
         self._end_text()
         for running in self._running.values():
-            self._end_tool(Call(running.name, running.arguments))
+            self._end_tool(ToolCallLines(running.name, running.arguments))
         self._running.clear()
 
     def add_note(self, text: str) -> None:
@@ -133,7 +133,7 @@ class TurnView:
         parts += self._notes
         now = self._clock.monotonic()
         for one in self._running.values():
-            call = Call(one.name, one.arguments, seconds=now - one.began)
+            call = ToolCallLines(one.name, one.arguments, seconds=now - one.began)
             parts.append(call.running(columns, self._sign, CYAN, one.printed))
         return "\n".join([*parts, self._pulse(columns)])
 
@@ -180,7 +180,7 @@ class TurnView:
             self._print(block)
         self._print_notes()
 
-    def _print(self, block: Block) -> None:
+    def _print(self, block: MarkdownBlock) -> None:
         gap = "\n" if self._needs_gap else ""
         self._screen.print(gap + markdown(block.text, self._screen.columns))
         self._needs_gap = not block.goes_on
@@ -192,7 +192,7 @@ class TurnView:
         for note in notes:
             self._screen.print(note)
 
-    def _end_tool(self, call: Call) -> None:
+    def _end_tool(self, call: ToolCallLines) -> None:
         self._ended.append(call)
         gap = "\n" if self._needs_gap and len(self._ended) == 1 else ""
         self._screen.print(gap + call.ended(self._screen.columns))

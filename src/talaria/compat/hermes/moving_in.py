@@ -24,39 +24,39 @@ MAX_BYTES = 4 << 20
 _HEAD = "What plugins had kept in {} was moved here:\n"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class MoveResult(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()
     """For the person."""
     obstacle: str = ""
     """Why plugins must not be loaded now, as a clause; empty if they may."""
 
 
-def move_in(home: Path) -> Outcome:
+def move_in(home: Path) -> MoveResult:
     """Before any plugin is loaded. `home` is ours."""
     plugin_home = paths.plugin_home(home)
     if plugin_home.is_symlink() or os.path.lexists(plugin_home / DONE) or plugin_home.is_file():
-        return Outcome()
+        return MoveResult()
     had_plugins = paths.consents_file(home).exists()
     found = sorted(_theirs(home), key=lambda path: path.name) if had_plugins else []
     try:
         if found and _is_shared(home):
             names = ", ".join(path.name for path in found)
             _finish(plugin_home, home, [])
-            return Outcome(
+            return MoveResult(
                 (f"{_told(plugin_home)} {home} holds more than Talaria, so nothing was moved there: {names}.",)
             )
         if found and (pid := _other(home)):
-            return Outcome(
+            return MoveResult(
                 obstacle=f"plugins get a home of their own, {plugin_home}, and process {pid} still uses the old place; "
                 "end it first (a gateway: `talaria gateway restart`)"
             )
         moved, left = _moved(found, plugin_home)
         _finish(plugin_home, home, moved)
     except FileExistsError:  # another process was here at the same time
-        return Outcome()
+        return MoveResult()
     except OSError as fault:
-        return Outcome((f"The home of plugins, {plugin_home}, cannot be made: {fault.strerror or fault}.",))
-    return Outcome(tuple(_notices(home, plugin_home, moved, left)))
+        return MoveResult((f"The home of plugins, {plugin_home}, cannot be made: {fault.strerror or fault}.",))
+    return MoveResult(tuple(_notices(home, plugin_home, moved, left)))
 
 
 def _theirs(home: Path) -> Iterator[Path]:

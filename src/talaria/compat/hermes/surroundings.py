@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from talaria.compat.hermes import finder
-from talaria.plugins.discovery import Found
+from talaria.plugins.discovery import FoundPlugin
 from talaria.providers.catalog import catalog
 
 
-class Surroundings:
+class PluginEnvironment:
     """The keys of model providers stay with us, unless a plugin declares that it needs one. Commands of the model are
     given none of this."""
 
@@ -22,7 +22,7 @@ class Surroundings:
         self._added: list[str] = []
         self._is_prepared = False
 
-    def prepare(self, found: Sequence[Found]) -> None:
+    def prepare(self, found: Sequence[FoundPlugin]) -> None:
         """For these, which the person has agreed to."""
         self._is_prepared = True
         finder.install()

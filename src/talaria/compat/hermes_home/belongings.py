@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from talaria.compat.hermes_home.copying import Way, file_step, folder_step
-from talaria.compat.hermes_home.report import Step, left
+from talaria.compat.hermes_home.report import ImportStep, left
 from talaria.files import read_text
 
 MAX_FILE_BYTES = 1 << 20
@@ -33,7 +33,7 @@ _REASONS = {
 }
 
 
-def belongings(root: Path, home: Path) -> Iterator[Step]:
+def belongings(root: Path, home: Path) -> Iterator[ImportStep]:
     """Of the Hermes home `root`, for ours."""
     yield from _soul(root, home)
     yield from _memories(root, home)
@@ -43,7 +43,7 @@ def belongings(root: Path, home: Path) -> Iterator[Step]:
     yield from _others(root)
 
 
-def _soul(root: Path, home: Path) -> Iterator[Step]:
+def _soul(root: Path, home: Path) -> Iterator[ImportStep]:
     file = root / "SOUL.md"
     text = read_text(file, MAX_FILE_BYTES)
     if text is None:
@@ -58,7 +58,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.strip().encode()).hexdigest()
 
 
-def _memories(root: Path, home: Path) -> Iterator[Step]:
+def _memories(root: Path, home: Path) -> Iterator[ImportStep]:
     for path in _inside(root / "memories"):
         if path.suffix == ".md":
             yield file_step("memory", path.name, Way(root, home, f"memories/{path.name}"))
@@ -66,7 +66,7 @@ def _memories(root: Path, home: Path) -> Iterator[Step]:
             yield left("memory", path.name, "it belongs to a plugin")
 
 
-def _skills(root: Path, home: Path) -> Iterator[Step]:
+def _skills(root: Path, home: Path) -> Iterator[ImportStep]:
     top = root / "skills"
     for folder in _skill_folders(top, MAX_SKILL_DEPTH):
         name = folder.relative_to(top)
@@ -87,7 +87,7 @@ def _skill_folders(folder: Path, depth: int) -> Iterator[Path]:
             yield from _skill_folders(path, depth - 1)
 
 
-def _plugins(root: Path) -> Iterator[Step]:
+def _plugins(root: Path) -> Iterator[ImportStep]:
     for path in _plugin_folders(root / "plugins"):
         yield left("plugin", path.name, f"code runs only if you say so: `talaria plugins install {quote(str(path))}`")
 
@@ -102,7 +102,7 @@ def _plugin_folders(folder: Path) -> Iterator[Path]:
             yield from (inner for inner in _inside(path) if (inner / "plugin.yaml").exists())
 
 
-def _profiles(root: Path) -> Iterator[Step]:
+def _profiles(root: Path) -> Iterator[ImportStep]:
     for path in _inside(root / "profiles"):
         if path.is_dir():
             yield left(
@@ -110,7 +110,7 @@ def _profiles(root: Path) -> Iterator[Step]:
             )
 
 
-def _others(root: Path) -> Iterator[Step]:
+def _others(root: Path) -> Iterator[ImportStep]:
     for path in _inside(root):
         if path.name in _HANDLED or _is_passing(path) or _is_empty(path):
             continue

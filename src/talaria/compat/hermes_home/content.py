@@ -17,7 +17,7 @@ _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 Json = Any
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ImportedCall(msgspec.Struct, frozen=True):
     """A call as the row has it; its id may be missing, or used before."""
 
     id: str
@@ -37,18 +37,18 @@ def text(row: MessageRow) -> str:
     return "\n".join(part.text if isinstance(part, Text) else "[image]" for part in parts(row))
 
 
-def calls(row: MessageRow) -> list[Asked]:
+def calls(row: MessageRow) -> list[ImportedCall]:
     found = _decoded(row.calls)
     if isinstance(found, str):  # encoded twice
         found = _decoded(found)
     return [_asked(cast("dict[str, Json]", item)) for item in _listed(found) if isinstance(item, dict)]
 
 
-def _asked(item: dict[str, Json]) -> Asked:
+def _asked(item: dict[str, Json]) -> ImportedCall:
     inner: Json = item.get("function")
     function = cast("dict[str, Json]", inner) if isinstance(inner, dict) else item
     id = _word(item.get("id")) or _word(item.get("call_id"))
-    return Asked(id, _word(function.get("name")) or "unknown", _arguments(function.get("arguments")))
+    return ImportedCall(id, _word(function.get("name")) or "unknown", _arguments(function.get("arguments")))
 
 
 def _arguments(given: Json) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from talaria.compat.hermes_home.database import StateFile, open_state
 from talaria.compat.hermes_home.journals import journal
 from talaria.compat.hermes_home.report import Item, failed
-from talaria.compat.hermes_home.rows import SessionRow
+from talaria.compat.hermes_home.rows import HermesSession
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import StoreDamaged, TalariaError
 from talaria.waiting import in_thread
@@ -22,7 +22,7 @@ class Receiver(Protocol):
     """Where conversations go."""
 
     async def has(self, id: str) -> bool: ...
-    async def take(self, row: SessionRow, told: list[Recorded]) -> bool:
+    async def take(self, row: HermesSession, told: list[Recorded]) -> bool:
         """False: it is there already."""
         ...
 
@@ -70,7 +70,7 @@ async def _move(file: Path, receiver: Receiver, tally: Tally, progress: Progress
             progress(tally.fates.total(), total)
 
 
-async def _moved(row: SessionRow, state: StateFile, receiver: Receiver, tally: Tally) -> Fate:
+async def _moved(row: HermesSession, state: StateFile, receiver: Receiver, tally: Tally) -> Fate:
     if row.is_helper:
         return "helper"
     if await receiver.has(row.id):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from talaria.compat.hermes_home.report import Step, left, taken, there
+from talaria.compat.hermes_home.report import ImportStep, left, taken, there
 from talaria.trees import Root
 
 MAX_FILE_BYTES = 4 << 20
@@ -44,7 +44,7 @@ class Way:
             return False
 
 
-def file_step(kind: str, name: str, way: Way) -> Step:
+def file_step(kind: str, name: str, way: Way) -> ImportStep:
     """A link is followed as long as it does not lead out of the home."""
     try:
         with Root.open(way.root) as root:
@@ -121,7 +121,7 @@ def _stays_inside(folder: Root, name: str) -> bool:
         return False
 
 
-def folder_step(kind: str, name: str, way: Way) -> Step:
+def folder_step(kind: str, name: str, way: Way) -> ImportStep:
     try:
         with Root.open(way.root) as root, root.folder(way.name) as source:
             found = tree(source)

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import apsw
 
-from talaria.compat.hermes_home.rows import MessageRow, SessionRow, cleaned
+from talaria.compat.hermes_home.rows import HermesSession, MessageRow, cleaned
 from talaria.core.errors import StoreDamaged, StoreUnavailable, TalariaError
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import SqliteConnection, Value
 
 BUSY_TIMEOUT_MS = 5_000
 _LATEST_TIME = 4_102_444_800.0
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 class StateFile:
     """Raises `StoreUnavailable`, `StoreDamaged` from every method, with one sentence."""
 
-    def __init__(self, path: Path, connection: Connection) -> None:
+    def __init__(self, path: Path, connection: SqliteConnection) -> None:
         self._path = path
         self._connection = connection
         self._columns = {table: self._columns_of(table) for table in ("sessions", "messages")}
@@ -46,7 +46,7 @@ class StateFile:
     def count(self) -> int:
         return int(next(self._rows("SELECT count(*) FROM sessions"))[0])
 
-    def sessions(self) -> Iterator[SessionRow]:
+    def sessions(self) -> Iterator[HermesSession]:
         """In the order in which they were begun: a parent stands before its children."""
         wanted = self._wanted("sessions", _SESSION_TEXTS, ("rowid", "started_at"))
         place = -1 << 62
@@ -54,7 +54,7 @@ class StateFile:
             place = int(found[0]["rowid"])
             yield _session(found[0])  # nothing is locked until the next one is wanted
 
-    def messages(self, session: SessionRow) -> list[MessageRow]:
+    def messages(self, session: HermesSession) -> list[MessageRow]:
         """In their order, without those that were taken back."""
         wanted = self._wanted("messages", _MESSAGE_TEXTS, ("id", "timestamp", *_MESSAGE_MARKS))
         which = "session_id = (SELECT id FROM sessions WHERE rowid = ?) ORDER BY id"
@@ -86,7 +86,7 @@ def open_state(path: Path) -> Generator[StateFile]:
 
 
 @contextmanager
-def open_read_only(path: Path) -> Generator[Connection]:
+def open_read_only(path: Path) -> Generator[SqliteConnection]:
     """With not a byte written beside the file, either: no log for one that is at rest, nothing in the log's index.
     Raises as `StateFile`, also for what is done meanwhile."""
     path = path.resolve()
@@ -101,7 +101,7 @@ def open_read_only(path: Path) -> Generator[Connection]:
     except apsw.Error as fault:
         raise _explained(fault, path) from fault
     try:
-        yield cast("Connection", connection)
+        yield cast("SqliteConnection", connection)
     except apsw.Error as fault:
         raise _explained(fault, path) from fault
     finally:
@@ -128,9 +128,9 @@ def _explained(fault: apsw.Error, path: Path) -> TalariaError:
     return StoreUnavailable(f"Cannot read {path}: {fault}.")
 
 
-def _session(row: Row) -> SessionRow:
+def _session(row: Row) -> HermesSession:
     source = _text(row["source"])
-    return SessionRow(
+    return HermesSession(
         place=int(row["rowid"]),
         id=_text(row["id"]),
         source=source or "hermes",

@@ -42,7 +42,7 @@ _STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refused"
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ImportedExchange:
     id: int
     """Of the row that it began with."""
     said: tuple[tuple[float, Message], ...]
@@ -50,9 +50,9 @@ class Exchange:
     is_answered: bool = True
 
 
-def exchanges(rows: Iterable[MessageRow]) -> list[Exchange]:
+def exchanges(rows: Iterable[MessageRow]) -> list[ImportedExchange]:
     """Times never go back: a row without one, or with an earlier one, happened when the row before it did."""
-    ids, told = _CallIds(), list[Exchange]()
+    ids, told = _CallIds(), list[ImportedExchange]()
     now = 0.0
     for group in _groups(_spoken(rows)):
         exchange = _Growing(ids, now).told(group)
@@ -128,14 +128,14 @@ class _Growing:
         """Of answers without calls, until it is known what comes behind them."""
         self._stop: StopReason = "end"
 
-    def told(self, group: _Group) -> Exchange:
+    def told(self, group: _Group) -> ImportedExchange:
         self._open(group.opening)
         for row, results in _rounds(group.work):
             self._round(row, results)
         is_answered = _has_text(self._held)
         parts = self._held if is_answered else (*self._held, Text(NO_ANSWER))
         self._say(Assistant(parts, self._stop if is_answered else "interrupted"))
-        return Exchange(group.rows[0].id, tuple(self._said), tuple(self._notes), is_answered)
+        return ImportedExchange(group.rows[0].id, tuple(self._said), tuple(self._notes), is_answered)
 
     def _open(self, opening: Sequence[MessageRow]) -> None:
         parts: list[UserPart] = []
@@ -146,7 +146,7 @@ class _Growing:
         self._say(User(tuple(parts) or (Context(NO_BEGINNING),), "person" if is_from_person else "host"))
 
     def _round(self, row: MessageRow | None, results: Sequence[MessageRow]) -> None:
-        asked: list[content.Asked] = []
+        asked: list[content.ImportedCall] = []
         if row is not None:
             self._pass(row)
             asked = content.calls(row)
@@ -166,7 +166,7 @@ class _Growing:
         self._held += (*thinking, Text(gap + said)) if said else thinking
         self._stop = _STOPS.get(row.finish, "end")
 
-    def _answer(self, named: Sequence[tuple[content.Asked, ToolCall]], results: list[MessageRow]) -> None:
+    def _answer(self, named: Sequence[tuple[content.ImportedCall, ToolCall]], results: list[MessageRow]) -> None:
         for asked, call in named:
             row = _taken(results, asked)
             if row is not None:
@@ -196,7 +196,7 @@ def _rounds(work: Iterable[MessageRow]) -> Iterator[tuple[MessageRow | None, lis
         yield answer, results
 
 
-def _taken(results: list[MessageRow], asked: content.Asked) -> MessageRow | None:
+def _taken(results: list[MessageRow], asked: content.ImportedCall) -> MessageRow | None:
     """The result of this call, out of `results`: by its id, else the first of the same tool that has none."""
     same = (row for row in results if asked.id and cleaned(row.call_id).strip() == asked.id)
     nobodys = (row for row in results if not row.call_id.strip() and cleaned(row.tool).strip() in ("", asked.name))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from talaria.compat.hermes_home.content import calls
-from talaria.compat.hermes_home.exchanges import Exchange, exchanges
+from talaria.compat.hermes_home.exchanges import ImportedExchange, exchanges
 from talaria.compat.hermes_home.rows import MessageRow
 from talaria.core.compaction import compacted
 from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnOrigin, TurnStarted
@@ -33,7 +33,7 @@ def journal(rows: Sequence[MessageRow], source: str) -> list[Recorded]:
     return [Recorded(seq, at, entry) for seq, (at, entry) in enumerate(entries, 1)]
 
 
-def _turn(exchange: Exchange, origin: TurnOrigin) -> Iterator[tuple[float, Entry]]:
+def _turn(exchange: ImportedExchange, origin: TurnOrigin) -> Iterator[tuple[float, Entry]]:
     turn = TurnId(f"turn_hermes_{exchange.id}")
     began, ended = exchange.said[0][0], exchange.said[-1][0]
     yield began, TurnStarted(turn, origin)
@@ -44,7 +44,7 @@ def _turn(exchange: Exchange, origin: TurnOrigin) -> Iterator[tuple[float, Entry
     yield ended, TurnEnded(turn, "completed" if exchange.is_answered else "interrupted")
 
 
-def _shortening(whole: Sequence[Exchange], live: Sequence[Exchange]) -> Iterator[tuple[float, Entry]]:
+def _shortening(whole: Sequence[ImportedExchange], live: Sequence[ImportedExchange]) -> Iterator[tuple[float, Entry]]:
     before, after = _messages(whole), _messages(live)
     if not after or after == before:
         return
@@ -53,7 +53,7 @@ def _shortening(whole: Sequence[Exchange], live: Sequence[Exchange]) -> Iterator
     yield whole[-1].said[-1][0], compacted(before, shared, summary_by="model", tokens=tokens, threshold=tokens)
 
 
-def _messages(told: Iterable[Exchange]) -> list[Message]:
+def _messages(told: Iterable[ImportedExchange]) -> list[Message]:
     return [message for exchange in told for _, message in exchange.said]
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from talaria.compat.hermes_home.report import Step, left, taken, there
+from talaria.compat.hermes_home.report import ImportStep, left, taken, there
 from talaria.config.edit import set_value
 from talaria.config.secrets import unquoted
 from talaria.files import read_text
@@ -39,7 +39,9 @@ def wanted(found: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if is_key(name) and name not in own}
 
 
-def key_steps(found: Mapping[str, str], own: Mapping[str, str], home: Path, *, on_request: bool) -> Iterator[Step]:
+def key_steps(
+    found: Mapping[str, str], own: Mapping[str, str], home: Path, *, on_request: bool
+) -> Iterator[ImportStep]:
     """`own` is what our .env says."""
     for name, value in found.items():
         if not is_key(name):

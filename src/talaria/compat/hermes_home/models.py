@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 from talaria.compat.hermes_home.providers import entries, located, named, our_entry, provider_name
-from talaria.compat.hermes_home.report import Step, left
+from talaria.compat.hermes_home.report import ImportStep, left
 from talaria.compat.hermes_home.wishes import (
     NO_COUNTERPART,
     Document,
     Key,
     Permissions,
-    Wish,
+    SettingGroup,
     Wishes,
     first,
     section,
@@ -48,7 +48,7 @@ def model_wishes(document: Document, own: Mapping[str, Document], may: Permissio
     key, refused = may.key_of(said, "model")
     details = {"context_length": said.get("context_length"), "max_tokens": said.get("max_tokens"), "api_key": key}
     return [
-        *([Wish("model", tuple(chosen), unless=IDENTITY)] if chosen else []),
+        *([SettingGroup("model", tuple(chosen), unless=IDENTITY)] if chosen else []),
         *refused,
         *(wish(f"model.{name}", f"model.{name}", value, needs="model") for name, value in details.items() if value),
         *(left("setting", f"model.{name}", NO_COUNTERPART) for name in said if name not in _MODEL_NAMES),
@@ -71,7 +71,7 @@ def _said_of_model(document: Document) -> dict[str, Any]:
     return {str(name): value for name, value in said.items() if value not in (None, "", {}, [])}
 
 
-def _foreign_address(said: Document, provider: str, base_url: str) -> Iterator[Step]:
+def _foreign_address(said: Document, provider: str, base_url: str) -> Iterator[ImportStep]:
     given = first(said, "base_url", "api_base").rstrip("/")
     usual = catalog()[provider].base_url if provider in catalog() else ""
     if given and not base_url and given != usual:
@@ -108,7 +108,7 @@ def auxiliary_wishes(document: Document, own: Collection[str]) -> Wishes:
     ]
 
 
-def _helper(name: str, entry: Document, own: Collection[str]) -> Iterator[Wish | Step]:
+def _helper(name: str, entry: Document, own: Collection[str]) -> Iterator[SettingGroup | ImportStep]:
     origin, model = f"auxiliary.{name}", word(entry.get("model"))
     for key, value in entry.items():
         if key not in ("provider", "model", "base_url", "api_key") and value not in (None, "", {}, []):

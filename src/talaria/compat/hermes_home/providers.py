@@ -5,8 +5,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from talaria.compat.hermes_home.report import Step, left
-from talaria.compat.hermes_home.wishes import NO_COUNTERPART, Document, Permissions, Wish, Wishes, first, section, wish
+from talaria.compat.hermes_home.report import ImportStep, left
+from talaria.compat.hermes_home.wishes import (
+    NO_COUNTERPART,
+    Document,
+    Permissions,
+    SettingGroup,
+    Wishes,
+    first,
+    section,
+    wish,
+)
 from talaria.plugins.models import WIRES
 from talaria.providers.catalog import catalog
 
@@ -96,7 +105,7 @@ def provider_wishes(document: Document, may: Permissions) -> Wishes:
     return [told for name, entry in own_providers(document).items() for told in _provider(name, entry, may)]
 
 
-def _provider(name: str, entry: Document, may: Permissions) -> Iterator[Wish | Step]:
+def _provider(name: str, entry: Document, may: Permissions) -> Iterator[SettingGroup | ImportStep]:
     origin = f"providers.{name}"
     ours = our_entry(entry)
     if "base_url" not in ours:

@@ -6,26 +6,26 @@ from typing import Protocol
 import msgspec
 
 from talaria.compat.hermes_home.database import open_read_only
-from talaria.compat.hermes_home.rows import SessionRow
+from talaria.compat.hermes_home.rows import HermesSession
 from talaria.core.entries import Recorded
 from talaria.core.ids import SessionId
 from talaria.providers.demo import ENDPOINT as ANY_ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime import prompt
-from talaria.runtime.setup import Setup
+from talaria.runtime.setup import SessionConfig
 from talaria.store.base import Adoption, NewSession, Sessions
 from talaria.tools.registry import Toolbox
 from talaria.waiting import in_thread
 
 
-class Shelf(Sessions, Adoption, Protocol):
+class AdoptingSessions(Sessions, Adoption, Protocol):
     """Sessions of a store that takes others over."""
 
 
 class StoreReceiver:
     """Gives each conversation what a new one would begin with: a prompt for its folder, and the tools."""
 
-    def __init__(self, shelf: Shelf, toolbox: Toolbox, home: Path) -> None:
+    def __init__(self, shelf: AdoptingSessions, toolbox: Toolbox, home: Path) -> None:
         self._shelf = shelf
         self._tools = msgspec.json.encode(toolbox.specs).decode()
         self._home = home
@@ -34,10 +34,10 @@ class StoreReceiver:
     async def has(self, id: str) -> bool:
         return await self._shelf.get(SessionId(id)) is not None
 
-    async def take(self, row: SessionRow, told: list[Recorded]) -> bool:
+    async def take(self, row: HermesSession, told: list[Recorded]) -> bool:
         return await self._shelf.adopt(await in_thread(lambda: self._new(row)), row.at or told[0].at, told)
 
-    def _new(self, row: SessionRow) -> NewSession:
+    def _new(self, row: HermesSession) -> NewSession:
         """A folder that is gone is replaced by the person's home: the tools need one."""
         folder = Path(row.cwd) if row.cwd and Path(row.cwd).is_dir() else Path.home()
         return NewSession(
@@ -53,7 +53,7 @@ class StoreReceiver:
 
     def _prompt(self, folder: Path) -> str:
         if folder not in self._prompts:
-            self._prompts[folder] = prompt.build(Setup(Route(ANY_ENDPOINT), folder, self._home))
+            self._prompts[folder] = prompt.build(SessionConfig(Route(ANY_ENDPOINT), folder, self._home))
         return self._prompts[folder]
 
 
@@ -69,7 +69,7 @@ class NoReceiver:
             self._known = await in_thread(lambda: _session_ids(self._database))
         return id in self._known
 
-    async def take(self, row: SessionRow, told: list[Recorded]) -> bool:  # noqa: ARG002
+    async def take(self, row: HermesSession, told: list[Recorded]) -> bool:  # noqa: ARG002
         return True
 
 

@@ -23,29 +23,29 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ImportStep:
     item: Item
     act: Callable[[], object] | None = None
     """What takes it over; raises `TalariaError`, `OSError`."""
 
 
-def taken(kind: str, name: str, act: Callable[[], object], reason: str = "") -> Step:
-    return Step(Item(kind, name, "taken", reason), act)
+def taken(kind: str, name: str, act: Callable[[], object], reason: str = "") -> ImportStep:
+    return ImportStep(Item(kind, name, "taken", reason), act)
 
 
-def there(kind: str, name: str) -> Step:
-    return Step(Item(kind, name, "there"))
+def there(kind: str, name: str) -> ImportStep:
+    return ImportStep(Item(kind, name, "there"))
 
 
-def left(kind: str, name: str, reason: str) -> Step:
-    return Step(Item(kind, name, "left", reason))
+def left(kind: str, name: str, reason: str) -> ImportStep:
+    return ImportStep(Item(kind, name, "left", reason))
 
 
 def failed(item: Item, failure: TalariaError) -> Item:
     return replace(item, verdict="left", reason=str(failure), failure=failure)
 
 
-def carried_out(steps: Iterable[Step], *, is_dry_run: bool) -> Iterator[Item]:
+def carried_out(steps: Iterable[ImportStep], *, is_dry_run: bool) -> Iterator[Item]:
     """One that fails does not keep the others from being done."""
     for step in steps:
         yield step.item if is_dry_run or step.act is None else _done(step.item, step.act)

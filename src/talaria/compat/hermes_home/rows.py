@@ -32,7 +32,7 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRow:
+class HermesSession:
     place: int
     """Its rowid, by which its messages are found."""
     id: str

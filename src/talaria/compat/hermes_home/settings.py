@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from talaria.compat.hermes_home import models, providers
-from talaria.compat.hermes_home.report import Step, left, taken, there
+from talaria.compat.hermes_home.report import ImportStep, left, taken, there
 from talaria.compat.hermes_home.wishes import (
     NO_COUNTERPART,
     Document,
     Key,
     Permissions,
-    Wish,
+    SettingGroup,
     Wishes,
     section,
     wish,
@@ -71,7 +71,7 @@ def wishes(document: Document, may: Permissions) -> Wishes:
     ]
 
 
-def _same(document: Document) -> Iterator[Wish]:
+def _same(document: Document) -> Iterator[SettingGroup]:
     for theirs, ours in _SAME.items():
         group, _, name = theirs.partition(".")
         value = section(document, group).get(name)
@@ -80,7 +80,7 @@ def _same(document: Document) -> Iterator[Wish]:
             yield wish(theirs, ours, value, note=note)
 
 
-def _servers(document: Document) -> Iterator[Wish | Step]:
+def _servers(document: Document) -> Iterator[SettingGroup | ImportStep]:
     """Those that are started here: they run in the sandbox. What may be secret in one is not copied."""
     servers = section(document, "mcp_servers")
     for name in map(str, servers):
@@ -92,10 +92,10 @@ def _servers(document: Document) -> Iterator[Wish | Step]:
             yield left("setting", origin, "its env holds what may be secret: talaria mcp add")
         else:
             note = f"it runs in the sandbox and reaches no host; to change that: talaria mcp sandbox {name}"
-            yield Wish(origin, ((("mcp_servers", name), entry),), note=note)
+            yield SettingGroup(origin, ((("mcp_servers", name), entry),), note=note)
 
 
-def _rest(document: Document) -> Iterator[Step]:
+def _rest(document: Document) -> Iterator[ImportStep]:
     """All that is said and not told elsewhere, as deep as we look into it."""
     for key, value in _spread(document):
         if value not in (None, "", [], {}) and key not in _TOLD_ELSEWHERE and key not in _SAME:
@@ -114,11 +114,11 @@ def _spread(document: Document) -> Iterator[tuple[str, Any]]:
 
 def setting_steps(
     told: Wishes, ours: dict[str, Any], environment: Mapping[str, str], home: Path, file: Path
-) -> Iterator[Step]:
+) -> Iterator[ImportStep]:
     """`ours` is config.yaml as it stands, `file` its name in sentences."""
     draft, granted = copy.deepcopy(ours), set[str]()
     for one in told:
-        if isinstance(one, Step):
+        if isinstance(one, ImportStep):
             yield one
         elif one.needs and one.needs not in granted:
             yield left("setting", one.origin, f"{one.needs}, to which it belongs, is not taken")
@@ -133,7 +133,7 @@ def setting_steps(
             yield taken("setting", one.origin, lambda news=news: _write(news, home), one.note)
 
 
-def _lacking(document: Document, wish: Wish) -> list[tuple[Key, Any]]:
+def _lacking(document: Document, wish: SettingGroup) -> list[tuple[Key, Any]]:
     """What of the wish the document does not say."""
     return [(key, value) for key, value in wish.settings if not _says(_found(document, key), value)]
 
@@ -146,7 +146,7 @@ def _says(found: Any, value: Any) -> bool:
     return bool(found == value)
 
 
-def _refusal(ours: Document, wish: Wish) -> str | None:
+def _refusal(ours: Document, wish: SettingGroup) -> str | None:
     others = (key for key, _ in _lacking(ours, wish))
     stays = next((key for key in (*others, *wish.unless) if _found(ours, key) is not None), None)
     return f"Talaria's {'.'.join(stays)} is set, and stays" if stays else None
@@ -164,7 +164,7 @@ def _problem(document: dict[str, Any], environment: Mapping[str, str], file: Pat
 def _start(config: Config, environment: Mapping[str, str]) -> None:
     """Raises what would keep every conversation from beginning; keys may still come."""
     keys = {name: "any" for facts in catalog().values() for name in facts.keys}
-    choice = selection.choose(config, environment) or selection.Choice(next(iter(catalog())))
+    choice = selection.choose(config, environment) or selection.ModelChoice(next(iter(catalog())))
     if choice.provider == selection.DEMO:
         return
     try:
@@ -180,7 +180,7 @@ def _found(document: Document, key: Key) -> Any:
     return value
 
 
-def _with(document: dict[str, Any], wish: Wish) -> dict[str, Any]:
+def _with(document: dict[str, Any], wish: SettingGroup) -> dict[str, Any]:
     changed = copy.deepcopy(document)
     for key, value in wish.settings:
         inner = changed

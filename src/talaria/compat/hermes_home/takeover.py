@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from talaria.compat.hermes_home.belongings import belongings
 from talaria.compat.hermes_home.keys import key_steps, read_keys, wanted
-from talaria.compat.hermes_home.report import Item, Step, carried_out, failed, left
+from talaria.compat.hermes_home.report import ImportStep, Item, carried_out, failed, left
 from talaria.compat.hermes_home.settings import setting_steps, wishes
 from talaria.compat.hermes_home.wishes import Document, Permissions, section
 from talaria.config import paths
@@ -56,14 +56,14 @@ def _config(file: Path) -> tuple[Document, list[Item]]:
         return {}, [failed(Item("setting", file.name, "left"), fault)]
 
 
-def _setting_steps(theirs: Document, found: Mapping[str, str], ours: Ours, *, with_keys: bool) -> Iterator[Step]:
+def _setting_steps(theirs: Document, found: Mapping[str, str], ours: Ours, *, with_keys: bool) -> Iterator[ImportStep]:
     coming = wanted(found, ours.keys) if with_keys else {}
     environment = {**coming, **ours.environment}
     told = wishes(theirs, Permissions(with_keys=with_keys, known=environment, theirs=found))
     return setting_steps(told, ours.document, environment, ours.home, paths.config_file(ours.home))
 
 
-def _enabled_plugins(theirs: Document) -> Iterator[Step]:
+def _enabled_plugins(theirs: Document) -> Iterator[ImportStep]:
     enabled: Any = section(theirs, "plugins").get("enabled")
     for name in map(str, cast("list[Any]", enabled) if isinstance(enabled, list) else ()):
         yield left("plugin", name, f"it was enabled; once it is installed: `talaria plugins enable {quote(name)}`")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from talaria.compat.hermes_home.keys import ON_REQUEST
-from talaria.compat.hermes_home.report import Step, left
+from talaria.compat.hermes_home.report import ImportStep, left
 
 Document = Mapping[str, Any]
 Key = tuple[str, ...]
@@ -14,7 +14,7 @@ NO_COUNTERPART = "Talaria has no such setting"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SettingGroup:
     """All of `settings` or none of them."""
 
     origin: str
@@ -28,12 +28,12 @@ class Wish:
     """What the person must know of it when it is granted."""
 
 
-Wishes = list[Wish | Step]
+Wishes = list[SettingGroup | ImportStep]
 """And what is left, because nothing here fulfils it."""
 
 
-def wish(origin: str, key: str, value: Any, *, needs: str = "", note: str = "") -> Wish:
-    return Wish(origin, ((tuple(key.split(".")), value),), needs=needs, note=note)
+def wish(origin: str, key: str, value: Any, *, needs: str = "", note: str = "") -> SettingGroup:
+    return SettingGroup(origin, ((tuple(key.split(".")), value),), needs=needs, note=note)
 
 
 def section(document: Document, name: str) -> Document:
@@ -62,7 +62,7 @@ class Permissions:
     theirs: Collection[str] = ()
     """Names that Hermes has a key under."""
 
-    def key_of(self, entry: Document, origin: str) -> tuple[str | None, list[Step]]:
+    def key_of(self, entry: Document, origin: str) -> tuple[str | None, list[ImportStep]]:
         """What to write as `api_key`: a reference where the key stands in .env, the key itself only on request."""
         name = first(entry, "key_env", "api_key_env")
         written = first(entry, "api_key")

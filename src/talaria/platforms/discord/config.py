@@ -13,7 +13,7 @@ _HOW = (
 )
 
 
-class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DiscordSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     token: Secret
     """Of the bot, from the developer portal."""
     api_url: str = "https://discord.com/api/v10"
@@ -26,7 +26,7 @@ def is_snowflake(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 20
 
 
-def check(settings: Settings) -> None:
+def check(settings: DiscordSettings) -> None:
     """Raises `BadConfig`."""
     _check_ids("allowed_users", settings.allowed_users)
     _check_ids("admin_users", settings.admin_users)

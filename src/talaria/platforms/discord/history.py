@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.platforms.base import NotTaken, Unsure
-from talaria.platforms.discord.incoming import Message, read, snowflake_at
+from talaria.platforms.discord.incoming import DiscordMessage, read, snowflake_at
 from talaria.platforms.discord.rest import Body, Rest
 
 _MAX_CHANNELS = 500
@@ -69,7 +69,7 @@ class Bookmarks:
         self._heard = max(self._heard, snowflake_at(clock.now() - _SKEW_S))
 
 
-async def missed(rest: Rest, clock: Clock, channel: str, after: int) -> AsyncGenerator[list[Message]]:
+async def missed(rest: Rest, clock: Clock, channel: str, after: int) -> AsyncGenerator[list[DiscordMessage]]:
     """What was said there since, in order, page by page; no more than a day and a few pages of it.
 
     Raises `AccessLost` or `Rejected` when that channel cannot be read, and `NotTaken` or `Refused`.
@@ -86,8 +86,8 @@ async def missed(rest: Rest, clock: Clock, channel: str, after: int) -> AsyncGen
         after = int(page[-1].id)
 
 
-def _in_order(told: Iterable[msgspec.Raw]) -> list[Message]:
-    messages = (read(each, Message) for each in told)
+def _in_order(told: Iterable[msgspec.Raw]) -> list[DiscordMessage]:
+    messages = (read(each, DiscordMessage) for each in told)
     return sorted((message for message in messages if message), key=lambda message: int(message.id))
 
 

@@ -32,13 +32,13 @@ _IS_VOICE = 1 << 13
 T = TypeVar("T")
 
 
-class Channel(msgspec.Struct, frozen=True):
+class DiscordChannel(msgspec.Struct, frozen=True):
     id: Snowflake
     type: int = 0
     parent_id: Snowflake | None = None
     guild_id: Snowflake | None = None
     last_message_id: Snowflake | None = None
-    recipients: "tuple[User, ...]" = ()
+    recipients: "tuple[DiscordUser, ...]" = ()
     """Of a direct chat, as far as it is told."""
 
     @property
@@ -52,13 +52,13 @@ class Channel(msgspec.Struct, frozen=True):
         return Address("discord", self.id)
 
 
-class Me(msgspec.Struct, frozen=True):
+class DiscordAccount(msgspec.Struct, frozen=True):
     id: str
     role: str = ""
     """Discord gives every bot a role of its own in a server; people pick it when they mean the bot."""
 
 
-class User(msgspec.Struct, frozen=True):
+class DiscordUser(msgspec.Struct, frozen=True):
     id: Snowflake
     username: str = ""
     global_name: str | None = None
@@ -70,7 +70,7 @@ class User(msgspec.Struct, frozen=True):
         return Sender(self.id, self.global_name or self.username)
 
 
-class Upload(msgspec.Struct, frozen=True):
+class DiscordUpload(msgspec.Struct, frozen=True):
     id: Snowflake
     url: str
     filename: str = ""
@@ -82,7 +82,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """A forwarded message as it was."""
 
     content: str = ""
-    attachments: tuple[Upload, ...] = ()
+    attachments: tuple[DiscordUpload, ...] = ()
 
 
 class Forwarded(msgspec.Struct, frozen=True):
@@ -90,42 +90,42 @@ class Forwarded(msgspec.Struct, frozen=True):
 
 
 class Referenced(msgspec.Struct, frozen=True):
-    author: User
+    author: DiscordUser
     content: str = ""
 
 
-class Message(msgspec.Struct, frozen=True):
+class DiscordMessage(msgspec.Struct, frozen=True):
     id: Snowflake
     channel_id: Snowflake
-    author: User
+    author: DiscordUser
     content: str = ""
     type: int = 0
     flags: int = 0
     guild_id: Snowflake | None = None
     channel_type: int | None = None
     webhook_id: Snowflake | None = None
-    mentions: tuple[User, ...] = ()
+    mentions: tuple[DiscordUser, ...] = ()
     mention_roles: tuple[Snowflake, ...] = ()
-    attachments: tuple[Upload, ...] = ()
+    attachments: tuple[DiscordUpload, ...] = ()
     referenced_message: Referenced | None = None
     message_snapshots: tuple[Forwarded, ...] = ()
 
     @property
-    def uploads(self) -> Sequence[Upload]:
+    def uploads(self) -> Sequence[DiscordUpload]:
         return [
             *self.attachments,
             *(each for forward in self.message_snapshots for each in forward.message.attachments),
         ]
 
 
-class Deletion(msgspec.Struct, frozen=True):
+class DiscordDeletion(msgspec.Struct, frozen=True):
     """Of one message, or of many at once."""
 
     channel_id: Snowflake
     id: Snowflake | None = None
     ids: tuple[Snowflake, ...] = ()
 
-    def items(self, channel: Channel) -> Sequence[Deleted]:
+    def items(self, channel: DiscordChannel) -> Sequence[Deleted]:
         return [Deleted(channel.address, each) for each in (*((self.id,) if self.id else ()), *self.ids)]
 
 
@@ -149,18 +149,18 @@ class Named(msgspec.Struct, frozen=True):
     id: Snowflake
 
 
-class Member(msgspec.Struct, frozen=True):
-    user: User
+class DiscordMember(msgspec.Struct, frozen=True):
+    user: DiscordUser
 
 
-class Interaction(msgspec.Struct, frozen=True):
+class DiscordInteraction(msgspec.Struct, frozen=True):
     id: Snowflake
     token: str
     type: int
-    channel: Channel
+    channel: DiscordChannel
     data: InteractionData = InteractionData()
-    member: Member | None = None
-    user: User | None = None
+    member: DiscordMember | None = None
+    user: DiscordUser | None = None
     message: Named | None = None
 
 
@@ -181,7 +181,7 @@ def snowflake_at(seconds: float) -> int:
     return max(int(seconds * 1000) - _EPOCH_MS, 0) << 22
 
 
-def arrival(message: Message, channel: Channel, me: Me) -> Arrival | None:
+def arrival(message: DiscordMessage, channel: DiscordChannel, me: DiscordAccount) -> Arrival | None:
     """None: not said by a person."""
     if message.type not in (_SAID, _REPLIED) or message.webhook_id or message.author.bot or message.author.system:
         return None
@@ -199,7 +199,7 @@ def arrival(message: Message, channel: Channel, me: Me) -> Arrival | None:
     )
 
 
-def command(told: Interaction) -> Arrival | None:
+def command(told: DiscordInteraction) -> Arrival | None:
     """A slash command as if it had been typed."""
     author = _author(told)
     if told.type != _COMMAND or told.data.type != _SLASH or author is None:
@@ -215,7 +215,7 @@ def command(told: Interaction) -> Arrival | None:
     )
 
 
-def press(told: Interaction) -> Press | None:
+def press(told: DiscordInteraction) -> Press | None:
     author = _author(told)
     if told.type != _COMPONENT or told.data.component_type != _BUTTON or author is None:
         return None
@@ -229,7 +229,7 @@ def press(told: Interaction) -> Press | None:
     )
 
 
-def _author(told: Interaction) -> User | None:
+def _author(told: DiscordInteraction) -> DiscordUser | None:
     return told.member.user if told.member else told.user
 
 
@@ -241,7 +241,7 @@ def _values(options: Sequence[Option]) -> list[str]:
     return words
 
 
-def _text(message: Message, me: Me) -> str:
+def _text(message: DiscordMessage, me: DiscordAccount) -> str:
     """Without the mention of us, and with names in place of other people's ids."""
     names = {user.id: user.sender.name for user in message.mentions}
 
@@ -254,7 +254,7 @@ def _text(message: Message, me: Me) -> str:
     return re.sub(r"<@([!&]?)([0-9]{1,20})>", spoken, message.content).strip()
 
 
-def _is_addressed(message: Message, me: Me) -> bool:
+def _is_addressed(message: DiscordMessage, me: DiscordAccount) -> bool:
     replied = message.referenced_message
     return (
         any(user.id == me.id for user in message.mentions)
@@ -263,12 +263,12 @@ def _is_addressed(message: Message, me: Me) -> bool:
     )
 
 
-def _forwarded(message: Message) -> Quoted | None:
+def _forwarded(message: DiscordMessage) -> Quoted | None:
     """Discord does not tell whose it was."""
     return Quoted(message.message_snapshots[0].message.content) if message.message_snapshots else None
 
 
-def _quoted(message: Message, me: Me) -> Quoted | None:
+def _quoted(message: DiscordMessage, me: DiscordAccount) -> Quoted | None:
     replied = message.referenced_message
     if replied is None or message.message_snapshots:
         return None
@@ -277,7 +277,7 @@ def _quoted(message: Message, me: Me) -> Quoted | None:
     return Quoted(replied.content, author=replied.author.sender.name)
 
 
-def _attachment(upload: Upload, message: Message) -> Attachment:
+def _attachment(upload: DiscordUpload, message: DiscordMessage) -> Attachment:
     mime = (upload.content_type or "").partition(";")[0]
     kind = attachment_kind(mime)
     return Attachment(

@@ -17,7 +17,7 @@ import yarl
 
 from talaria.platforms.base import NotTaken, PlatformFailure
 from talaria.platforms.discord import failures
-from talaria.platforms.discord.incoming import Channel, read
+from talaria.platforms.discord.incoming import DiscordChannel, read
 from talaria.platforms.discord.library import DiscordWebSocket, HTTPClient, ReconnectWebSocket, discord
 from talaria.platforms.discord.rest import Rest
 
@@ -30,7 +30,7 @@ _DISPATCH, _HELLO, _ACKNOWLEDGED = 0, 10, 11
 _MISSED_BEATS = 2
 
 
-class Told(msgspec.Struct, frozen=True):
+class SocketEvent(msgspec.Struct, frozen=True):
     """An event of Discord's; `beat` is an acknowledged heartbeat, which proves that the line is alive."""
 
     kind: Literal["message", "deletion", "interaction", "beat"]
@@ -91,16 +91,16 @@ def _opening(sent_away: str) -> Generator[None]:
         raise NotTaken("Discord's gateway cannot be reached.") from error
 
 
-class Line:
+class DiscordSocket:
     """Open while its context is."""
 
-    def __init__(self, rest: Rest, url: str, greet: Callable[[Told], Awaitable[None]]) -> None:
+    def __init__(self, rest: Rest, url: str, greet: Callable[[SocketEvent], Awaitable[None]]) -> None:
         """`greet` is called with each interaction at once: Discord waits 3 seconds for a word."""
         self._client = _Client(rest, self._hear)
         self._url = url
         self._greet = greet
-        self._heard: deque[Told] = deque()
-        self._waiting: asyncio.Queue[Told | None] = asyncio.Queue(_MAX_WAITING)
+        self._heard: deque[SocketEvent] = deque()
+        self._waiting: asyncio.Queue[SocketEvent | None] = asyncio.Queue(_MAX_WAITING)
         self._end: PlatformFailure = NotTaken("The line to Discord is closed.")
         self._is_ready = False
         self._proofs: set[int] = set()
@@ -129,7 +129,7 @@ class Line:
     def application(self) -> str:
         return str(self._client.application_id)
 
-    def channel(self, id: str) -> Channel | None:
+    def channel(self, id: str) -> DiscordChannel | None:
         """As Discord last told of it."""
         match self._client.get_channel(int(id)):
             case discord.Thread() as found:
@@ -139,7 +139,7 @@ class Line:
             case _:
                 return None
         last = found.last_message_id
-        return Channel(id, found.type.value, parent, str(found.guild.id), str(last) if last else None)
+        return DiscordChannel(id, found.type.value, parent, str(found.guild.id), str(last) if last else None)
 
     def role(self, guild: str | None) -> str:
         """Our own role in a server."""
@@ -147,9 +147,9 @@ class Line:
         role = found.self_role if found else None
         return str(role.id) if role else ""
 
-    async def take(self) -> list[Told]:
+    async def take(self) -> list[SocketEvent]:
         """What has come, at least one. Raises `NotTaken` or `Refused` when the line has ended."""
-        taken: list[Told] = []
+        taken: list[SocketEvent] = []
         while not taken or (len(taken) < _MAX_TAKEN and not self._waiting.empty()):
             told = await self._waiting.get()
             if told is None:
@@ -193,7 +193,7 @@ class Line:
             except PlatformFailure as failure:
                 return failure
 
-    async def _greeted(self, told: Told) -> None:
+    async def _greeted(self, told: SocketEvent) -> None:
         try:
             await self._greet(told)
         except PlatformFailure as failure:
@@ -238,7 +238,7 @@ class Line:
             self._beat()
         elif frame.op == _ACKNOWLEDGED:
             self._beat()
-            self._heard.append(Told("beat"))
+            self._heard.append(SocketEvent("beat"))
         elif frame.op == _DISPATCH:
             self._note(frame)
 
@@ -250,10 +250,10 @@ class Line:
             case "READY":
                 self._is_ready = True
             case "MESSAGE_CREATE":
-                self._heard.append(Told("message", frame.d))
+                self._heard.append(SocketEvent("message", frame.d))
             case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
-                self._heard.append(Told("deletion", frame.d))
+                self._heard.append(SocketEvent("deletion", frame.d))
             case "INTERACTION_CREATE":
-                self._heard.append(Told("interaction", frame.d))
+                self._heard.append(SocketEvent("interaction", frame.d))
             case _:
                 pass

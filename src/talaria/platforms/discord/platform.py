@@ -31,10 +31,10 @@ from talaria.platforms.base import (
     Unsure,
 )
 from talaria.platforms.discord import history, incoming, render, rest
-from talaria.platforms.discord.config import Settings, check, is_snowflake
+from talaria.platforms.discord.config import DiscordSettings, check, is_snowflake
 from talaria.platforms.discord.history import Bookmarks
-from talaria.platforms.discord.incoming import Channel, Interaction, Me, Message
-from talaria.platforms.discord.line import Line, Told
+from talaria.platforms.discord.incoming import DiscordAccount, DiscordChannel, DiscordInteraction, DiscordMessage
+from talaria.platforms.discord.line import DiscordSocket, SocketEvent
 from talaria.platforms.discord.rest import Rest
 from talaria.platforms.splitting import units
 
@@ -82,12 +82,12 @@ class _Gateway(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open(settings: Settings, kit: Kit) -> AsyncGenerator[Platform]:  # noqa: A001
+async def open(settings: DiscordSettings, kit: Kit) -> AsyncGenerator[Platform]:  # noqa: A001
     check(settings)
     async with rest.connected(settings.api_url, settings.token.reveal()) as api:
-        me = await _asked(api, "/users/@me", incoming.User)
+        me = await _asked(api, "/users/@me", incoming.DiscordUser)
         url = settings.gateway_url or await _gateway(api)
-        async with Line(api, url, lambda told: _greet(api, told)) as line:
+        async with DiscordSocket(api, url, lambda told: _greet(api, told)) as line:
             yield DiscordPlatform(me.id, settings, kit, api, line)
 
 
@@ -103,13 +103,13 @@ class DiscordPlatform:
     name = "discord"
     capabilities = _CAPABILITIES
 
-    def __init__(self, account: str, settings: Settings, kit: Kit, api: Rest, line: Line) -> None:
+    def __init__(self, account: str, settings: DiscordSettings, kit: Kit, api: Rest, line: DiscordSocket) -> None:
         self.account = account
         self._people = list(dict.fromkeys([*settings.admin_users, *settings.allowed_users]))[:_MAX_DIRECT]
         self._kit = kit
         self._api = api
         self._line = line
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, DiscordChannel] = {}
 
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
         marks = Bookmarks.at(cursor, self._kit.clock)
@@ -173,7 +173,7 @@ class DiscordPlatform:
         id = _channel(where)
         channel = await self._known(id)
         if channel.kind == "dm" and not channel.recipients:  # what came with a message does not name them
-            channel = await _asked(self._api, f"/channels/{id}", Channel)
+            channel = await _asked(self._api, f"/channels/{id}", DiscordChannel)
         person = channel.recipients[0].id if channel.kind == "dm" and len(channel.recipients) == 1 else ""
         return ChatInfo(channel.address, channel.kind, person)
 
@@ -188,7 +188,7 @@ class DiscordPlatform:
             answer = await self._api.call("POST", f"/channels/{parent.id}/threads", {**body, "type": kind})
         except (AccessLost, Rejected):
             answer = await self._create_thread_under_message(parent.id, body)
-        return Address("discord", where.chat, _decoded(answer, Channel).id)
+        return Address("discord", where.chat, _decoded(answer, DiscordChannel).id)
 
     async def _create_thread_under_message(self, parent: str, body: dict[str, Any]) -> bytes:
         seed = {"content": render.content(body["name"]), "allowed_mentions": _NOBODY}
@@ -211,7 +211,7 @@ class DiscordPlatform:
         try:
             async with aclosing(history.missed(self._api, self._kit.clock, id, marks.last(id))) as pages:
                 async for page in pages:
-                    channel = await self._known(id) if page else Channel(id)
+                    channel = await self._known(id) if page else DiscordChannel(id)
                     items = [item for message in page if (item := self._arrival(message, channel, marks))]
                     yield Batch(tuple(items), cursor=str(marks))
         except (AccessLost, Rejected) as failure:
@@ -228,30 +228,30 @@ class DiscordPlatform:
             except (AccessLost, Rejected) as failure:
                 log.info("no direct chat with %s on Discord: %s", person, failure)
             else:
-                channel = incoming.read(body, Channel)
+                channel = incoming.read(body, DiscordChannel)
                 found += [channel.id] if channel else []
         return found
 
-    async def _items(self, told: Told, marks: Bookmarks) -> Sequence[Item]:
+    async def _items(self, told: SocketEvent, marks: Bookmarks) -> Sequence[Item]:
         found: Item | None = None
         if told.kind == "message":
-            message = incoming.read(told.body, Message)
+            message = incoming.read(told.body, DiscordMessage)
             found = await self._told_now(message, marks) if message else None
         elif told.kind == "deletion":
-            deletion = incoming.read(told.body, incoming.Deletion)
+            deletion = incoming.read(told.body, incoming.DiscordDeletion)
             return deletion.items(self._channel_of(deletion.channel_id)) if deletion else ()
-        elif interaction := incoming.read(told.body, Interaction):
+        elif interaction := incoming.read(told.body, DiscordInteraction):
             found = incoming.command(interaction) or incoming.press(interaction)
         return (found,) if found else ()
 
-    def _channel_of(self, id: str) -> Channel:
+    def _channel_of(self, id: str) -> DiscordChannel:
         """Without asking: one of which nothing is known is a chat of its own, as direct chats are."""
-        return self._line.channel(id) or self._channels.get(id) or Channel(id)
+        return self._line.channel(id) or self._channels.get(id) or DiscordChannel(id)
 
-    async def _told_now(self, message: Message, marks: Bookmarks) -> Arrival | None:
+    async def _told_now(self, message: DiscordMessage, marks: Bookmarks) -> Arrival | None:
         if message.guild_id is None:
             kind = _DIRECT if message.channel_type is None else message.channel_type
-            return self._arrival(message, Channel(message.channel_id, kind), marks)
+            return self._arrival(message, DiscordChannel(message.channel_id, kind), marks)
         try:
             channel = await self._known(message.channel_id)
         except (AccessLost, Rejected) as failure:
@@ -259,19 +259,19 @@ class DiscordPlatform:
             return None
         return self._arrival(message, channel, marks)
 
-    def _arrival(self, message: Message, channel: Channel, marks: Bookmarks) -> Arrival | None:
+    def _arrival(self, message: DiscordMessage, channel: DiscordChannel, marks: Bookmarks) -> Arrival | None:
         if channel.kind == "group" or channel.id in marks or self._kit.is_allowed(message.author.sender):
             marks.mark(channel.id, message.id)  # strangers' direct chats would push out the others
-        return incoming.arrival(message, channel, Me(self.account, self._line.role(channel.guild_id)))
+        return incoming.arrival(message, channel, DiscordAccount(self.account, self._line.role(channel.guild_id)))
 
-    async def _known(self, id: str) -> Channel:
+    async def _known(self, id: str) -> DiscordChannel:
         channel = self._line.channel(id) or self._channels.get(id)
         if channel is None:
-            channel = await _asked(self._api, f"/channels/{id}", Channel)
+            channel = await _asked(self._api, f"/channels/{id}", DiscordChannel)
             self._remember(channel)
         return channel
 
-    def _remember(self, channel: Channel) -> None:
+    def _remember(self, channel: DiscordChannel) -> None:
         self._channels[channel.id] = channel
         if len(self._channels) > _MAX_KNOWN:
             del self._channels[next(iter(self._channels))]
@@ -283,16 +283,16 @@ class DiscordPlatform:
             body = await self._api.call("GET", _message(Address("discord", channel), message))
         except AccessLost as lost:
             raise Rejected(str(lost)) from lost
-        found = incoming.read(body, Message)
+        found = incoming.read(body, DiscordMessage)
         for each in found.uploads if found else ():
             if each.id == upload:
                 return each.url
         raise Rejected("The file is gone from Discord.")
 
 
-async def _greet(api: Rest, told: Told) -> None:
+async def _greet(api: Rest, told: SocketEvent) -> None:
     """So that Discord does not say "did not respond": a word after a command, nothing to be seen after a press."""
-    interaction = incoming.read(told.body, Interaction)
+    interaction = incoming.read(told.body, DiscordInteraction)
     if interaction is None:
         return
     if incoming.command(interaction):

@@ -7,8 +7,8 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.files import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, NotTaken, Refused
-from talaria.platforms.matrix.client import Client, read
-from talaria.platforms.matrix.config import Settings
+from talaria.platforms.matrix.client import MatrixClient, read
+from talaria.platforms.matrix.config import MatrixSettings
 from talaria.platforms.matrix.failures import LoggedOut
 from talaria.waiting import in_thread
 
@@ -23,7 +23,7 @@ class Login(msgspec.Struct, frozen=True):
     access_token: str
 
 
-async def log_in(client: Client, settings: Settings, home: Path) -> None:
+async def log_in(client: MatrixClient, settings: MatrixSettings, home: Path) -> None:
     """Raises `NotTaken`, `Refused`."""
     file = home / "login.json"
     known = await in_thread(lambda: _read(file))
@@ -43,7 +43,7 @@ async def log_in(client: Client, settings: Settings, home: Path) -> None:
             raise NotTaken(f"The Matrix login cannot be kept in {file}: {fault.strerror}.") from fault
 
 
-async def _resumed(client: Client, settings: Settings, token: str) -> Login:
+async def _resumed(client: MatrixClient, settings: MatrixSettings, token: str) -> Login:
     client.access_token = token
     who = await read(client.whoami(), nio.WhoamiResponse)
     if who.user_id != settings.user_id:
@@ -58,7 +58,7 @@ async def _resumed(client: Client, settings: Settings, token: str) -> Login:
     return Login(client.homeserver, who.user_id, who.device_id, token)
 
 
-async def _new(client: Client, settings: Settings, known: Login | None) -> Login:
+async def _new(client: MatrixClient, settings: MatrixSettings, known: Login | None) -> Login:
     client.access_token = ""
     client.device_id = known.device_id if known is not None else ""
     asking = client.login(settings.password.reveal(), settings.device_name)

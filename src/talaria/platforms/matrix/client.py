@@ -12,7 +12,7 @@ from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeSt
 from talaria.platforms.base import PlatformFailure, Unsure
 from talaria.platforms.failures import harmless, silence
 from talaria.platforms.matrix import failures
-from talaria.platforms.matrix.config import Settings
+from talaria.platforms.matrix.config import MatrixSettings
 
 API = "/_matrix/client"
 SERVER = "the Matrix server"
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 A = TypeVar("A")
 
 
-class Client(nio.AsyncClient):
+class MatrixClient(nio.AsyncClient):
     has_stumbled = False
     """What nio knows of the rooms may be incomplete."""
 
@@ -58,16 +58,16 @@ class Client(nio.AsyncClient):
         return {"Authorization": f"Bearer {self.access_token}"}
 
 
-def make_client(settings: Settings, home: Path) -> Client:
+def make_client(settings: MatrixSettings, home: Path) -> MatrixClient:
     logging.getLogger("nio").setLevel(logging.CRITICAL)  # its warnings quote messages
     is_encrypting = ENCRYPTION_ENABLED and settings.encryption == "auto"
     config = nio.AsyncClientConfig(
         max_limit_exceeded=0, max_timeouts=0, request_timeout=REQUEST_S, encryption_enabled=is_encrypting
     )
-    return Client(settings.homeserver.rstrip("/"), settings.user_id, store_path=str(home), config=config)
+    return MatrixClient(settings.homeserver.rstrip("/"), settings.user_id, store_path=str(home), config=config)
 
 
-async def close(client: Client) -> None:
+async def close(client: MatrixClient) -> None:
     await client.close()
     if client.store is not None:
         client.store.database.close()

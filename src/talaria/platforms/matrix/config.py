@@ -16,7 +16,7 @@ _HOW_PERSON = "a full id looks like @name:server.org and is in the person's prof
 _HOW_ROOM = "a room's id looks like !abc:server.org and is in its settings under Advanced; an alias can be moved"
 
 
-class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MatrixSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     homeserver: str = ""
     """`https://server.org`."""
     user_id: str = ""
@@ -30,13 +30,13 @@ class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_onl
     """`auto`: rooms that are encrypted are read and written if the package for it is there."""
 
 
-def check(settings: Settings) -> None:
+def check(settings: MatrixSettings) -> None:
     """Raises `BadConfig`."""
     for complaint in _complaints(settings):
         raise BadConfig(complaint)
 
 
-def _complaints(settings: Settings) -> Iterator[str]:
+def _complaints(settings: MatrixSettings) -> Iterator[str]:
     address = urlsplit(settings.homeserver)
     if address.scheme not in {"http", "https"} or not address.netloc:
         yield f"{_WHERE}.homeserver: {settings.homeserver!r} is no address like https://server.org."

@@ -11,7 +11,7 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import NotTaken, PlatformFailure
-from talaria.platforms.matrix.client import Client, read
+from talaria.platforms.matrix.client import MatrixClient, read
 
 IS_INSTALLED = ENCRYPTION_ENABLED
 NOT_INSTALLED = (
@@ -30,7 +30,7 @@ UNREADABLE = (
 log = logging.getLogger(__name__)
 
 
-async def tend(client: Client) -> None:
+async def tend(client: MatrixClient) -> None:
     """What fails is due again at the next call. Raises `Refused`."""
     if client.olm is None:
         return
@@ -51,7 +51,7 @@ async def _tried(work: Awaitable[object], kind: type[object]) -> None:
         log.warning("the keys for encrypted Matrix rooms: %s", fault)
 
 
-async def share(client: Client, room_id: str) -> None:
+async def share(client: MatrixClient, room_id: str) -> None:
     """Everybody in the room can read what we say next. Raises `NotTaken`, `AccessLost`, `Refused`."""
     room = client.rooms[room_id]
     if not room.members_synced:
@@ -69,7 +69,7 @@ async def share(client: Client, room_id: str) -> None:
             raise NotTaken("The keys of an encrypted Matrix room could not be shared with everybody in it.")
 
 
-def _reachable(client: Client, room: nio.MatrixRoom) -> set[tuple[str, str]]:
+def _reachable(client: MatrixClient, room: nio.MatrixRoom) -> set[tuple[str, str]]:
     """Devices in the room to which there is a secure channel."""
     return {
         (user, device.id)
@@ -79,7 +79,7 @@ def _reachable(client: Client, room: nio.MatrixRoom) -> set[tuple[str, str]]:
     }
 
 
-def readable(client: Client, room: str, event: nio.Event) -> nio.Event | None:
+def readable(client: MatrixClient, room: str, event: nio.Event) -> nio.Event | None:
     """The event itself, if it was not encrypted or can be read; None if it cannot be read (yet)."""
     if isinstance(event, nio.RedactedEvent):
         return event
@@ -94,7 +94,7 @@ def readable(client: Client, room: str, event: nio.Event) -> nio.Event | None:
     return event if _is_genuine(client, event) else None
 
 
-def _is_genuine(client: Client, event: nio.Event) -> bool:
+def _is_genuine(client: MatrixClient, event: nio.Event) -> bool:
     """Whether the key that opened it belongs to a device of whoever is said to have sent it."""
     return event.sender == client.user_id or (
         client.device_store.device_from_sender_key(event.sender, event.sender_key or "") is not None

@@ -7,7 +7,7 @@ from typing import Protocol, TypeGuard, cast
 import nio  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import AccessLost
-from talaria.platforms.matrix.client import Client, read
+from talaria.platforms.matrix.client import MatrixClient, read
 
 MAX_EVENTS = 200
 MAX_AGE_S = 24 * 3600.0
@@ -24,7 +24,7 @@ class Timeline(Protocol):
     prev_batch: str | None
 
 
-async def heard(client: Client, room: str, timeline: Timeline, since: str, now: float) -> Sequence[nio.Event]:
+async def heard(client: MatrixClient, room: str, timeline: Timeline, since: str, now: float) -> Sequence[nio.Event]:
     """The events of a room since then, oldest first; of one that we have entered meanwhile, since we were invited.
 
     Raises `NotTaken`, `Refused`.
@@ -38,7 +38,7 @@ async def heard(client: Client, room: str, timeline: Timeline, since: str, now: 
     return _since_invited(events, client.user_id)
 
 
-async def _before(client: Client, room: str, start: str, since: str | None, now: float) -> Sequence[nio.Event]:
+async def _before(client: MatrixClient, room: str, start: str, since: str | None, now: float) -> Sequence[nio.Event]:
     found: list[nio.Event] = []  # newest first
     at: str | None = start
     while at and len(found) < MAX_EVENTS:

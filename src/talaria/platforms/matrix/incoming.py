@@ -23,7 +23,7 @@ _FALLBACK = re.compile(r"\A(?:> .*\n|>\n)+\n?")
 _COMMAND = re.compile(r"!(?=[a-z][\w-]*(?:\s|\Z))")
 
 
-class Me(msgspec.Struct, frozen=True):
+class MatrixAccount(msgspec.Struct, frozen=True):
     """The account that we are."""
 
     id: str
@@ -31,7 +31,7 @@ class Me(msgspec.Struct, frozen=True):
     """What we are called in the room."""
 
 
-class Room(msgspec.Struct, frozen=True):
+class JoinedRoom(msgspec.Struct, frozen=True):
     id: str
     kind: ChatKind
     person: str = ""
@@ -46,7 +46,7 @@ class Media(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str = ""
 
 
-class Message(msgspec.Struct, frozen=True):
+class MatrixMessage(msgspec.Struct, frozen=True):
     """An event that is a message of somebody else."""
 
     id: str
@@ -61,7 +61,7 @@ class Message(msgspec.Struct, frozen=True):
     sent_at: float = 0.0
 
 
-def message(event: Mapping[str, Any], me: Me) -> Message | None:
+def message(event: Mapping[str, Any], me: MatrixAccount) -> MatrixMessage | None:
     content = _mapping(event, "content")
     kind = _text(content, "msgtype")
     relation = _mapping(content, "m.relates_to")
@@ -76,7 +76,7 @@ def message(event: Mapping[str, Any], me: Me) -> Message | None:
     replied = _text(_mapping(relation, "m.in_reply_to"), "event_id") if is_reply else ""
     text = _caption(content) if attachments else _text(content, "body")
     mentioned = _mapping(content, "m.mentions").get("user_ids")
-    said = Message(
+    said = MatrixMessage(
         id=_text(event, "event_id"),
         sender=_text(event, "sender"),
         text=_FALLBACK.sub("", text) if replied else text,
@@ -91,7 +91,13 @@ def message(event: Mapping[str, Any], me: Me) -> Message | None:
 
 
 def arrival(
-    said: Message, room: Room, me: Me, *, name: str = "", quoted: Quoted | None = None, is_our_thread: bool = False
+    said: MatrixMessage,
+    room: JoinedRoom,
+    me: MatrixAccount,
+    *,
+    name: str = "",
+    quoted: Quoted | None = None,
+    is_our_thread: bool = False,
 ) -> Arrival:
     """`name`: of the sender. `quoted`: what it replies to. `is_our_thread`: we began the thread that it is in."""
     is_ours = is_our_thread or (quoted is not None and quoted.is_ours)
@@ -121,7 +127,7 @@ def deleted(event: Mapping[str, Any], room: str) -> Deleted | None:
     return Deleted(Address(NAME, room), id) if id else None
 
 
-def quoted(event: Mapping[str, Any], me: Me, name: str = "") -> Quoted:
+def quoted(event: Mapping[str, Any], me: MatrixAccount, name: str = "") -> Quoted:
     """As what an event is shown that somebody replies to. `name`: of whoever sent it."""
     content = _mapping(event, "content")
     latest = _mapping(_mapping(_mapping(event, "unsigned"), "m.relations"), "m.replace")
@@ -159,7 +165,7 @@ def _caption(content: Mapping[str, Any]) -> str:
     return body if name and name != body else ""
 
 
-def _without_name(text: str, me: Me) -> tuple[str, bool]:
+def _without_name(text: str, me: MatrixAccount) -> tuple[str, bool]:
     """The text without our name in front of it, and whether that was there."""
     names = sorted(filter(None, {_localpart(me), me.name}), key=len, reverse=True)
     called = "|".join(re.escape(name) for name in names)
@@ -168,12 +174,12 @@ def _without_name(text: str, me: Me) -> tuple[str, bool]:
     return (text[found.end() :].strip(), True) if found else (text.strip(), False)
 
 
-def _mentions(said: Message, me: Me) -> bool:
+def _mentions(said: MatrixMessage, me: MatrixAccount) -> bool:
     links = (f"matrix.to/#/{me.id}", f"matrix.to/#/{quote(me.id, safe='')}")
     return me.id in said.mentions or any(f"{link}{end}" in said.html for link in links for end in "\"'?")
 
 
-def _localpart(me: Me) -> str:
+def _localpart(me: MatrixAccount) -> str:
     return me.id.removeprefix("@").partition(":")[0]
 
 

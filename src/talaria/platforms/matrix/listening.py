@@ -24,8 +24,8 @@ from talaria.platforms.base import (
 )
 from talaria.platforms.matrix import client as wire
 from talaria.platforms.matrix import encryption, history, incoming
-from talaria.platforms.matrix.client import Client
-from talaria.platforms.matrix.memory import Memory
+from talaria.platforms.matrix.client import MatrixClient
+from talaria.platforms.matrix.memory import RoomMemory
 from talaria.platforms.matrix.rooms import Rooms
 from talaria.platforms.matrix.speaking import Speaker
 
@@ -38,8 +38,8 @@ _TIMELINE = 50
 log = logging.getLogger(__name__)
 
 
-class Listener:
-    def __init__(self, client: Client, kit: Kit, memory: Memory, rooms: Rooms, speaker: Speaker) -> None:
+class MatrixListener:
+    def __init__(self, client: MatrixClient, kit: Kit, memory: RoomMemory, rooms: Rooms, speaker: Speaker) -> None:
         self._client = client
         self._kit = kit
         self._memory = memory
@@ -111,7 +111,7 @@ class Listener:
         is_wanted = self._kit.is_allowed(Sender(said.sender))  # for others nothing is looked up
         return incoming.arrival(
             said,
-            incoming.Room(room, await self._rooms.kind_for(room, said.sender)),
+            incoming.JoinedRoom(room, await self._rooms.kind_for(room, said.sender)),
             me,
             name=self._rooms.name_of(said.sender, room),
             quoted=await self._quote(room, said.reply_to) if is_wanted and said.reply_to else None,

@@ -21,14 +21,14 @@ from talaria.platforms.base import PICTURES, AccessLost, Attachment, File, Rejec
 from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import harmless, silence
 from talaria.platforms.matrix import failures
-from talaria.platforms.matrix.client import API, SERVER, Client, read
+from talaria.platforms.matrix.client import API, SERVER, MatrixClient, read
 from talaria.platforms.matrix.incoming import Media
 
 _PLACE = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)", re.ASCII)
 _KINDS = {**dict.fromkeys(PICTURES, "m.image"), "audio": "m.audio", "video": "m.video"}
 
 
-async def uploaded(client: Client, file: File, *, is_encrypted: bool) -> dict[str, Any]:
+async def uploaded(client: MatrixClient, file: File, *, is_encrypted: bool) -> dict[str, Any]:
     """The part of a message's content that is about the file. Raises `NotTaken`, `Rejected`, `Refused`."""
     async with AsyncExitStack() as stack:
         try:
@@ -48,7 +48,7 @@ async def uploaded(client: Client, file: File, *, is_encrypted: bool) -> dict[st
 
 
 async def _upload(
-    client: Client, opened: AsyncBufferedReader, file: File, size: int, *, is_encrypted: bool
+    client: MatrixClient, opened: AsyncBufferedReader, file: File, size: int, *, is_encrypted: bool
 ) -> dict[str, Any]:
     keys: dict[str, Any] | None = None
 
@@ -62,7 +62,7 @@ async def _upload(
     return {"file": {**keys, "url": url}} if keys else {"url": url}
 
 
-async def fetched(client: Client, attachment: Attachment, to: Path, max_bytes: int) -> None:
+async def fetched(client: MatrixClient, attachment: Attachment, to: Path, max_bytes: int) -> None:
     """Raises `NotTaken`, `Rejected`, `Refused`."""
     media = msgspec.json.decode(attachment.ref, type=Media)
     place = _PLACE.fullmatch(media.url)

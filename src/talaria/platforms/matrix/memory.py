@@ -26,7 +26,7 @@ class _Content(msgspec.Struct):
     """What was told in a room about its encryption, last."""
 
 
-class Memory:
+class RoomMemory:
     def __init__(self, home: Path) -> None:
         self._file = home / "rooms.json"
         self._content = _Content()

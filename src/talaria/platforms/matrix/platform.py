@@ -25,11 +25,11 @@ from talaria.platforms.base import (
 )
 from talaria.platforms.matrix import encryption, failures, media, render
 from talaria.platforms.matrix.account import log_in
-from talaria.platforms.matrix.client import Client, answered, close, make_client, read
-from talaria.platforms.matrix.config import Settings, check
+from talaria.platforms.matrix.client import MatrixClient, answered, close, make_client, read
+from talaria.platforms.matrix.config import MatrixSettings, check
 from talaria.platforms.matrix.incoming import NAME
-from talaria.platforms.matrix.listening import Listener
-from talaria.platforms.matrix.memory import Memory
+from talaria.platforms.matrix.listening import MatrixListener
+from talaria.platforms.matrix.memory import RoomMemory
 from talaria.platforms.matrix.rooms import Rooms
 from talaria.platforms.matrix.speaking import Content, Speaker
 
@@ -50,7 +50,7 @@ CAPABILITIES = Capabilities(
 
 
 @asynccontextmanager
-async def open(settings: Settings, kit: Kit) -> AsyncGenerator["Matrix"]:  # noqa: A001  (the port calls it so)
+async def open(settings: MatrixSettings, kit: Kit) -> AsyncGenerator["Matrix"]:  # noqa: A001  (the port calls it so)
     """Raises `BadConfig`, `NotTaken`, `Refused`."""
     check(settings)
     kit.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ async def open(settings: Settings, kit: Kit) -> AsyncGenerator["Matrix"]:  # noq
     try:
         await log_in(client, settings, kit.home)
         await encryption.tend(client)
-        memory = Memory(kit.home)
+        memory = RoomMemory(kit.home)
         await memory.load()
         yield Matrix(client, settings, kit, memory)
     finally:
@@ -66,7 +66,7 @@ async def open(settings: Settings, kit: Kit) -> AsyncGenerator["Matrix"]:  # noq
 
 
 class Matrix:
-    def __init__(self, client: Client, settings: Settings, kit: Kit, memory: Memory) -> None:
+    def __init__(self, client: MatrixClient, settings: MatrixSettings, kit: Kit, memory: RoomMemory) -> None:
         self.name = NAME
         self.account = client.user_id
         self.capabilities = CAPABILITIES
@@ -74,7 +74,7 @@ class Matrix:
         self._settings = settings
         self._rooms = rooms = Rooms(client, kit, memory)
         self._speaker = Speaker(client, rooms)
-        self._listener = Listener(client, kit, memory, rooms, self._speaker)
+        self._listener = MatrixListener(client, kit, memory, rooms, self._speaker)
         self._edits: OrderedDict[str, tuple[int, str]] = OrderedDict()
         """How often we have changed a message, and how it reads now."""
         self._nonce = secrets.token_hex(4)

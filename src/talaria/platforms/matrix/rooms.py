@@ -16,9 +16,9 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 from talaria.platforms.base import AccessLost, ChatKind, Kit, PlatformFailure, Refused, Rejected, Sender
 from talaria.platforms.failures import harmless
 from talaria.platforms.matrix import failures, history
-from talaria.platforms.matrix.client import API, Client, answered, read
-from talaria.platforms.matrix.incoming import Me
-from talaria.platforms.matrix.memory import MAX_INVITATIONS, Invitation, Memory
+from talaria.platforms.matrix.client import API, MatrixClient, answered, read
+from talaria.platforms.matrix.incoming import MatrixAccount
+from talaria.platforms.matrix.memory import MAX_INVITATIONS, Invitation, RoomMemory
 
 MEMBERS_S = 10.0
 """How long the server may take to tell who is in a room."""
@@ -51,7 +51,7 @@ class _Complaint(msgspec.Struct, frozen=True):
 
 
 class Rooms:
-    def __init__(self, client: Client, kit: Kit, memory: Memory) -> None:
+    def __init__(self, client: MatrixClient, kit: Kit, memory: RoomMemory) -> None:
         self._client = client
         self._kit = kit
         self._memory = memory
@@ -132,9 +132,9 @@ class Rooms:
             self._members.pop(room, None)
         self._changes += 1
 
-    def me(self, room_id: str) -> Me:
+    def me(self, room_id: str) -> MatrixAccount:
         us = self._client.user_id
-        return Me(us, self.name_of(us, room_id))
+        return MatrixAccount(us, self.name_of(us, room_id))
 
     def name_of(self, user_id: str, room_id: str) -> str:
         """What somebody is called there."""

@@ -2,9 +2,9 @@
 
 import nio  # pyright: ignore[reportMissingTypeStubs]
 
-from talaria.platforms.base import AccessLost, Address, Moved, Rejected
+from talaria.platforms.base import AccessLost, Address, ChatMoved, Rejected
 from talaria.platforms.matrix import encryption, render
-from talaria.platforms.matrix.client import Client, answered
+from talaria.platforms.matrix.client import MatrixClient, answered
 from talaria.platforms.matrix.incoming import NAME
 from talaria.platforms.matrix.rooms import Rooms
 
@@ -12,7 +12,7 @@ Content = dict[str, object]
 
 
 class Speaker:
-    def __init__(self, client: Client, rooms: Rooms) -> None:
+    def __init__(self, client: MatrixClient, rooms: Rooms) -> None:
         self._client = client
         self._rooms = rooms
 
@@ -43,4 +43,4 @@ class Speaker:
             if not successor or successor not in self._client.rooms:
                 raise
             to = Address(NAME, successor)
-        raise Moved(f"The Matrix room {room} has become {successor}.", to)
+        raise ChatMoved(f"The Matrix room {room} has become {successor}.", to)

@@ -46,31 +46,31 @@ class Profile(msgspec.Struct, frozen=True):
     display_name: str = ""
 
 
-class Person(msgspec.Struct, frozen=True):
+class SlackMember(msgspec.Struct, frozen=True):
     name: str = ""
     real_name: str = ""
     profile: Profile = Profile()
 
 
 class FoundPerson(msgspec.Struct, frozen=True):
-    user: Person
+    user: SlackMember
 
 
-class Channel(msgspec.Struct, frozen=True):
+class SlackChannel(msgspec.Struct, frozen=True):
     id: str
     user: str = ""
     """Of a direct message: with whom."""
 
 
 class FoundChannel(msgspec.Struct, frozen=True):
-    channel: Channel
+    channel: SlackChannel
 
 
 class Following(msgspec.Struct, frozen=True):
     next_cursor: str = ""
 
 
-class Page(msgspec.Struct, frozen=True):
+class SlackPage(msgspec.Struct, frozen=True):
     response_metadata: Following | None = None
 
     @property
@@ -78,10 +78,10 @@ class Page(msgspec.Struct, frozen=True):
         return self.response_metadata.next_cursor if self.response_metadata else ""
 
 
-class Channels(Page, frozen=True):
-    channels: tuple[Channel, ...] = ()
+class Channels(SlackPage, frozen=True):
+    channels: tuple[SlackChannel, ...] = ()
 
 
-class Messages(Page, frozen=True):
+class Messages(SlackPage, frozen=True):
     messages: tuple[dict[str, Any], ...] = ()
     """Each is decoded for itself: one that is odd does not spoil the others."""

@@ -21,7 +21,7 @@ _HOW_PERSON = "a person's id begins with U or W; it is in their profile under â‹
 _HOW_CHANNEL = "a channel's id begins with C, G or D; it is at the foot of the channel's details"
 
 
-class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SlackSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     bot_token: Secret = NO_SECRET
     """`xoxb-â€¦`, to act."""
     app_token: Secret = NO_SECRET
@@ -31,7 +31,7 @@ class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_onl
     """How often the line is tested."""
 
 
-def check(settings: Settings) -> None:
+def check(settings: SlackSettings) -> None:
     """Raises `BadConfig`."""
     _check_token("bot_token", settings.bot_token, "xoxb-")
     _check_token("app_token", settings.app_token, "xapp-")

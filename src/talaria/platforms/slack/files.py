@@ -11,7 +11,7 @@ from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import harmless
 from talaria.platforms.slack import render
 from talaria.platforms.slack.answers import Done, FoundFile, Ticket
-from talaria.platforms.slack.config import Settings
+from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.failures import FAULTS, failure
 from talaria.platforms.slack.web import Web
 from talaria.waiting import in_thread
@@ -53,7 +53,7 @@ async def _upload(web: Web, url: str, file: File) -> None:
         raise _unfetched(status, f"Slack does not take {file.name}")
 
 
-async def fetch(web: Web, settings: Settings, attachment: Attachment, to: Path, max_bytes: int) -> None:
+async def fetch(web: Web, settings: SlackSettings, attachment: Attachment, to: Path, max_bytes: int) -> None:
     url = (await web.read("files_info", FoundFile, file=attachment.ref)).file.url
     if not _is_slacks(url, settings.api_url):
         raise Rejected(f"{attachment.name or 'The file'} is not kept by Slack.")

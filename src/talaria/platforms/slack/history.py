@@ -13,8 +13,8 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.platforms.base import NotTaken, PlatformFailure
-from talaria.platforms.slack.answers import Channels, Messages, Page
-from talaria.platforms.slack.incoming import Message, conversation, decode, is_timestamp
+from talaria.platforms.slack.answers import Channels, Messages, SlackPage
+from talaria.platforms.slack.incoming import SlackMessage, conversation, decode, is_timestamp
 from talaria.platforms.slack.web import Web
 
 MOST_MARKS = 500
@@ -30,7 +30,7 @@ REST_S = 5.0
 _ELSEWHERE = ""
 """The mark of all conversations without one."""
 
-P = TypeVar("P", bound=Page)
+P = TypeVar("P", bound=SlackPage)
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Missed:
     def is_due(self) -> bool:
         return bool(self._waiting) and self._clock.monotonic() >= self._rests_until
 
-    async def next(self, key: str | None = None) -> list[Message]:
+    async def next(self, key: str | None = None) -> list[SlackMessage]:
         """What was said in one of them (or in that one), oldest first; nothing, if Slack asks to wait."""
         key = next(iter(self._waiting)) if key is None else key
         try:
@@ -112,22 +112,22 @@ class Missed:
             self._marks.complete(self._since)
         return found
 
-    async def _find(self) -> list[Message]:
+    async def _find(self) -> list[SlackMessage]:
         async for page in self._pages("users_conversations", Channels, types="im", exclude_archived=True):
             for channel in page.channels:
                 self._waiting.setdefault(channel.id, self._marks[channel.id])
         return []
 
-    async def _ask(self, key: str) -> list[Message]:
+    async def _ask(self, key: str) -> list[SlackMessage]:
         channel, _, thread = key.partition(":")
         oldest = timestamp(max(float(self._waiting[key]) - OVERLAP_S, self._clock.now() - HORIZON_S))
         method = "conversations_replies" if thread else "conversations_history"
         place = {"channel": channel, "ts": thread} if thread else {"channel": channel}
-        found: list[Message] = []
+        found: list[SlackMessage] = []
         async for page in self._pages(method, Messages, oldest=oldest, **place):
             for told in page.messages:
                 self._follow(channel, told, oldest)
-                message = decode({**told, "channel": channel}, Message)
+                message = decode({**told, "channel": channel}, SlackMessage)
                 if message and message.ts > oldest:
                     found.append(message)
         return sorted(found, key=lambda message: message.ts)

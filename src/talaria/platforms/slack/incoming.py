@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"<([^<>|\n]+)(?:\|([^<>\n]*))?>")
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Upload(msgspec.Struct, frozen=True):
+class SlackUpload(msgspec.Struct, frozen=True):
     id: str
     name: str | None = None
     mimetype: str | None = None
@@ -38,7 +38,7 @@ class Upload(msgspec.Struct, frozen=True):
     mode: str | None = None
 
 
-class Message(msgspec.Struct, frozen=True):
+class SlackMessage(msgspec.Struct, frozen=True):
     """In an event or in the history."""
 
     type: str
@@ -51,7 +51,7 @@ class Message(msgspec.Struct, frozen=True):
     parent_user_id: str | None = None
     bot_id: str | None = None
     hidden: bool | None = None
-    files: tuple[Upload, ...] | None = None
+    files: tuple[SlackUpload, ...] | None = None
     attachments: Any = None
     """Of many kinds; read one by one."""
 
@@ -61,17 +61,17 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Callback(msgspec.Struct, frozen=True):
-    event: Message
+    event: SlackMessage
 
 
-class Deletion(msgspec.Struct, frozen=True):
+class SlackDeletion(msgspec.Struct, frozen=True):
     subtype: str
     channel: str
     deleted_ts: str
 
 
 class DeletionCallback(msgspec.Struct, frozen=True):
-    event: Deletion
+    event: SlackDeletion
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Shared(msgspec.Struct, frozen=True):
     author_subname: str | None = None
 
 
-class Command(msgspec.Struct, frozen=True):
+class SlackCommand(msgspec.Struct, frozen=True):
     channel_id: str
     user_id: str
     trigger_id: str
@@ -91,12 +91,12 @@ class Command(msgspec.Struct, frozen=True):
     user_name: str | None = None
 
 
-class User(msgspec.Struct, frozen=True):
+class SlackUser(msgspec.Struct, frozen=True):
     id: str
     username: str | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class SlackContainer(msgspec.Struct, frozen=True):
     channel_id: str
     message_ts: str
     thread_ts: str | None = None
@@ -107,9 +107,9 @@ class Action(msgspec.Struct, frozen=True):
     value: str
 
 
-class Interaction(msgspec.Struct, frozen=True):
-    user: User
-    container: Place
+class SlackInteraction(msgspec.Struct, frozen=True):
+    user: SlackUser
+    container: SlackContainer
     actions: tuple[Action, ...]
 
 
@@ -143,7 +143,7 @@ def items(kind: str, payload: msgspec.Raw, us: Us) -> tuple[Item, ...]:
     return () if found is None else (found,)
 
 
-def arrival(message: Message, us: Us) -> Arrival | None:
+def arrival(message: SlackMessage, us: Us) -> Arrival | None:
     """None: nobody said that, or a bot, or we."""
     is_said = message.type in {"message", "app_mention"} and message.subtype in _SAID and not message.hidden
     if not is_said or message.bot_id or message.user in {us.user, "USLACKBOT"} or not is_timestamp(message.ts):
@@ -162,7 +162,7 @@ def arrival(message: Message, us: Us) -> Arrival | None:
     )
 
 
-def _forwarded(message: Message) -> Quoted | None:
+def _forwarded(message: SlackMessage) -> Quoted | None:
     given: object = message.attachments
     for one in cast("list[object]", given) if isinstance(given, list) else ():
         shared = decode(cast("dict[str, Any]", one), Shared) if isinstance(one, dict) else None
@@ -183,7 +183,7 @@ def _happening(payload: msgspec.Raw, us: Us) -> Arrival | Deleted | None:
 
 
 def _command(payload: msgspec.Raw, _us: Us) -> Arrival | None:
-    command = decode(payload, Command)
+    command = decode(payload, SlackCommand)
     if command is None:
         return None
     return Arrival(
@@ -197,7 +197,7 @@ def _command(payload: msgspec.Raw, _us: Us) -> Arrival | None:
 
 
 def _press(payload: msgspec.Raw, _us: Us) -> Press | None:
-    interaction = decode(payload, Interaction)
+    interaction = decode(payload, SlackInteraction)
     if interaction is None or not interaction.actions:
         return None
     place, action = interaction.container, interaction.actions[0]
@@ -223,7 +223,7 @@ def chat_kind(channel: str) -> ChatKind:
     return "dm" if channel.startswith("D") else "group"
 
 
-def _is_addressed(message: Message, text: str, us: Us) -> bool:
+def _is_addressed(message: SlackMessage, text: str, us: Us) -> bool:
     """A reply in a thread of ours is for us, unless it begins with the name of somebody else."""
     if f"<@{us.user}>" in text or f"<@{us.user}|" in text:
         return True
@@ -247,7 +247,7 @@ def _shown(token: re.Match[str]) -> str:
     return f"{label} ({target})" if label and label not in {what, target} else target
 
 
-def _attachment(file: Upload) -> Attachment:
+def _attachment(file: SlackUpload) -> Attachment:
     mime = file.mimetype or ""
     kind = "voice" if file.subtype == "slack_audio" else attachment_kind(mime)
     return Attachment(kind, file.id, file.name or "", mime, file.size)

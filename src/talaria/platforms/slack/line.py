@@ -13,7 +13,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from talaria.net.proxies import proxy_for
 from talaria.platforms.base import NotTaken, PlatformFailure, Refused
 from talaria.platforms.slack.answers import Opened
-from talaria.platforms.slack.config import Settings
+from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.incoming import decode
 from talaria.platforms.slack.web import Web, sdk_log
 
@@ -34,10 +34,10 @@ class Envelope(msgspec.Struct, frozen=True):
     num_connections: int = 1
 
 
-class Line(SocketModeClient):
+class SlackSocket(SocketModeClient):
     """The SDK's client, without its own ideas of what happens to a message and of when to connect anew."""
 
-    def __init__(self, settings: Settings, web: Web) -> None:
+    def __init__(self, settings: SlackSettings, web: Web) -> None:
         super().__init__(
             settings.app_token.reveal(), logger=sdk_log(), web_client=web.client, ping_interval=settings.ping_s
         )
@@ -96,10 +96,10 @@ class Line(SocketModeClient):
 
 
 @asynccontextmanager
-async def open_line(settings: Settings, web: Web) -> AsyncGenerator[Line]:
+async def open_line(settings: SlackSettings, web: Web) -> AsyncGenerator[SlackSocket]:
     """Raises `NotTaken` and `Refused`."""
     opened = await web.read("apps_connections_open", Opened, app_token=settings.app_token.reveal())
-    line = Line(settings, web)
+    line = SlackSocket(settings, web)
     line.wss_uri = opened.url
     line.proxy = proxy_for(line.wss_uri.replace("ws", "http", 1))
     try:
@@ -113,7 +113,7 @@ async def open_line(settings: Settings, web: Web) -> AsyncGenerator[Line]:
         await line.close()
 
 
-async def _connected(line: Line) -> Envelope:
+async def _connected(line: SlackSocket) -> Envelope:
     try:
         async with asyncio.timeout(CONNECT_S):  # the SDK tries without end
             await line.connect()

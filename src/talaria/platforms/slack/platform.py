@@ -25,11 +25,11 @@ from talaria.platforms.base import (
 )
 from talaria.platforms.slack import files, incoming, render
 from talaria.platforms.slack.answers import Done, FoundChannel, FoundPerson, Identity, Posted
-from talaria.platforms.slack.config import Settings, check
+from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.failures import NotUnderstood
 from talaria.platforms.slack.history import Marks, Missed
 from talaria.platforms.slack.incoming import Us, conversation
-from talaria.platforms.slack.line import Envelope, Line, open_line
+from talaria.platforms.slack.line import Envelope, SlackSocket, open_line
 from talaria.platforms.slack.web import Web, open_web
 
 CAPABILITIES = Capabilities(
@@ -47,7 +47,7 @@ class Slack:
     name = "slack"
     capabilities = CAPABILITIES
 
-    def __init__(self, settings: Settings, kit: Kit, web: Web, line: Line, *, team: str, user: str) -> None:
+    def __init__(self, settings: SlackSettings, kit: Kit, web: Web, line: SlackSocket, *, team: str, user: str) -> None:
         self.account = f"{team}:{user}"
         self._settings = settings
         self._kit = kit
@@ -220,7 +220,7 @@ class Slack:
 
 
 @asynccontextmanager
-async def open(settings: Settings, kit: Kit) -> AsyncGenerator[Slack]:  # noqa: A001  (as every platform calls it)
+async def open(settings: SlackSettings, kit: Kit) -> AsyncGenerator[Slack]:  # noqa: A001  (as every platform calls it)
     """Raises `BadConfig`, `NotTaken`, `Refused`."""
     check(settings)
     async with open_web(settings) as web:

@@ -12,7 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from talaria.net.proxies import proxy_for
 from talaria.platforms.base import Unsure
 from talaria.platforms.failures import harmless
-from talaria.platforms.slack.config import Settings
+from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.failures import FAULTS, failure
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
@@ -28,7 +28,7 @@ def sdk_log() -> logging.Logger:
 
 
 class Web:
-    def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
+    def __init__(self, settings: SlackSettings, session: aiohttp.ClientSession) -> None:
         self.session = session
         self.client = AsyncWebClient(
             settings.bot_token.reveal(),
@@ -56,6 +56,6 @@ class Web:
 
 
 @asynccontextmanager
-async def open_web(settings: Settings) -> AsyncGenerator[Web]:
+async def open_web(settings: SlackSettings) -> AsyncGenerator[Web]:
     async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
         yield Web(settings, session)

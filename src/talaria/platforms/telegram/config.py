@@ -18,7 +18,7 @@ _CHAT = re.compile(r"-?\d+", re.ASCII)
 _CHANNEL = re.compile(r"-?\d+(:\d+)?", re.ASCII)
 
 
-class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TelegramWebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Telegram comes to us: to `url`, behind which somebody with a certificate passes it on to where we listen."""
 
     url: str
@@ -28,7 +28,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     listen_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8443
 
 
-class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TelegramSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     token: Secret = NO_SECRET
     base_url: str = "https://api.telegram.org"
     """Of the Bot API; a server of one's own works as well."""
@@ -36,17 +36,17 @@ class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_onl
     """How long Telegram may hold a question for news before it answers that there are none."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     """How long to wait for any other answer."""
-    webhook: WebhookSettings | None = None
+    webhook: TelegramWebhookSettings | None = None
     """In place of asking for news."""
 
 
-def check(settings: Settings) -> None:
+def check(settings: TelegramSettings) -> None:
     """Raises `BadConfig`."""
     for complaint in _complaints(settings):
         raise BadConfig(complaint)
 
 
-def _complaints(settings: Settings) -> Iterator[str]:
+def _complaints(settings: TelegramSettings) -> Iterator[str]:
     if not _TOKEN.fullmatch(settings.token.reveal()):
         yield f"{_WHERE}.token is not what @BotFather gives out, which looks like 123456:ABC-def."
     if not settings.base_url.startswith(("https://", "http://")):

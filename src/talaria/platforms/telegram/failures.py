@@ -5,7 +5,7 @@ from telegram.error import TelegramError
 from talaria.platforms.base import (
     AccessLost,
     Address,
-    Moved,
+    ChatMoved,
     NotTaken,
     PlatformFailure,
     Refused,
@@ -93,7 +93,7 @@ def _about(where: Address | None, error: Declined, said: str, words: str) -> Pla
     """A 4xx that is about this call."""
     if where is not None and error.moved_to is not None:
         to = Address(where.platform, str(error.moved_to), where.thread)
-        return Moved(f"The group {where} has become {to}.", to)
+        return ChatMoved(f"The group {where} has become {to}.", to)
     if where is not None and (error.status == 403 or any(sign in words for sign in _GONE)):
         return AccessLost(f"Nothing can be sent to {where} any more ({said}).")
     return Rejected(f"Telegram does not take this ({said}).")

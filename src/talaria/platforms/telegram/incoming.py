@@ -20,7 +20,7 @@ _PICTURES = ("image/jpeg", "image/png", "image/webp", "image/gif")
 _UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
-class Me(msgspec.Struct, frozen=True):
+class TelegramAccount(msgspec.Struct, frozen=True):
     """The bot that we are."""
 
     id: int
@@ -150,7 +150,7 @@ class _Updates(msgspec.Struct):
     result: list[msgspec.Raw] = []
 
 
-def updates(answer: bytes, me: Me) -> tuple[Update, ...]:
+def updates(answer: bytes, me: TelegramAccount) -> tuple[Update, ...]:
     """Those in an answer of getUpdates, each by itself: what cannot be read takes nothing else with it."""
     try:
         found = msgspec.json.decode(answer, type=_Updates).result
@@ -159,7 +159,7 @@ def updates(answer: bytes, me: Me) -> tuple[Update, ...]:
     return tuple(known for one in found if (known := update(one, me)) is not None)
 
 
-def update(raw: bytes | msgspec.Raw, me: Me) -> Update | None:
+def update(raw: bytes | msgspec.Raw, me: TelegramAccount) -> Update | None:
     """None: this is no update at all."""
     try:
         number = msgspec.json.decode(raw, type=_Number).update_id
@@ -188,7 +188,7 @@ def _press(callback: _Callback) -> Press | None:
     )
 
 
-def _arrival(message: _Message, me: Me) -> Arrival | None:
+def _arrival(message: _Message, me: TelegramAccount) -> Arrival | None:
     person = message.from_
     if person is None or person.is_bot or message.sender_chat is not None or message.chat.type == "channel":
         return None
@@ -298,7 +298,7 @@ def _answered(message: _Message) -> _Message | None:
     return None if message.is_topic_message and answered.message_id == message.message_thread_id else answered
 
 
-def _is_from(message: _Message, me: Me) -> bool:
+def _is_from(message: _Message, me: TelegramAccount) -> bool:
     return message.from_ is not None and message.from_.id == me.id
 
 
@@ -312,7 +312,7 @@ def _quoted(message: _Message, answered: _Message | None, *, is_ours: bool) -> Q
     return Quoted(text, author=channel or (_sender(answered.from_).name if answered.from_ is not None else ""))
 
 
-def _mentions(said: str, entities: tuple[_Entity, ...], me: Me) -> Iterator[tuple[int, int]]:
+def _mentions(said: str, entities: tuple[_Entity, ...], me: TelegramAccount) -> Iterator[tuple[int, int]]:
     """Where we are named, in units; of a command only what comes after its name."""
     us = f"@{me.username}".lower()
     for entity in entities:

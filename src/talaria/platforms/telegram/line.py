@@ -44,7 +44,7 @@ class Unreached(TelegramError):
     """The request never got there."""
 
 
-class Cut(TelegramError):
+class ConnectionCut(TelegramError):
     """The request was on its way, and no answer came back."""
 
 
@@ -60,7 +60,7 @@ class _Answer(msgspec.Struct):
     parameters: _Parameters = _Parameters()
 
 
-class Line(BaseRequest):
+class TelegramTransport(BaseRequest):
     """A pool of connections to the Bot API. None of its errors holds the address, which holds the token."""
 
     def __init__(self, session: aiohttp.ClientSession, context: Any, proxy: str | None, timeout_s: float) -> None:
@@ -93,7 +93,7 @@ class Line(BaseRequest):
         return 200, await self.call(url, _form(request_data), UPLOAD_S)
 
     async def call(self, url: str, data: aiohttp.FormData | Mapping[str, str], timeout_s: float) -> bytes:
-        """The whole answer, which says that all went well. Raises `Declined`, `Unreached` and `Cut`."""
+        """The whole answer, which says that all went well. Raises `Declined`, `Unreached` and `ConnectionCut`."""
         connect_s = min(CONNECT_S, timeout_s / 2)
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_s)
         try:
@@ -104,7 +104,7 @@ class Line(BaseRequest):
         return _checked(status, body)
 
     async def download(self, url: str) -> AsyncGenerator[bytes]:
-        """A file's pieces. Raises `Declined`, `Unreached` and `Cut`."""
+        """A file's pieces. Raises `Declined`, `Unreached` and `ConnectionCut`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self._timeout_s)
         try:
             async with self._session.get(url, timeout=timeout, **self._options) as response:
@@ -117,11 +117,11 @@ class Line(BaseRequest):
 
 
 @asynccontextmanager
-async def opened(base_url: str, timeout_s: float) -> AsyncGenerator[Line]:
+async def opened(base_url: str, timeout_s: float) -> AsyncGenerator[TelegramTransport]:
     context = await in_thread(tls.context) if base_url.startswith("https:") else True
     connector = aiohttp.TCPConnector(limit=0)  # how many chats are answered at once is not decided here
     async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-        yield Line(session, context, proxy_for(base_url), timeout_s)
+        yield TelegramTransport(session, context, proxy_for(base_url), timeout_s)
 
 
 def _form(data: RequestData) -> aiohttp.FormData:
@@ -142,14 +142,14 @@ def mended(body: bytes) -> bytes:
 
 
 def _checked(status: int, body: bytes, *, is_mended: bool = False) -> bytes:
-    """Raises `Declined` or, when nobody knows what was answered, `Cut`."""
+    """Raises `Declined` or, when nobody knows what was answered, `ConnectionCut`."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         if not is_mended:
             return _checked(status, mended(body), is_mended=True)
         if 200 <= status < 300:
-            raise Cut("what came back is no answer") from None
+            raise ConnectionCut("what came back is no answer") from None
         raise Declined(status, f"HTTP {status}") from None
     if answer.ok and 200 <= status < 300:
         return body
@@ -159,10 +159,10 @@ def _checked(status: int, body: bytes, *, is_mended: bool = False) -> bytes:
     raise Declined(status, answer.description, retry_after_s=told.retry_after, moved_to=told.migrate_to_chat_id)
 
 
-def _lost(fault: Exception) -> Unreached | Cut:
+def _lost(fault: Exception) -> Unreached | ConnectionCut:
     """An old connection that the other side has closed breaks before the request is whole."""
     is_unwritten = isinstance(fault, (*NEVER_SENT, aiohttp.InvalidURL)) or "closing transport" in str(fault.__cause__)
-    return Unreached(_reason(fault)) if is_unwritten else Cut(_reason(fault))
+    return Unreached(_reason(fault)) if is_unwritten else ConnectionCut(_reason(fault))
 
 
 def _reason(fault: Exception) -> str:

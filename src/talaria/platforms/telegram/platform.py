@@ -32,13 +32,13 @@ from talaria.platforms.base import (
 from talaria.platforms.downloads import save
 from talaria.platforms.splitting import units
 from talaria.platforms.telegram import failures, line, outgoing
-from talaria.platforms.telegram.config import Settings, check
-from talaria.platforms.telegram.incoming import GENERAL, NAME, Me
-from talaria.platforms.telegram.line import Declined, Line
+from talaria.platforms.telegram.config import TelegramSettings, check
+from talaria.platforms.telegram.incoming import GENERAL, NAME, TelegramAccount
+from talaria.platforms.telegram.line import Declined, TelegramTransport
 from talaria.platforms.telegram.outgoing import Manner, number
 from talaria.platforms.telegram.polling import Polling
 from talaria.platforms.telegram.render import MAX_UNITS
-from talaria.platforms.telegram.webhook import Webhook
+from talaria.platforms.telegram.webhook import TelegramWebhook
 
 MAX_CAPTION_UNITS = 1024
 MAX_UPLOAD_BYTES = 50 * 2**20
@@ -63,7 +63,7 @@ class Feed(Protocol):
 
 
 @asynccontextmanager
-async def open(settings: Settings, kit: Kit) -> AsyncGenerator["Telegram"]:  # noqa: A001  (so each platform has it)
+async def open(settings: TelegramSettings, kit: Kit) -> AsyncGenerator["Telegram"]:  # noqa: A001  (so each platform has it)
     check(settings)
     base_url = settings.base_url.rstrip("/")
     async with AsyncExitStack() as stack:
@@ -80,17 +80,19 @@ async def open(settings: Settings, kit: Kit) -> AsyncGenerator["Telegram"]:  # n
         yield Telegram(bot, way, me, feed)
 
 
-async def _introduced(bot: Bot) -> Me:
+async def _introduced(bot: Bot) -> TelegramAccount:
     try:
         user = await bot.get_me()
     except TelegramError as error:
         raise failures.interrupted(error) from None
-    return Me(user.id, user.username or "")
+    return TelegramAccount(user.id, user.username or "")
 
 
-async def _feed(stack: AsyncExitStack, bot: Bot, way: Line, me: Me, settings: Settings, kit: Kit) -> Feed:
+async def _feed(
+    stack: AsyncExitStack, bot: Bot, way: TelegramTransport, me: TelegramAccount, settings: TelegramSettings, kit: Kit
+) -> Feed:
     if settings.webhook is not None:
-        webhook = Webhook(bot, settings.webhook, me, kit.clock)
+        webhook = TelegramWebhook(bot, settings.webhook, me, kit.clock)
         await stack.enter_async_context(webhook.listening())
         return webhook
     try:
@@ -105,7 +107,7 @@ async def _feed(stack: AsyncExitStack, bot: Bot, way: Line, me: Me, settings: Se
 class Telegram:
     name = NAME
 
-    def __init__(self, bot: Bot, way: Line, me: Me, feed: Feed) -> None:
+    def __init__(self, bot: Bot, way: TelegramTransport, me: TelegramAccount, feed: Feed) -> None:
         self._bot = bot
         self._line = way
         self._feed = feed

@@ -10,7 +10,7 @@ from telegram.error import TelegramError
 
 from talaria.platforms.base import Batch
 from talaria.platforms.telegram import failures, incoming
-from talaria.platforms.telegram.line import Line
+from talaria.platforms.telegram.line import TelegramTransport
 
 ALLOWED_UPDATES = ("message", "callback_query")
 LEAVE_S = 5.0
@@ -18,7 +18,7 @@ _SLACK_S = 10.0
 
 
 class Polling:
-    def __init__(self, line: Line, url: str, me: incoming.Me, poll_s: int) -> None:
+    def __init__(self, line: TelegramTransport, url: str, me: incoming.TelegramAccount, poll_s: int) -> None:
         self._line = line
         self._url = f"{url}/getUpdates"
         self._me = me

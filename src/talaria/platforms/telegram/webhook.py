@@ -15,7 +15,7 @@ from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Batch, Refused
 from talaria.platforms.telegram import failures, incoming
-from talaria.platforms.telegram.config import WebhookSettings
+from talaria.platforms.telegram.config import TelegramWebhookSettings
 from talaria.platforms.telegram.line import mended
 from talaria.platforms.telegram.polling import ALLOWED_UPDATES
 
@@ -33,10 +33,10 @@ _SECRET = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  (a header's name)
 log = logging.getLogger(__name__)
 
 
-class Webhook:
+class TelegramWebhook:
     pulse_s = PULSE_S * 2
 
-    def __init__(self, bot: Bot, settings: WebhookSettings, me: incoming.Me, clock: Clock) -> None:
+    def __init__(self, bot: Bot, settings: TelegramWebhookSettings, me: incoming.TelegramAccount, clock: Clock) -> None:
         self._bot = bot
         self._settings = settings
         self._me = me

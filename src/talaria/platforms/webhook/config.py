@@ -17,7 +17,7 @@ _WHERE = "gateway.platforms.webhook"
 _ROUTE = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
-class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WebhookRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One program that may speak to the agent, under `/webhook/NAME`."""
 
     reply_url: str
@@ -32,9 +32,9 @@ class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """What the model reads before an event."""
 
 
-class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WebhookSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     secret: Secret = NO_SECRET
-    routes: dict[str, Route] = msgspec.field(default_factory=dict[str, Route])
+    routes: dict[str, WebhookRoute] = msgspec.field(default_factory=dict[str, WebhookRoute])
     listen_host: str = "127.0.0.1"
     listen_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8644
     behind_proxy: bool = False
@@ -56,13 +56,13 @@ class Settings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_onl
         return self.routes[route].secret or self.secret
 
 
-def check(settings: Settings) -> None:
+def check(settings: WebhookSettings) -> None:
     """Raises `BadConfig`."""
     for complaint in _complaints(settings):
         raise BadConfig(complaint)
 
 
-def _complaints(settings: Settings) -> Iterator[str]:
+def _complaints(settings: WebhookSettings) -> Iterator[str]:
     if not settings.routes:
         yield f"{_WHERE}.routes names nobody who may speak."
     if not settings.behind_proxy and not _is_this_machine(settings.listen_host):

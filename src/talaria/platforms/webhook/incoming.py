@@ -9,7 +9,7 @@ import msgspec
 
 from talaria.core.errors import BadInput
 from talaria.platforms.base import Address, Arrival, Sender
-from talaria.platforms.webhook.config import Route
+from talaria.platforms.webhook.config import WebhookRoute
 
 PLATFORM = "webhook"
 GITHUB_EVENT = "X-GitHub-Event"
@@ -31,7 +31,7 @@ _message = msgspec.json.Decoder(_Message)
 _event = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def arrival(name: str, route: Route, body: bytes, headers: Mapping[str, str], sent_at: float) -> Arrival:
+def arrival(name: str, route: WebhookRoute, body: bytes, headers: Mapping[str, str], sent_at: float) -> Arrival:
     """`name` is the route's. Raises `BadInput`."""
     message = _of_github(route, body, headers) if route.kind == "github" else _decoded(_message, body)
     if not message.text.strip():
@@ -51,7 +51,7 @@ def chat_of(route: str, chat: str) -> str:
     return f"{route}/{chat}" if chat else route
 
 
-def _of_github(route: Route, body: bytes, headers: Mapping[str, str]) -> _Message:
+def _of_github(route: WebhookRoute, body: bytes, headers: Mapping[str, str]) -> _Message:
     """Known by its content: the id that GitHub gives is not signed, so that anybody could send it again as another."""
     _decoded(_event, body)
     event = headers.get(GITHUB_EVENT, "")

@@ -8,7 +8,7 @@ from talaria.net.client import HttpClient, Response
 from talaria.net.timeouts import Timeouts
 from talaria.platforms.base import AccessLost, Outbound, Refused, Rejected, SentId
 from talaria.platforms.webhook import failures, signing
-from talaria.platforms.webhook.config import Settings
+from talaria.platforms.webhook.config import WebhookSettings
 
 _TIMEOUTS = Timeouts(connect_s=10.0, first_byte_s=30.0, chunk_s=10.0, total_s=60.0)
 _MAX_ANSWER_BYTES = 64 << 10
@@ -29,8 +29,8 @@ class _Answer(msgspec.Struct):
     id: str | int = ""
 
 
-class Replies:
-    def __init__(self, settings: Settings, client: HttpClient, clock: Clock) -> None:
+class WebhookReplies:
+    def __init__(self, settings: WebhookSettings, client: HttpClient, clock: Clock) -> None:
         self._settings = settings
         self._client = client
         self._clock = clock

@@ -22,9 +22,9 @@ from talaria.platforms.base import (
     SentId,
 )
 from talaria.platforms.webhook import incoming, server
-from talaria.platforms.webhook.config import Settings, check
+from talaria.platforms.webhook.config import WebhookSettings, check
 from talaria.platforms.webhook.intake import Intake
-from talaria.platforms.webhook.outgoing import Replies
+from talaria.platforms.webhook.outgoing import WebhookReplies
 
 _ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 _CONNECT_S = 5.0
@@ -35,7 +35,7 @@ class Webhook:
     account = incoming.PLATFORM
     capabilities = Capabilities(max_chars=100_000, dedup_s=math.inf, max_upload_bytes=0)
 
-    def __init__(self, host: str, port: int, intake: Intake, replies: Replies) -> None:
+    def __init__(self, host: str, port: int, intake: Intake, replies: WebhookReplies) -> None:
         self._host = _ANY_ADDRESS.get(host, host)
         self.port = port
         """Where we listen."""
@@ -93,13 +93,13 @@ class Webhook:
 
 
 @asynccontextmanager
-async def open(settings: Settings, kit: Kit) -> AsyncGenerator[Webhook]:  # noqa: A001
+async def open(settings: WebhookSettings, kit: Kit) -> AsyncGenerator[Webhook]:  # noqa: A001
     """Raises `BadConfig` and `Refused`."""
     check(settings)
     intake = Intake(kit.clock)
-    door = server.Door(settings, kit.clock, intake)
+    door = server.WebhookServer(settings, kit.clock, intake)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(HttpClient(kit.clock))
         port = await stack.enter_async_context(server.listening(door, settings.listen_host, settings.listen_port))
         stack.callback(intake.close)
-        yield Webhook(settings.listen_host, port, intake, Replies(settings, client, kit.clock))
+        yield Webhook(settings.listen_host, port, intake, WebhookReplies(settings, client, kit.clock))

@@ -12,7 +12,7 @@ from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Arrival, Refused
 from talaria.platforms.webhook import incoming, signing
-from talaria.platforms.webhook.config import Settings
+from talaria.platforms.webhook.config import WebhookSettings
 from talaria.platforms.webhook.intake import Intake
 from talaria.platforms.webhook.limits import Pace, Recent
 
@@ -40,8 +40,8 @@ class Turned(TalariaError):
         self.headers = headers or {}
 
 
-class Door:
-    def __init__(self, settings: Settings, clock: Clock, intake: Intake) -> None:
+class WebhookServer:
+    def __init__(self, settings: WebhookSettings, clock: Clock, intake: Intake) -> None:
         self._settings = settings
         self._clock = clock
         self._intake = intake
@@ -145,7 +145,7 @@ class _Full(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def listening(door: Door, host: str, port: int) -> AsyncGenerator[int]:
+async def listening(door: WebhookServer, host: str, port: int) -> AsyncGenerator[int]:
     """The port. Raises `Refused`."""
     server = web.Server(
         door.answer,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from talaria.core.secret import Secret
-from talaria.platforms.webhook.config import Route
+from talaria.platforms.webhook.config import WebhookRoute
 
 TIMESTAMP = "X-Talaria-Timestamp"
 SIGNATURE = "X-Talaria-Signature"
@@ -31,7 +31,7 @@ class Proof(msgspec.Struct, frozen=True):
         return self.sent_at is None or abs(now - self.sent_at) <= WINDOW_S
 
 
-def proof(route: Route, headers: Mapping[str, str]) -> Proof | None:
+def proof(route: WebhookRoute, headers: Mapping[str, str]) -> Proof | None:
     """None: it has none of the kind that the route asks for."""
     if route.kind == "github":
         signature = headers.get(GITHUB_SIGNATURE, "")

@@ -9,21 +9,21 @@ from talaria.store.access import (
     Greeting,
     Locked,
     Member,
-    Request,
+    PairingRequest,
     Requested,
     greeting_key,
 )
 from talaria.store.mail import Outgoing
 from talaria.store.memory.outbox import post
-from talaria.store.memory.tables import Memory, Tables
+from talaria.store.memory.tables import MemoryDatabase, Tables
 
 
 class Access:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 
-    async def request(self, request: Request, max_pending: int) -> Requested:
+    async def request(self, request: PairingRequest, max_pending: int) -> Requested:
         with self._memory.transaction() as tables:
             waiting = [one for one in _living(tables, self._clock.now()) if one.platform == request.platform]
             if any(one.user == request.user for one in waiting):
@@ -34,7 +34,7 @@ class Access:
             tables.requests[request.platform, request.user] = request
         return "added"
 
-    async def requests(self) -> Sequence[Request]:
+    async def requests(self) -> Sequence[PairingRequest]:
         return _living(self._memory.tables, self._clock.now())
 
     async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
@@ -60,11 +60,11 @@ class Access:
             return tables.members.pop((platform, user), None) is not None
 
 
-def _living(tables: Tables, now: float) -> list[Request]:
+def _living(tables: Tables, now: float) -> list[PairingRequest]:
     return [one for one in tables.requests.values() if one.expires_at > now]
 
 
-def _let_in(tables: Tables, request: Request, now: float) -> Member:
+def _let_in(tables: Tables, request: PairingRequest, now: float) -> Member:
     member = Member(request.platform, request.user, request.name, now)
     tables.failures.pop(request.platform, None)
     del tables.requests[request.platform, request.user]

@@ -7,12 +7,12 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.ids import ApprovalId, SessionId
 from talaria.store.base import BrokenRuleError
-from talaria.store.memory.tables import Memory, Tables
+from talaria.store.memory.tables import MemoryDatabase, Tables
 from talaria.store.permissions import Approval, NewApproval
 
 
 class Approvals:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 

@@ -8,11 +8,11 @@ import msgspec
 from talaria.core.ids import SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.chats import BusyMode, ChatRow
-from talaria.store.memory.tables import Memory, Tables
+from talaria.store.memory.tables import MemoryDatabase, Tables
 
 
 class Chats:
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryDatabase) -> None:
         self._memory = memory
 
     async def get(self, key: str) -> ChatRow | None:

@@ -6,15 +6,15 @@ from dataclasses import replace
 import msgspec
 
 from talaria.core.ids import SessionId
-from talaria.store.forgetting import NOBODY, Belongings, Stale, Traces, Whose
+from talaria.store.forgetting import NOBODY, PersonalData, Stale, Traces, Whose
 from talaria.store.mail import Inbound
 from talaria.store.memory.inbox import waiting
 from talaria.store.memory.sessions import remove
-from talaria.store.memory.tables import Memory, SessionRow, Tables
+from talaria.store.memory.tables import MemoryDatabase, SessionRow, Tables
 
 
 class Forgetting:
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryDatabase) -> None:
         self._memory = memory
 
     async def stale(self, before: float | None = None, keep: int = 0, *, is_empty: bool = False) -> Sequence[Stale]:
@@ -71,7 +71,7 @@ class _Found:
         self._rows = [row for row in tables.sessions.values() if row.session.person == whose.person]
         ids = sorted(row.session.id for row in self._rows)
         mail = [row.inbound for row in tables.inbox.values()]
-        self.own = Belongings(whose, ids, mail, tables.chats.values())
+        self.own = PersonalData(whose, ids, mail, tables.chats.values())
 
     def traces(self) -> Traces:
         tables, own, whose = self._tables, self.own, self._whose

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from talaria.core.clock import Clock
 from talaria.core.ids import GrantId, SessionId
 from talaria.store.base import BrokenRuleError
-from talaria.store.memory.tables import Memory
+from talaria.store.memory.tables import MemoryDatabase
 from talaria.store.permissions import Grant
 
 
 class Grants:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 

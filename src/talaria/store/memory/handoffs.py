@@ -9,11 +9,11 @@ from talaria.core.clock import Clock
 from talaria.core.ids import SessionId, new_handoff_id, new_session_id
 from talaria.store.base import MAX_REASON_CHARS, HandoffRequest, HandoffStage, HandoffState
 from talaria.store.memory.chats import bind
-from talaria.store.memory.tables import HandoffChat, Memory, Tables
+from talaria.store.memory.tables import HandoffChat, MemoryDatabase, Tables
 
 
 class Handoffs:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 

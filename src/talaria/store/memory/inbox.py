@@ -11,11 +11,11 @@ from talaria.store.base import BrokenRuleError
 from talaria.store.chats import ChatRow
 from talaria.store.mail import Cursor, Inbound, InboxState, Outgoing
 from talaria.store.memory.outbox import post
-from talaria.store.memory.tables import InboxRow, Memory, Tables
+from talaria.store.memory.tables import InboxRow, MemoryDatabase, Tables
 
 
 class Inbox:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 

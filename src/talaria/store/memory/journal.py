@@ -29,12 +29,12 @@ from talaria.store.mail import InboxDone, InboxTaken, Outgoing
 from talaria.store.memory.inbox import move, waiting
 from talaria.store.memory.outbox import post
 from talaria.store.memory.spending import apply as apply_spending
-from talaria.store.memory.tables import Memory, Tables
+from talaria.store.memory.tables import MemoryDatabase, Tables
 from talaria.store.sessions import Head
 
 
 class Journal:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 

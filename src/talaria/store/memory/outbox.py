@@ -9,13 +9,13 @@ from talaria.core.clock import Clock
 from talaria.core.ids import OutboxId, SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.mail import OutboxRow, OutboxState, Outgoing
-from talaria.store.memory.tables import Memory, Tables
+from talaria.store.memory.tables import MemoryDatabase, Tables
 
 _DUE: tuple[OutboxState, ...] = ("pending", "started")
 
 
 class Outbox:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 

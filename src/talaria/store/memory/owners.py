@@ -1,11 +1,11 @@
 """Owners in memory: alive while they are listed."""
 
 from talaria.core.ids import OwnerId, new_owner_id
-from talaria.store.memory.tables import Memory
+from talaria.store.memory.tables import MemoryDatabase
 
 
 class Owners:
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryDatabase) -> None:
         self._memory = memory
 
     async def join(self, kind: str) -> OwnerId:  # noqa: ARG002  (nobody else could ask who is here)

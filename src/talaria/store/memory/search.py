@@ -4,19 +4,19 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 from talaria.store import excerpts
-from talaria.store.base import Hit
-from talaria.store.memory.tables import Memory
+from talaria.store.base import SearchHit
+from talaria.store.memory.tables import MemoryDatabase
 
 
 class Search:
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryDatabase) -> None:
         self._memory = memory
 
-    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[SearchHit]:
         phrases = [phrase for word in excerpts.wanted(query) if (phrase := _words(word))]
         if not phrases:
             return []
-        found: list[tuple[int, Hit]] = []
+        found: list[tuple[int, SearchHit]] = []
         for row in self._memory.tables.sessions.values():
             if person not in (None, row.session.person):
                 continue
@@ -24,7 +24,7 @@ class Search:
                 text = excerpts.text(recorded.entry)
                 if all(_holds(_words(text), phrase) for phrase in phrases):
                     role, piece = excerpts.role(recorded.entry), excerpts.snippet(text, query)
-                    found.append((place, Hit(row.session.id, row.session.title, recorded.at, role, piece)))
+                    found.append((place, SearchHit(row.session.id, row.session.title, recorded.at, role, piece)))
         return [hit for _, hit in sorted(found, key=lambda pair: pair[0], reverse=True)[:limit]]
 
     async def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:  # noqa: ARG002  (it is quick)

@@ -12,12 +12,12 @@ from talaria.core.ids import SessionId
 from talaria.store.base import BrokenRuleError, NewSession, Session
 from talaria.store.excerpts import preview
 from talaria.store.memory.journal import append
-from talaria.store.memory.tables import Memory, SessionRow, Tables
+from talaria.store.memory.tables import MemoryDatabase, SessionRow, Tables
 from talaria.store.sessions import check_at_rest, check_title, found, free_title
 
 
 class Sessions:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 

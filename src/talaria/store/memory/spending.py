@@ -9,11 +9,11 @@ from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.usage import NO_USAGE
 from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
 from talaria.store.days import local_day
-from talaria.store.memory.tables import HoldRow, Memory, SpendingRow, Tables
+from talaria.store.memory.tables import HoldRow, MemoryDatabase, SpendingRow, Tables
 
 
 class Spending:
-    def __init__(self, memory: Memory, clock: Clock) -> None:
+    def __init__(self, memory: MemoryDatabase, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 

@@ -16,12 +16,12 @@ from talaria.store.memory.owners import Owners
 from talaria.store.memory.search import Search
 from talaria.store.memory.sessions import Sessions
 from talaria.store.memory.spending import Spending
-from talaria.store.memory.tables import Memory
+from talaria.store.memory.tables import MemoryDatabase
 
 
 class MemoryStore:
     def __init__(self, clock: Clock) -> None:
-        memory = Memory()
+        memory = MemoryDatabase()
         self.journal = Journal(memory, clock)
         self.inbox = Inbox(memory, clock)
         self.chats = Chats(memory)

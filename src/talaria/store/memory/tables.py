@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from talaria.core.entries import Recorded
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
-from talaria.store.access import Member, Request
+from talaria.store.access import Member, PairingRequest
 from talaria.store.base import Amount, CallRow, HandoffState, Session, Spent
 from talaria.store.chats import ChatRow
 from talaria.store.mail import Inbound, OutboxRow
@@ -93,7 +93,7 @@ class Tables:
     home_people: dict[str, str] = field(default_factory=dict[str, str])
     """Who chose each of them."""
     members: dict[User, Member] = field(default_factory=dict[User, Member])
-    requests: dict[User, Request] = field(default_factory=dict[User, Request])
+    requests: dict[User, PairingRequest] = field(default_factory=dict[User, PairingRequest])
     failures: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     """When wrong codes were given, by platform."""
     spending: tuple[SpendingRow, ...] = ()
@@ -119,7 +119,7 @@ class Tables:
         return next((row.session.id for row in self.sessions.values() if row.session.title == title), None)
 
 
-class Memory:
+class MemoryDatabase:
     def __init__(self) -> None:
         self.tables = Tables()
 

@@ -11,16 +11,16 @@ from talaria.store.access import (
     Greeting,
     Locked,
     Member,
-    Request,
+    PairingRequest,
     Requested,
     greeting_key,
 )
 from talaria.store.mail import Outgoing
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.outbox import post
 
-# In the order of the fields of `Request` and `Member`.
+# In the order of the fields of `PairingRequest` and `Member`.
 _ASKED = "platform, user, name, digest, expires_at, address"
 _COLUMNS = "platform, user, name, since"
 
@@ -30,8 +30,8 @@ class Access:
         self._database = database
         self._clock = clock
 
-    async def request(self, request: Request, max_pending: int) -> Requested:
-        def work(db: Connection) -> Requested:
+    async def request(self, request: PairingRequest, max_pending: int) -> Requested:
+        def work(db: SqliteConnection) -> Requested:
             db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (self._clock.now(),))
             waiting = _waiting(db, request.platform)
             if any(one.user == request.user for one in waiting):
@@ -45,12 +45,12 @@ class Access:
 
         return await self._database.write(work)
 
-    async def requests(self) -> Sequence[Request]:
+    async def requests(self) -> Sequence[PairingRequest]:
         living = f"SELECT {_ASKED} FROM pairing_requests WHERE expires_at > ? ORDER BY rowid"
-        return [Request(*row) for row in await self._database.rows(living, (self._clock.now(),))]
+        return [PairingRequest(*row) for row in await self._database.rows(living, (self._clock.now(),))]
 
     async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
-        def work(db: Connection) -> Member | Locked | None:
+        def work(db: SqliteConnection) -> Member | Locked | None:
             now = self._clock.now()
             locked = _lock(db, platform, now)
             if locked is not None:
@@ -75,9 +75,9 @@ class Access:
         return gone == 1
 
 
-def _waiting(db: Connection, platform: str) -> list[Request]:
+def _waiting(db: SqliteConnection, platform: str) -> list[PairingRequest]:
     rows = db.execute(f"SELECT {_ASKED} FROM pairing_requests WHERE platform = ? ORDER BY rowid", (platform,))
-    return [Request(*row) for row in rows]
+    return [PairingRequest(*row) for row in rows]
 
 
 def _is_same(one: str, other: str) -> bool:
@@ -86,18 +86,18 @@ def _is_same(one: str, other: str) -> bool:
     return compare_digest(one.encode(), other.encode())
 
 
-def _lock(db: Connection, platform: str, now: float) -> Locked | None:
+def _lock(db: SqliteConnection, platform: str, now: float) -> Locked | None:
     failures = db.execute("SELECT at FROM pairing_failures WHERE platform = ? ORDER BY at", (platform,)).fetchall()
     until = failures[-1][0] + LOCKED_S if len(failures) >= MAX_FAILURES else 0.0
     return Locked(until) if now < until else None
 
 
-def _count_failure(db: Connection, platform: str, now: float) -> None:
+def _count_failure(db: SqliteConnection, platform: str, now: float) -> None:
     db.execute("DELETE FROM pairing_failures WHERE platform = ? AND at <= ?", (platform, now - LOCKED_S))
     db.execute("INSERT INTO pairing_failures VALUES (?, ?)", (platform, now))
 
 
-def _let_in(db: Connection, request: Request, now: float) -> Member:
+def _let_in(db: SqliteConnection, request: PairingRequest, now: float) -> Member:
     member = Member(request.platform, request.user, request.name, now)
     db.execute("DELETE FROM pairing_failures WHERE platform = ?", (request.platform,))
     db.execute("DELETE FROM pairing_requests WHERE platform = ? AND user = ?", (request.platform, request.user))

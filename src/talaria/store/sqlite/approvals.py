@@ -7,7 +7,7 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.ids import ApprovalId, SessionId
 from talaria.store.permissions import Approval, ApprovalState, NewApproval
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
 
@@ -39,7 +39,7 @@ class Approvals:
         )
 
     async def _take(self, id: ApprovalId, step: str, values: tuple[Value, ...]) -> bool:
-        def work(db: Connection) -> bool:
+        def work(db: SqliteConnection) -> bool:
             living = "SELECT owner FROM approvals WHERE id = ? AND expires_at > ?"
             row = db.execute(living, (id, self._clock.now())).fetchone()
             if row is None or not self._presence.is_alive(row[0]):
@@ -50,7 +50,7 @@ class Approvals:
         return await self._database.write(work)
 
     async def find(self, name: str) -> Approval | None:
-        def work(db: Connection) -> Approval | None:
+        def work(db: SqliteConnection) -> Approval | None:
             exact = _get(db, name)
             if exact is not None or len(name) < 4:
                 return exact
@@ -60,12 +60,12 @@ class Approvals:
         return await self._database.read(work)
 
     async def pending(self, session: SessionId | None = None) -> Sequence[Approval]:
-        def work(db: Connection) -> list[Approval]:
+        def work(db: SqliteConnection) -> list[Approval]:
             return [one for one in self._pending(db) if session is None or one.session == session]
 
         return await self._database.read(work)
 
-    def _pending(self, db: Connection) -> list[Approval]:
+    def _pending(self, db: SqliteConnection) -> list[Approval]:
         """In every session."""
         rows = db.execute(
             f"SELECT {_COLUMNS} FROM approvals WHERE state = 'pending' AND expires_at > ? ORDER BY rowid",
@@ -74,6 +74,6 @@ class Approvals:
         return [one for row in rows if self._presence.is_alive((one := Approval(*row)).owner)]
 
 
-def _get(db: Connection, id: str) -> Approval | None:
+def _get(db: SqliteConnection, id: str) -> Approval | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM approvals WHERE id = ?", (id,)).fetchone()
     return Approval(*row) if row else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from talaria.core.ids import SessionId
 from talaria.store.chats import BusyMode, ChatRow
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.guarded import step
 
@@ -27,7 +27,7 @@ class Chats:
         return [ChatRow(*row) for row in await self._database.rows(sql, (session,))]
 
     async def move(self, key: str, to_key: str, address: str, to: str) -> None:
-        def work(db: Connection) -> None:
+        def work(db: SqliteConnection) -> None:
             db.execute(
                 "UPDATE OR IGNORE chats SET key = ? || substr(key, ?) WHERE key = ? OR substr(key, 1, ?) = ?",
                 (to_key, len(key) + 1, key, len(key) + 1, f"{key}:"),
@@ -50,7 +50,7 @@ class Chats:
         return rows[0][0] if rows else ""
 
     async def set_home(self, platform: str, address: str, person: str = "") -> None:
-        def work(db: Connection) -> None:
+        def work(db: SqliteConnection) -> None:
             for table, column, value in (("homes", "address", address), ("home_people", "person", person)):
                 db.execute(
                     f"INSERT INTO {table} (platform, {column}) VALUES (?, ?)"
@@ -61,7 +61,7 @@ class Chats:
         await self._database.write(work)
 
 
-def bind(db: Connection, key: str, session: SessionId, address: str) -> SessionId | None:
+def bind(db: SqliteConnection, key: str, session: SessionId, address: str) -> SessionId | None:
     """The session that the chat was about before."""
     before = _get(db, key)
     db.execute(  # a new row, so that its id is the highest
@@ -72,6 +72,6 @@ def bind(db: Connection, key: str, session: SessionId, address: str) -> SessionI
     return before.session if before else None
 
 
-def _get(db: Connection, key: str) -> ChatRow | None:
+def _get(db: SqliteConnection, key: str) -> ChatRow | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM chats WHERE key = ?", (key,)).fetchone()
     return ChatRow(*row) if row else None

@@ -8,7 +8,7 @@ from typing import cast
 import apsw
 
 from talaria.core.errors import StoreUnavailable
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 
 STEP_PAGES = 2_000
 
@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 """How much is done, of how much."""
 
 
-def copy(source: Connection, target: Path, progress: Progress) -> None:
+def copy(source: SqliteConnection, target: Path, progress: Progress) -> None:
     """Into a file that is empty or not there yet. Others may write meanwhile, and are not in the copy."""
     source.execute("BEGIN")
     source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the moment; else each write would start it anew
@@ -36,7 +36,7 @@ def _copy(source: apsw.Connection, made: apsw.Connection, progress: Progress) ->
             progress(backup.page_count - backup.remaining, backup.page_count)
 
 
-def erase(connection: Connection) -> bool:
+def erase(connection: SqliteConnection) -> bool:
     """False: somebody else reads what was, so it is still in the WAL."""
     connection.execute("VACUUM")
     blocked, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, cast
 
 import apsw
 
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.faults import explain, unusable_folder
 from talaria.store.sqlite.jobs import Work
 from talaria.store.sqlite.readers import Readers
@@ -22,7 +22,7 @@ T = TypeVar("T")
 CACHE_KB = 16 << 10
 CHECKPOINT_PAGES = 4 << 10
 """So that a page which changes with every turn is written back once for many turns."""
-Prepare = Callable[[Connection, Path], None]
+Prepare = Callable[[SqliteConnection, Path], None]
 
 
 class Database:
@@ -76,7 +76,7 @@ class Database:
     async def change(self, sql: str, values: Sequence[Value] = ()) -> int:
         """How many rows one statement has changed."""
 
-        def work(db: Connection) -> int:
+        def work(db: SqliteConnection) -> int:
             db.execute(sql, values)
             return db.changes()
 
@@ -93,11 +93,11 @@ class Database:
         except apsw.Error as fault:
             raise explain(fault, self.path) from fault
 
-    def connect_for_writing(self) -> Connection:
+    def connect_for_writing(self) -> SqliteConnection:
         """For whoever works in a thread of their own and waits there. Raises `apsw.Error`."""
         return self._open_writer()
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SqliteConnection:
         is_new = self._make_folder()
         native = apsw.Connection(str(self.path), vfs=self._vfs)
         native.set_busy_timeout(self._busy_timeout_ms)
@@ -107,7 +107,7 @@ class Database:
         native.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, keep.buffer_info()[0])
         if is_new:
             self.path.chmod(0o600)  # before the WAL exists: it takes over the mode
-        connection = cast("Connection", native)
+        connection = cast("SqliteConnection", native)
         connection.pragma("foreign_keys", True)
         connection.pragma("trusted_schema", False)
         connection.pragma("cell_size_check", True)
@@ -122,7 +122,7 @@ class Database:
         except OSError as fault:
             raise unusable_folder(self.path.parent, fault) from fault
 
-    def _open_writer(self) -> Connection:
+    def _open_writer(self) -> SqliteConnection:
         connection = self._connect()
         if connection.readonly("main"):  # SQLite settles for that silently, and would stay so when the disk has healed
             raise apsw.ReadOnlyError
@@ -133,7 +133,7 @@ class Database:
         connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         return connection
 
-    def _enter_wal(self, connection: Connection) -> None:
+    def _enter_wal(self, connection: SqliteConnection) -> None:
         """SQLite's own busy timeout does not cover this step, and several processes may meet at a fresh file."""
         deadline = time.monotonic() + self._busy_timeout_ms / 1000
         while True:

@@ -6,9 +6,9 @@ from typing import Any
 
 from talaria.core.ids import OwnerId, SessionId
 from talaria.store.chats import ChatRow
-from talaria.store.forgetting import NOBODY, Belongings, Stale, Traces, Whose
+from talaria.store.forgetting import NOBODY, PersonalData, Stale, Traces, Whose
 from talaria.store.mail import Inbound
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.sessions import remove
@@ -35,14 +35,14 @@ class Forgetting:
         self._presence = presence
 
     async def stale(self, before: float | None = None, keep: int = 0, *, is_empty: bool = False) -> Sequence[Stale]:
-        def work(db: Connection) -> list[Stale]:
+        def work(db: SqliteConnection) -> list[Stale]:
             rows = db.execute(_STALE, (keep, before, is_empty)).fetchall()
             return [Stale(*row) for *row, owner in rows if not self._presence.is_alive(owner)]
 
         return await self._database.read(work)
 
     async def discard(self, session: SessionId) -> bool:
-        def work(db: Connection) -> bool:
+        def work(db: SqliteConnection) -> bool:
             row = db.execute(f"SELECT owner FROM sessions WHERE id = ? AND {_AT_REST}", (session,)).fetchone()
             if row is None or self._presence.is_alive(row[0]):
                 return False
@@ -56,7 +56,7 @@ class Forgetting:
         return await self._database.read(lambda db: _Found(db, whose).traces())
 
     async def forget(self, whose: Whose) -> Traces:
-        def work(db: Connection) -> Traces:
+        def work(db: SqliteConnection) -> Traces:
             found = _Found(db, whose)
             traces = found.traces()
             found.own.check_at_rest(lambda session: self._presence.is_alive(_owner(db, session)))
@@ -67,12 +67,12 @@ class Forgetting:
         return await self._database.write(work)
 
 
-def _owner(db: Connection, session: SessionId) -> OwnerId | None:
+def _owner(db: SqliteConnection, session: SessionId) -> OwnerId | None:
     return db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).get
 
 
 @contextmanager
-def _overwriting(db: Connection) -> Generator[None]:
+def _overwriting(db: SqliteConnection) -> Generator[None]:
     """What is deleted inside is zeroes on the disk. Not always so: it would slow down every turn."""
     db.pragma("secure_delete", True)
     try:
@@ -84,11 +84,11 @@ def _overwriting(db: Connection) -> Generator[None]:
 class _Found:
     """The rows of one person."""
 
-    def __init__(self, db: Connection, whose: Whose) -> None:
+    def __init__(self, db: SqliteConnection, whose: Whose) -> None:
         self._db = db
         self._whose = whose
         mail = db.execute(f"SELECT {_MAIL} FROM inbox WHERE platform = ? ORDER BY id", (whose.platform,))
-        self.own = Belongings(
+        self.own = PersonalData(
             whose,
             self._column("id FROM sessions WHERE person = ? ORDER BY id", whose.person),
             (Inbound(*row) for row in mail),

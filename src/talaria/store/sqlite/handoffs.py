@@ -7,7 +7,7 @@ from talaria.core.clock import Clock
 from talaria.core.ids import SessionId, new_handoff_id, new_session_id
 from talaria.store.base import MAX_REASON_CHARS, HandoffRequest, HandoffState
 from talaria.store.sqlite.chats import bind
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 
 
@@ -36,7 +36,7 @@ class Handoffs:
         return HandoffRequest(*rows[0]) if rows else None
 
     async def bind(self, session: SessionId, keys: Sequence[str], address: str) -> bool:
-        def work(db: Connection) -> bool:
+        def work(db: SqliteConnection) -> bool:
             is_running = "SELECT 1 FROM sessions WHERE id = ? AND handoff_state = 'running'"
             if db.execute(is_running, (session,)).fetchone() is None:
                 return False
@@ -51,7 +51,7 @@ class Handoffs:
         return await self._database.write(work)
 
     async def complete(self, session: SessionId) -> bool:
-        def work(db: Connection) -> bool:
+        def work(db: SqliteConnection) -> bool:
             change, leaving = "handoff_state = 'completed', handoff_error = NULL", "handoff_state = 'running'"
             is_completed = _step(db, change, leaving, (session,))
             if is_completed:
@@ -61,7 +61,7 @@ class Handoffs:
         return await self._database.write(work)
 
     async def fail(self, session: SessionId, reason: str) -> bool:
-        def work(db: Connection) -> bool:
+        def work(db: SqliteConnection) -> bool:
             change = "handoff_state = 'failed', handoff_error = ?"
             leaving = "handoff_state IN ('pending', 'running')"
             has_failed = _step(db, change, leaving, (reason[:MAX_REASON_CHARS], session))
@@ -93,12 +93,12 @@ class Handoffs:
         return [id for (id,) in await self._database.rows(sql)]
 
 
-def _step(db: Connection, change: str, leaving: str, values: tuple[Value, ...]) -> bool:
+def _step(db: SqliteConnection, change: str, leaving: str, values: tuple[Value, ...]) -> bool:
     db.execute(f"UPDATE sessions SET {change} WHERE id = ? AND {leaving}", values)
     return db.changes() == 1
 
 
-def _bind_back(db: Connection, session: SessionId, new: SessionId) -> None:
+def _bind_back(db: SqliteConnection, session: SessionId, new: SessionId) -> None:
     """A chat that is about something else by now stays so. Mail in a chat that was about nothing goes to `new`."""
     sql = "DELETE FROM handoff_chats WHERE session = ? RETURNING key, address, before"
     bound = cast("list[tuple[str, str, SessionId | None]]", db.execute(sql, (session,)).fetchall())

@@ -8,7 +8,7 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.ids import InboxId, SessionId, TurnId
 from talaria.store.mail import Cursor, Inbound, Outgoing
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.guarded import step
 from talaria.store.sqlite.outbox import post
@@ -23,7 +23,7 @@ class Inbox:
         self._clock = clock
 
     async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[Inbound | None]:
-        def work(db: Connection) -> list[Inbound | None]:
+        def work(db: SqliteConnection) -> list[Inbound | None]:
             now = self._clock.now()
             kept = [_accept(db, inbound, now) for inbound in inbounds]
             if cursor is not None:
@@ -36,7 +36,7 @@ class Inbox:
         return await self._database.write(work)
 
     async def cursor(self, platform: str, account: str) -> str | None:
-        def work(db: Connection) -> str | None:
+        def work(db: SqliteConnection) -> str | None:
             row = db.execute(
                 "SELECT value FROM cursors WHERE platform = ? AND account = ?", (platform, account)
             ).fetchone()
@@ -45,7 +45,7 @@ class Inbox:
         return await self._database.read(work)
 
     async def pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
-        def work(db: Connection) -> list[Inbound]:
+        def work(db: SqliteConnection) -> list[Inbound]:
             rows = db.execute(
                 f"SELECT {_COLUMNS} FROM inbox WHERE session = ? AND state <> 'done' ORDER BY id LIMIT ?",
                 (session, limit),
@@ -55,14 +55,14 @@ class Inbox:
         return await self._database.read(work)
 
     async def waiting(self) -> Sequence[SessionId]:
-        def work(db: Connection) -> list[SessionId]:
+        def work(db: SqliteConnection) -> list[SessionId]:
             rows = db.execute("SELECT session FROM inbox WHERE state <> 'done' GROUP BY session ORDER BY min(id)")
             return [SessionId(str(row[0])) for row in rows]
 
         return await self._database.read(work)
 
     async def find(self, platform: str, account: str, chat: str, message_id: str) -> Inbound | None:
-        def work(db: Connection) -> Inbound | None:
+        def work(db: SqliteConnection) -> Inbound | None:
             row = db.execute(
                 f"SELECT {_COLUMNS} FROM inbox WHERE platform = ? AND account = ? AND chat = ? AND message_id = ?",
                 (platform, account, chat, message_id),
@@ -72,7 +72,7 @@ class Inbox:
         return await self._database.read(work)
 
     async def take(self, id: InboxId) -> SessionId | None:
-        def work(db: Connection) -> SessionId | None:
+        def work(db: SqliteConnection) -> SessionId | None:
             row = db.execute(
                 "UPDATE inbox SET state = 'taken' WHERE id = ? AND state = 'new' RETURNING session", (id,)
             ).fetchone()
@@ -81,7 +81,7 @@ class Inbox:
         return await self._database.write(work)
 
     async def finish(self, session: SessionId, ids: Sequence[InboxId], replies: Sequence[Outgoing] = ()) -> None:
-        def work(db: Connection) -> None:
+        def work(db: SqliteConnection) -> None:
             finish(db, session, ids)
             now = self._clock.now()
             for reply in replies:
@@ -90,14 +90,14 @@ class Inbox:
         await self._database.write(work)
 
     async def prune(self, before: float) -> int:
-        def work(db: Connection) -> int:
+        def work(db: SqliteConnection) -> int:
             db.execute("DELETE FROM inbox WHERE state = 'done' AND received_at < ?", (before,))
             return db.changes()
 
         return await self._database.write(work)
 
 
-def take(db: Connection, session: SessionId, turn: TurnId, ids: Sequence[InboxId]) -> None:
+def take(db: SqliteConnection, session: SessionId, turn: TurnId, ids: Sequence[InboxId]) -> None:
     """Also what was taken without a turn."""
     for id in ids:
         step(
@@ -109,7 +109,7 @@ def take(db: Connection, session: SessionId, turn: TurnId, ids: Sequence[InboxId
         )
 
 
-def finish(db: Connection, session: SessionId, ids: Sequence[InboxId]) -> None:
+def finish(db: SqliteConnection, session: SessionId, ids: Sequence[InboxId]) -> None:
     for id in ids:
         step(
             db,
@@ -119,7 +119,7 @@ def finish(db: Connection, session: SessionId, ids: Sequence[InboxId]) -> None:
         )
 
 
-def _accept(db: Connection, inbound: Inbound, now: float) -> Inbound | None:
+def _accept(db: SqliteConnection, inbound: Inbound, now: float) -> Inbound | None:
     row = db.execute(
         "INSERT INTO inbox (platform, account, chat, message_id, session, body, key, received_at)"
         " VALUES (?1, ?2, ?3, ?4, coalesce((SELECT session FROM chats WHERE key = ?7), ?5), ?6, ?7, ?8)"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
+Work = Callable[[SqliteConnection], T]
 AT_ONCE = 16
 
 

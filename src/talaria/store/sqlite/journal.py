@@ -27,7 +27,7 @@ from talaria.store.base import (
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
 from talaria.store.sessions import Head, unknown
 from talaria.store.sqlite import inbox, spending
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.guarded import step
 from talaria.store.sqlite.outbox import post
@@ -49,7 +49,7 @@ class Journal:
         self._on_commit = on_commit
 
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
-        def work(db: Connection) -> Epoch | Held:
+        def work(db: SqliteConnection) -> Epoch | Held:
             free = db.execute(
                 "UPDATE sessions SET owner = ?, epoch = epoch + 1 WHERE id = ? AND owner IS NULL RETURNING epoch",
                 (owner, session),
@@ -58,7 +58,7 @@ class Journal:
 
         return await self._database.write(work)
 
-    def _seize_held(self, db: Connection, session: SessionId, owner: OwnerId) -> Epoch | Held:
+    def _seize_held(self, db: SqliteConnection, session: SessionId, owner: OwnerId) -> Epoch | Held:
         row = db.execute("SELECT owner, epoch FROM sessions WHERE id = ?", (session,)).fetchone()
         if row is None:
             raise unknown(session)
@@ -69,7 +69,7 @@ class Journal:
         return Epoch(epoch + 1)
 
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
-        def work(db: Connection) -> bool:
+        def work(db: SqliteConnection) -> bool:
             now = self._clock.now()
             match writes:
                 case [Seized(owner), *_]:
@@ -94,7 +94,7 @@ class Journal:
         return await self._database.write(lambda db: _release(db, session, epoch, leaves_mail=leaves_mail))
 
     async def entries(self, session: SessionId, after: int = 0) -> Sequence[Recorded]:
-        def work(db: Connection) -> list[Recorded]:
+        def work(db: SqliteConnection) -> list[Recorded]:
             rows = db.execute(
                 "SELECT seq, at, body FROM entries WHERE session = ? AND seq > ? ORDER BY seq", (session, after)
             )
@@ -103,7 +103,7 @@ class Journal:
         return await self._database.read(work)
 
     async def latest(self, session: SessionId, limit: int) -> Sequence[Recorded]:
-        def work(db: Connection) -> list[Recorded]:
+        def work(db: SqliteConnection) -> list[Recorded]:
             rows = db.execute(
                 "SELECT seq, at, body FROM entries WHERE session = ? ORDER BY seq DESC LIMIT ?", (session, limit)
             )
@@ -112,7 +112,7 @@ class Journal:
         return await self._database.read(work)
 
     async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
-        def work(db: Connection) -> list[CallRow]:
+        def work(db: SqliteConnection) -> list[CallRow]:
             rows = db.execute(
                 "SELECT turn, id, name, arguments, state, created_at, result FROM calls"
                 " WHERE session = ? AND turn = ? ORDER BY rowid",
@@ -123,7 +123,7 @@ class Journal:
         return await self._database.read(work)
 
     async def interrupted(self) -> Sequence[SessionId]:
-        def work(db: Connection) -> list[SessionId]:
+        def work(db: SqliteConnection) -> list[SessionId]:
             sql = "SELECT id, owner FROM sessions WHERE open_turn IS NOT NULL ORDER BY updated_at DESC, id DESC"
             return [id for id, owner in db.execute(sql).fetchall() if not self._presence.is_alive(owner)]
 
@@ -135,7 +135,7 @@ def _call_row(row: tuple[Any, ...]) -> CallRow:
     return CallRow(turn, ToolCall(id, name, arguments), state, created_at, _decode_result(result) if result else None)
 
 
-def _seize_next(db: Connection, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
+def _seize_next(db: SqliteConnection, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
     db.execute(
         "UPDATE sessions SET owner = ?, epoch = epoch + 1 WHERE id = ? AND owner IS NULL AND epoch = ?",
         (owner, session, epoch - 1),
@@ -144,7 +144,7 @@ def _seize_next(db: Connection, session: SessionId, epoch: Epoch, owner: OwnerId
         raise Fenced(f"Session {session} was run by another process meanwhile.")
 
 
-def _release(db: Connection, session: SessionId, epoch: Epoch, *, leaves_mail: bool) -> bool:
+def _release(db: SqliteConnection, session: SessionId, epoch: Epoch, *, leaves_mail: bool) -> bool:
     db.execute(
         "UPDATE sessions SET owner = NULL WHERE id = ?1 AND epoch = ?2 AND owner IS NOT NULL"
         " AND (?3 OR NOT EXISTS (SELECT 1 FROM inbox WHERE session = ?1 AND state <> 'done'))",
@@ -156,13 +156,13 @@ def _release(db: Connection, session: SessionId, epoch: Epoch, *, leaves_mail: b
     return False
 
 
-def _check_epoch(db: Connection, session: SessionId, epoch: Epoch) -> None:
+def _check_epoch(db: SqliteConnection, session: SessionId, epoch: Epoch) -> None:
     row = db.execute("SELECT epoch FROM sessions WHERE id = ? AND owner IS NOT NULL", (session,)).fetchone()
     if row is None or row[0] != epoch:
         raise Fenced(f"Session {session} is run by another process now.")
 
 
-def _apply(db: Connection, session: SessionId, write: Change, now: float) -> None:
+def _apply(db: SqliteConnection, session: SessionId, write: Change, now: float) -> None:
     match write:
         case CallIntended(turn, call):
             db.execute(
@@ -200,7 +200,7 @@ def _apply(db: Connection, session: SessionId, write: Change, now: float) -> Non
 
 
 def append(
-    db: Connection, session: SessionId, entries: Sequence[tuple[Entry, float]], epoch: Epoch | None = None
+    db: SqliteConnection, session: SessionId, entries: Sequence[tuple[Entry, float]], epoch: Epoch | None = None
 ) -> None:
     """Entries with their times at the journal's end, and what the session's row tells of them. Raises `Fenced`."""
     row = db.execute(

@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 
 from talaria.core.errors import StoreTooNew
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 
 
 @cache
@@ -16,7 +16,7 @@ def steps() -> tuple[tuple[int, str], ...]:
     return tuple((int(item.name.split("_", 1)[0]), item.read_text("utf-8")) for item in files)
 
 
-def migrate(connection: Connection, path: Path) -> None:
+def migrate(connection: SqliteConnection, path: Path) -> None:
     """Bring the schema up to date; another process may be doing the same right now."""
     version = int(connection.pragma("user_version"))
     if version == LATEST:
@@ -30,7 +30,7 @@ def migrate(connection: Connection, path: Path) -> None:
         _apply(connection, number, sql)
 
 
-def _apply(connection: Connection, number: int, sql: str) -> None:
+def _apply(connection: SqliteConnection, number: int, sql: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if int(connection.pragma("user_version")) < number:

@@ -7,7 +7,7 @@ from talaria.core.clock import Clock
 from talaria.core.ids import OutboxId, SessionId
 from talaria.store.base import BrokenRuleError
 from talaria.store.mail import OutboxRow, OutboxState, Outgoing
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.guarded import step
 
@@ -27,7 +27,7 @@ class Outbox:
         self._clock = clock
 
     async def targets(self) -> Sequence[str]:
-        def work(db: Connection) -> list[str]:
+        def work(db: SqliteConnection) -> list[str]:
             rows = db.execute(f"SELECT target FROM outbox WHERE {_DUE} GROUP BY target ORDER BY min(id)")
             return [str(row[0]) for row in rows]
 
@@ -37,7 +37,7 @@ class Outbox:
         return await self._select(_DUE_TO, target, limit)
 
     async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
-        def work(db: Connection) -> None:
+        def work(db: SqliteConnection) -> None:
             now = self._clock.now()
             for part in outgoing:
                 post(db, session, part, now)
@@ -60,7 +60,7 @@ class Outbox:
     ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
         now = self._clock.now()
 
-        def work(db: Connection) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
+        def work(db: SqliteConnection) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
             rows = _selected(db, _DUE_TO, (target, limit))
             if not rows or rows[0].state != "pending" or not is_wanted(rows[0]):
                 return None, rows
@@ -114,7 +114,7 @@ class Outbox:
         return found[0] if found else None
 
     async def count(self) -> Mapping[OutboxState, int]:
-        def work(db: Connection) -> dict[OutboxState, int]:
+        def work(db: SqliteConnection) -> dict[OutboxState, int]:
             return dict(db.execute("SELECT state, count(*) FROM outbox GROUP BY state").fetchall())
 
         return await self._database.read(work)
@@ -127,14 +127,14 @@ class Outbox:
         return await self._database.read(lambda db: _selected(db, chosen, values))
 
     async def prune(self, before: float) -> int:
-        def work(db: Connection) -> int:
+        def work(db: SqliteConnection) -> int:
             db.execute("DELETE FROM outbox WHERE state = 'sent' AND created_at < ?", (before,))
             return db.changes()
 
         return await self._database.write(work)
 
 
-def post(db: Connection, session: SessionId, part: Outgoing, now: float) -> None:
+def post(db: SqliteConnection, session: SessionId, part: Outgoing, now: float) -> None:
     """A new row, or what the row with this key is to read: sent again as an edit, unless it reads so already."""
     db.execute(
         "INSERT INTO outbox (session, target, body, key, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)"
@@ -151,11 +151,11 @@ def post(db: Connection, session: SessionId, part: Outgoing, now: float) -> None
             raise BrokenRuleError(f"outbox key {part.key} belongs to another session")
 
 
-def _selected(db: Connection, chosen: str, values: tuple[Value, ...]) -> Sequence[OutboxRow]:
+def _selected(db: SqliteConnection, chosen: str, values: tuple[Value, ...]) -> Sequence[OutboxRow]:
     return [_row(row) for row in db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {chosen}", values)]
 
 
-def _changed(db: Connection, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
+def _changed(db: SqliteConnection, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
     """The row as it is now; None if there was nothing to change."""
     found = db.execute(f"{sql} RETURNING {_COLUMNS}", bindings).fetchone()
     return _row(found) if found else None

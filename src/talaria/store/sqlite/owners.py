@@ -4,7 +4,7 @@ import os
 
 from talaria.core.clock import Clock
 from talaria.core.ids import OwnerId, new_owner_id
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
 from talaria.waiting import completed, in_thread
@@ -19,7 +19,7 @@ class Owners:
     async def join(self, kind: str) -> OwnerId:
         owner = new_owner_id()
 
-        def work(db: Connection) -> None:
+        def work(db: SqliteConnection) -> None:
             self._presence.enter(owner)  # before the row: a row without a lock would read as a dead owner
             self._forget_dead(db)
             db.execute("INSERT INTO owners VALUES (?, ?, ?, ?)", (owner, kind, os.getpid(), self._clock.now()))
@@ -35,7 +35,7 @@ class Owners:
         await completed(in_thread(lambda: self._presence.leave(owner)))
         await self._database.change("DELETE FROM owners WHERE id = ?", (owner,))
 
-    def _forget_dead(self, db: Connection) -> None:
+    def _forget_dead(self, db: SqliteConnection) -> None:
         known = db.execute("SELECT id FROM owners").fetchall()
         dead = [(owner,) for (owner,) in known if not self._presence.is_alive(owner)]
         db.executemany("DELETE FROM owners WHERE id = ?", dead)

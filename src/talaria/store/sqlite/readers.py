@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.faults import FAULTS, explain
 from talaria.store.sqlite.jobs import Job, Jobs, Work, settle
 
@@ -20,7 +20,7 @@ MAX_GROUP = 8
 
 
 class Readers:
-    def __init__(self, path: Path, connect: Callable[[], Connection]) -> None:
+    def __init__(self, path: Path, connect: Callable[[], SqliteConnection]) -> None:
         self._path = path
         self._connect = connect
         self._jobs = Jobs()
@@ -43,19 +43,19 @@ class Readers:
             thread.join()
 
     def _serve(self) -> None:
-        connection: Connection | None = None
+        connection: SqliteConnection | None = None
         while group := self._jobs.gathered(MAX_GROUP):
             connection = self._look_all(group, connection)
             group.clear()  # nothing that was found is kept alive by a thread that waits
         _closed(connection)
 
-    def _look_all(self, group: Sequence[Job[Any]], connection: Connection | None) -> Connection | None:
+    def _look_all(self, group: Sequence[Job[Any]], connection: SqliteConnection | None) -> SqliteConnection | None:
         for job in group:
             connection = self._look(job, connection)
         settle(group)
         return connection
 
-    def _look(self, job: Job[Any], connection: Connection | None) -> Connection | None:
+    def _look(self, job: Job[Any], connection: SqliteConnection | None) -> SqliteConnection | None:
         """The connection to go on with. None: the next look opens the file anew, because a connection made while the
         disk was ill may never recover."""
         try:
@@ -69,13 +69,13 @@ class Readers:
             job.error = fault
         return connection
 
-    def _opened(self) -> Connection:
+    def _opened(self) -> SqliteConnection:
         connection = self._connect()
         connection.pragma("query_only", True)
         return connection
 
 
-def _closed(connection: Connection | None) -> None:
+def _closed(connection: SqliteConnection | None) -> None:
     if connection is not None:
         with suppress(apsw.Error):
             connection.close(True)

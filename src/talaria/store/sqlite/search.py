@@ -16,8 +16,8 @@ from talaria.core.entries import Entry
 from talaria.core.errors import StoreDamaged
 from talaria.core.ids import SessionId
 from talaria.store import excerpts
-from talaria.store.base import Hit
-from talaria.store.sqlite.connection import Connection
+from talaria.store.base import SearchHit
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.copying import Progress
 from talaria.store.sqlite.database import Database
 from talaria.waiting import in_thread
@@ -39,7 +39,7 @@ INSERT INTO progress VALUES (0);
 _decode = msgspec.json.Decoder(Entry).decode
 
 
-def prepare(connection: Connection, _: Path) -> None:
+def prepare(connection: SqliteConnection, _: Path) -> None:
     """A search index of another version is simply made anew."""
     if int(connection.pragma("user_version")) == SCHEMA_VERSION:
         return
@@ -68,7 +68,7 @@ class Search:
             await self._opened.__aexit__()
             self._opened = None
 
-    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[SearchHit]:
         return await self._healed(lambda index: self._find(index, query, limit, person))
 
     async def rebuild(self, progress: Progress | None = None) -> int:
@@ -104,10 +104,10 @@ class Search:
         await self.__aexit__()
         await in_thread(lambda: _remove(self._path))
 
-    async def _find(self, index: Database, query: str, limit: int, person: str | None) -> list[Hit]:
+    async def _find(self, index: Database, query: str, limit: int, person: str | None) -> list[SearchHit]:
         await self._follow(index)
         match = _as_match(query)
-        found: list[Hit] = []
+        found: list[SearchHit] = []
         last, count = MAX_ENTRY, limit
         while match and len(found) < limit:
             page = await index.read(partial(_newest, match=match, before=last, count=count))
@@ -118,7 +118,7 @@ class Search:
         return found[:limit]
 
     async def _rebuild(self, index: Database, progress: Progress | None) -> int:
-        def clear(db: Connection) -> None:
+        def clear(db: SqliteConnection) -> None:
             db.execute("INSERT INTO words (words) VALUES ('delete-all')")
             db.execute("UPDATE progress SET last_entry = 0")
 
@@ -140,7 +140,7 @@ class Search:
         if not rows:
             return False
 
-        def feed(db: Connection) -> None:
+        def feed(db: SqliteConnection) -> None:
             if _progress(db) != seen:
                 return  # another process has fed these
             db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", (row for row in rows if row[1]))
@@ -157,27 +157,27 @@ class Search:
         await self._state.write(lambda db: db.executemany("DELETE FROM unindexed WHERE entry = ?", gone) and None)
 
 
-def _progress(db: Connection) -> int:
+def _progress(db: SqliteConnection) -> int:
     return cast("int", db.execute("SELECT last_entry FROM progress").get)
 
 
-def _last_entry(db: Connection) -> int:
+def _last_entry(db: SqliteConnection) -> int:
     return cast("int", db.execute("SELECT coalesce(max(id), 0) FROM entries").get)
 
 
-def _new_entries(db: Connection, seen: int) -> list[tuple[int, str]]:
+def _new_entries(db: SqliteConnection, seen: int) -> list[tuple[int, str]]:
     """The id and the words of each."""
     rows = db.execute("SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?", (seen, FEED_BATCH))
     return [(id, excerpts.spaced(excerpts.text(_decode(body)))) for id, body in rows]
 
 
-def _newest(db: Connection, match: str, before: int, count: int) -> list[int]:
+def _newest(db: SqliteConnection, match: str, before: int, count: int) -> list[int]:
     rows = db.execute("SELECT rowid FROM words(?) WHERE rowid < ? ORDER BY rowid DESC LIMIT ?", (match, before, count))
     return [cast("int", row[0]) for row in rows]
 
 
-def _hits(db: Connection, entries: Sequence[int], query: str, person: str | None) -> list[Hit]:
-    found: list[Hit] = []
+def _hits(db: SqliteConnection, entries: Sequence[int], query: str, person: str | None) -> list[SearchHit]:
+    found: list[SearchHit] = []
     for id in entries:
         row = db.execute(
             "SELECT e.session, s.title, e.at, e.body FROM entries e JOIN sessions s ON s.id = e.session"
@@ -188,7 +188,7 @@ def _hits(db: Connection, entries: Sequence[int], query: str, person: str | None
             session, title, at, body = cast("tuple[str, str | None, float, str]", row)
             entry = _decode(body)
             piece = excerpts.snippet(excerpts.text(entry), query)
-            found.append(Hit(SessionId(session), title, at, excerpts.role(entry), piece))
+            found.append(SearchHit(SessionId(session), title, at, excerpts.role(entry), piece))
     return found
 
 

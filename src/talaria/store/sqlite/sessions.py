@@ -14,7 +14,7 @@ from talaria.core.usage import Usage
 from talaria.store.base import NewSession, Session
 from talaria.store.excerpts import preview
 from talaria.store.sessions import check_at_rest, check_title, found, free_title, unknown
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.journal import append
 from talaria.store.sqlite.presence import Presence
@@ -35,7 +35,7 @@ class Sessions:
         self._clock = clock
 
     async def create(self, new: NewSession) -> Session:
-        def work(db: Connection) -> Session:
+        def work(db: SqliteConnection) -> Session:
             check_title(new.title, partial(_holder, db))
             _insert(db, new, self._clock.now())
             return _existing(db, new.id)
@@ -63,13 +63,13 @@ class Sessions:
         return newest[0] if newest else None
 
     async def _select(self, chosen: str, *values: Value) -> Sequence[Session]:
-        def work(db: Connection) -> list[Session]:
+        def work(db: SqliteConnection) -> list[Session]:
             return [_session(row) for row in db.execute(f"{_ROWS} WHERE {chosen}", values)]
 
         return await self._database.read(work)
 
     async def rename(self, session: SessionId, title: str) -> None:
-        def work(db: Connection) -> None:
+        def work(db: SqliteConnection) -> None:
             check_title(title, partial(_holder, db), but=session)
             db.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session))
             if db.changes() != 1:
@@ -78,7 +78,7 @@ class Sessions:
         await self._database.write(work)
 
     async def delete(self, session: SessionId) -> None:
-        def work(db: Connection) -> None:
+        def work(db: SqliteConnection) -> None:
             row = db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).fetchone()
             if row is None:
                 raise unknown(session)
@@ -89,7 +89,7 @@ class Sessions:
         await self._database.write(work)
 
     async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
-        def work(db: Connection) -> Session:
+        def work(db: SqliteConnection) -> Session:
             _existing(db, session)
             check_title(title, partial(_holder, db))
             _copy(db, session, new, title, self._clock.now())
@@ -98,7 +98,7 @@ class Sessions:
         return await self._database.write(work)
 
     async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
-        def work(db: Connection) -> bool:
+        def work(db: SqliteConnection) -> bool:
             if _get(db, new.id) is not None:
                 return False
             _insert(db, _as_it_fits(db, new), created_at)
@@ -109,7 +109,7 @@ class Sessions:
         return await self._database.write(work)
 
 
-def remove(db: Connection, session: SessionId) -> None:
+def remove(db: SqliteConnection, session: SessionId) -> None:
     """With all that belongs to it."""
     db.execute("INSERT INTO unindexed SELECT id FROM entries WHERE session = ?", (session,))
     for table in ("chats", "inbox", "outbox", "holds"):
@@ -117,7 +117,7 @@ def remove(db: Connection, session: SessionId) -> None:
     db.execute("DELETE FROM sessions WHERE id = ?", (session,))
 
 
-def _insert(db: Connection, new: NewSession, at: float) -> None:
+def _insert(db: SqliteConnection, new: NewSession, at: float) -> None:
     db.execute(
         "INSERT INTO sessions (id, source, model, cwd, title, parent, person, created_at, updated_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -126,12 +126,12 @@ def _insert(db: Connection, new: NewSession, at: float) -> None:
     db.execute("INSERT INTO prompts VALUES (?, ?, ?)", (new.id, new.system_prompt, new.tools))
 
 
-def _as_it_fits(db: Connection, new: NewSession) -> NewSession:
+def _as_it_fits(db: SqliteConnection, new: NewSession) -> NewSession:
     parent = new.parent if new.parent is not None and _get(db, new.parent) is not None else None
     return msgspec.structs.replace(new, parent=parent, title=free_title(new.title, partial(_holder, db)))
 
 
-def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
+def _copy(db: SqliteConnection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
     """The journal without the turn that is open: that one stays behind with its calls."""
     db.execute(
         "INSERT INTO sessions (id, source, model, cwd, title, parent, person, created_at, updated_at, usage)"
@@ -153,22 +153,22 @@ def _copy(db: Connection, session: SessionId, new: SessionId, title: str | None,
     )
 
 
-def _preview(db: Connection, session: SessionId) -> str:
+def _preview(db: SqliteConnection, session: SessionId) -> str:
     rows = db.execute("SELECT body FROM entries WHERE session = ? ORDER BY seq", (session,))
     return next(filter(None, (preview(_decode_entry(row[0])) for row in rows)), "")
 
 
-def _holder(db: Connection, title: str) -> SessionId | None:
+def _holder(db: SqliteConnection, title: str) -> SessionId | None:
     row = db.execute("SELECT id FROM sessions WHERE title = ?", (title,)).fetchone()
     return row[0] if row else None
 
 
-def _get(db: Connection, session: SessionId) -> Session | None:
+def _get(db: SqliteConnection, session: SessionId) -> Session | None:
     row = db.execute(f"{_ROWS} WHERE id = ?", (session,)).fetchone()
     return _session(row) if row else None
 
 
-def _existing(db: Connection, session: SessionId) -> Session:
+def _existing(db: SqliteConnection, session: SessionId) -> Session:
     there = _get(db, session)
     if there is None:
         raise unknown(session)

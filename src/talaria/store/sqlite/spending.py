@@ -13,7 +13,7 @@ from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.usage import Usage
 from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
 from talaria.store.days import local_day
-from talaria.store.sqlite.connection import Connection, Value
+from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
 
@@ -34,7 +34,7 @@ class Spending:
     async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
         made: list[HoldId] = []
 
-        def work(db: Connection) -> HoldId:
+        def work(db: SqliteConnection) -> HoldId:
             self._forget_dead(db)
             today = local_day(self._clock.now())
             amount = decide(_totals(db, session, person, today))
@@ -48,13 +48,13 @@ class Spending:
                 await self._database.write(lambda db: _release(db, made[-1]))
             raise
 
-    def _forget_dead(self, db: Connection) -> None:
+    def _forget_dead(self, db: SqliteConnection) -> None:
         holders = db.execute("SELECT DISTINCT owner FROM holds").fetchall()
         dead = [(owner,) for (owner,) in holders if not self._presence.is_alive(owner)]
         db.executemany("DELETE FROM holds WHERE owner = ?", dead)
 
     async def add(self, session: SessionId, writes: Sequence[Spent | Released]) -> None:
-        def work(db: Connection) -> None:
+        def work(db: SqliteConnection) -> None:
             now = self._clock.now()
             for write in writes:
                 apply(db, session, write, now)
@@ -71,7 +71,7 @@ class Spending:
         return [_usage_row(row) for row in rows]
 
 
-def apply(db: Connection, session: SessionId, write: Spent | Released, now: float) -> None:
+def apply(db: SqliteConnection, session: SessionId, write: Spent | Released, now: float) -> None:
     match write:
         case Spent():
             _insert_spent(db, session, write, now)
@@ -81,7 +81,7 @@ def apply(db: Connection, session: SessionId, write: Spent | Released, now: floa
             assert_never(write)
 
 
-def _insert_spent(db: Connection, session: SessionId, spent: Spent, now: float) -> None:
+def _insert_spent(db: SqliteConnection, session: SessionId, spent: Spent, now: float) -> None:
     usage = msgspec.structs.astuple(spent.usage)
     db.execute(
         "INSERT INTO spending (session, at, day, person, model, purpose, input, output, cache_read, cache_write,"
@@ -90,12 +90,12 @@ def _insert_spent(db: Connection, session: SessionId, spent: Spent, now: float) 
     )
 
 
-def _release(db: Connection, hold: HoldId) -> None:
+def _release(db: SqliteConnection, hold: HoldId) -> None:
     """One that is gone was swept with its owner or its session."""
     db.execute("DELETE FROM holds WHERE id = ?", (hold,))
 
 
-def _insert_hold(db: Connection, session: SessionId, person: str, owner: OwnerId, amount: Amount) -> HoldId:
+def _insert_hold(db: SqliteConnection, session: SessionId, person: str, owner: OwnerId, amount: Amount) -> HoldId:
     row = db.execute(
         "INSERT INTO holds (session, person, owner, tokens, cost_usd) VALUES (?, ?, ?, ?, ?) RETURNING id",
         (session, person, owner, amount.tokens, amount.cost_usd),
@@ -103,7 +103,7 @@ def _insert_hold(db: Connection, session: SessionId, person: str, owner: OwnerId
     return HoldId(row.get)
 
 
-def _totals(db: Connection, session: SessionId, person: str, today: str) -> Totals:
+def _totals(db: SqliteConnection, session: SessionId, person: str, today: str) -> Totals:
     """What is held counts for today, whenever it was set aside: it will be spent today."""
     return Totals(
         session=_amount(db, "session = ?1", "session = ?1", session),
@@ -112,7 +112,7 @@ def _totals(db: Connection, session: SessionId, person: str, today: str) -> Tota
     )
 
 
-def _amount(db: Connection, spent: str, held: str, *values: Value) -> Amount:
+def _amount(db: SqliteConnection, spent: str, held: str, *values: Value) -> Amount:
     """Of the rows that the conditions choose from either table."""
     [row] = db.execute(
         "SELECT coalesce(sum(tokens), 0), total(cost_usd) FROM ("

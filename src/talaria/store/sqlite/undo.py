@@ -12,10 +12,10 @@ from typing import Any
 import apsw
 
 from talaria.core.errors import StoreDamaged
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.faults import explain
-from talaria.store.undo import ChangeRow, CheckpointRow, KnownFile, Packed, State
+from talaria.store.undo import ChangeRow, CheckpointRow, KnownFile, Packed, PathState
 
 _VERSION = 1
 _SCHEMA = """
@@ -49,7 +49,7 @@ class SqliteUndoStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._database = Database(path, _prepare)
-        self._connection: Connection | None = None
+        self._connection: SqliteConnection | None = None
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class SqliteUndoStore:
                 self._connection = None
 
     @contextmanager
-    def _connected(self) -> Generator[Connection]:
+    def _connected(self) -> Generator[SqliteConnection]:
         with self._lock:
             try:
                 if self._connection is None:
@@ -69,7 +69,7 @@ class SqliteUndoStore:
                 raise explain(fault, self.path) from fault
 
     @contextmanager
-    def transaction(self, *, survives_power_cut: bool = False) -> Generator[Connection]:
+    def transaction(self, *, survives_power_cut: bool = False) -> Generator[SqliteConnection]:
         """What was done in it survives a crash of this process. Within another one it is part of that."""
         with self._connected() as connection:
             if connection.in_transaction:
@@ -213,7 +213,7 @@ class SqliteUndoStore:
         with self._connected() as db:
             rows: list[tuple[Any, ...]] = db.execute(asked, (session, number)).fetchall()
         named = ((os.fsdecode(row[0]), row) for row in rows)
-        return {path: ChangeRow(path, State(*row[1:6]), row[6], row[7], bool(row[8])) for path, row in named}
+        return {path: ChangeRow(path, PathState(*row[1:6]), row[6], row[7], bool(row[8])) for path, row in named}
 
     def put_changes(self, session: str, number: int, changes: Iterable[ChangeRow]) -> None:
         """What was there before is kept from the first time."""
@@ -277,7 +277,7 @@ class SqliteUndoStore:
             return pages * int(db.pragma("page_size"))
 
 
-def _prepare(connection: Connection, path: Path) -> None:
+def _prepare(connection: SqliteConnection, path: Path) -> None:
     version = int(connection.pragma("user_version"))
     if version > _VERSION:
         raise StoreDamaged(f"{path} was written by a newer version of Talaria. Use that one, or move the file away.")

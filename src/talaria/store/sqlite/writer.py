@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import apsw
 
 from talaria.core.errors import StoreDamaged, StoreUnavailable
-from talaria.store.sqlite.connection import Connection
+from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.faults import explain
 from talaria.store.sqlite.jobs import Job, Jobs, Work, settle
 from talaria.waiting import completed
@@ -25,12 +25,12 @@ MAX_GROUP = 256
 
 
 class Writer:
-    def __init__(self, path: Path, connect: Callable[[], Connection]) -> None:
+    def __init__(self, path: Path, connect: Callable[[], SqliteConnection]) -> None:
         self._path = path
         self._connect = connect
         self.trouble = ""
         """Why the last commit failed, if the disk was the reason; empty once something was written again."""
-        self._connection: Connection | None = None
+        self._connection: SqliteConnection | None = None
         self._connections = 0
         self._jobs = Jobs()
         self._thread = threading.Thread(target=self._serve, name=f"writer {path.name}", daemon=True)
@@ -53,7 +53,7 @@ class Writer:
         """Another number when another connection has committed. To the one that writes, its own commits are no news."""
         return await self._jobs.put(self._version, is_write=False)
 
-    def _version(self, connection: Connection) -> int:
+    def _version(self, connection: SqliteConnection) -> int:
         return (self._connections << 32) + int(connection.pragma("data_version"))  # each connection counts anew
 
     def _serve(self) -> None:
@@ -94,12 +94,12 @@ class Writer:
             self._roll_back()
         settle(group)
 
-    def _begin(self) -> Connection:
+    def _begin(self) -> SqliteConnection:
         connection = self._opened()
         connection.execute("BEGIN IMMEDIATE")
         return connection
 
-    def _opened(self) -> Connection:
+    def _opened(self) -> SqliteConnection:
         if self._connection is None:
             self._connection = self._connect()
             self._connections += 1
@@ -119,7 +119,7 @@ class Writer:
             with suppress(apsw.Error):  # whatever happens, this thread lives on
                 connection.close(True)
 
-    def _run(self, connection: Connection, job: Job[Any]) -> None:
+    def _run(self, connection: SqliteConnection, job: Job[Any]) -> None:
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
@@ -131,7 +131,7 @@ class Writer:
         connection.execute("RELEASE job")
 
 
-def _have_run(connection: Connection, group: Sequence[Job[Any]]) -> bool:
+def _have_run(connection: SqliteConnection, group: Sequence[Job[Any]]) -> bool:
     """False: one of them refuses, and all must be run anew, apart. That is rare, so none has a savepoint yet."""
     try:
         for job in group:

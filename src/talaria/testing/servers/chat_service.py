@@ -38,7 +38,7 @@ class Slow(msgspec.Struct, frozen=True):
 Fault = Refusal | LostAnswer | Slow
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenMessage(msgspec.Struct, frozen=True):
     """A message of the bot as people see it now."""
 
     id: str
@@ -69,11 +69,11 @@ class ChatService(Protocol):
         """Somebody presses a button under a message of the bot."""
         ...
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         """What the bot has said there that has not been deleted, oldest first."""
         ...
 
-    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         """Until the bot has said that many messages there."""
         ...
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from talaria.testing.servers.replies import Call, JsonObject, Reply, SseEvent, Usage
+from talaria.testing.servers.replies import Call, JsonObject, Reply, ReplyUsage, SseEvent
 
 _ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
@@ -83,7 +83,7 @@ def _called(reply: Reply) -> Iterator[JsonObject]:
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _usage(usage: Usage) -> JsonObject:
+def _usage(usage: ReplyUsage) -> JsonObject:
     return {
         "prompt_tokens": usage.all_input,
         "completion_tokens": usage.output,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from talaria.testing.patience import PATIENCE_S
-from talaria.testing.servers.discord_world import APPLICATION, BOT, GUILD, Json, World
+from talaria.testing.servers.discord_world import APPLICATION, BOT, GUILD, DiscordWorld, Json
 
 _DISPATCH, _HEARTBEAT, _IDENTIFY, _RESUME, _RECONNECT, _INVALID, _HELLO, _ACK = 0, 1, 2, 6, 7, 9, 10, 11
 _MESSAGE_CONTENT = 1 << 15
@@ -21,7 +21,7 @@ _KEPT_SESSIONS = 10
 
 
 @dataclass(slots=True)
-class Session:
+class GatewaySession:
     id: str
     sequence: int = 0
     told: deque[Json] = field(default_factory=lambda: deque[Json](maxlen=_KEPT_EVENTS))
@@ -52,12 +52,12 @@ class Socket:
                 await self.response.send_bytes(self._pack(text.encode()))
 
 
-class Gateway:
-    def __init__(self, world: World, token: str, heartbeat_s: float) -> None:
+class DiscordGateway:
+    def __init__(self, world: DiscordWorld, token: str, heartbeat_s: float) -> None:
         self._world = world
         self._token = token
         self._heartbeat_s = heartbeat_s
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, GatewaySession] = {}
         self._changed = asyncio.Condition()
         self.identified = 0
         """How many sessions were begun."""
@@ -166,13 +166,13 @@ class Gateway:
             await socket.response.close(code=4014)
             return
         self.identified += 1
-        session = Session(f"session-{self.identified}", socket=socket)
+        session = GatewaySession(f"session-{self.identified}", socket=socket)
         self._sessions[session.id] = session
         for old in list(self._sessions)[:-_KEPT_SESSIONS]:
             del self._sessions[old]
         await self._greet(session)
 
-    async def _greet(self, session: Session) -> None:
+    async def _greet(self, session: GatewaySession) -> None:
         ready = {
             "v": 10,
             "user": self._world.user(BOT),
@@ -198,7 +198,7 @@ class Gateway:
             await socket.send(frame)
         await self._tell_one(session, "RESUMED", {})
 
-    async def _tell_one(self, session: Session, event: str, data: Json) -> None:
+    async def _tell_one(self, session: GatewaySession, event: str, data: Json) -> None:
         session.sequence += 1
         if session.socket is not None:
             await session.socket.send({"op": _DISPATCH, "t": event, "s": session.sequence, "d": data})

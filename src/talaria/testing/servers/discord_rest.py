@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
-from talaria.testing.servers.discord_gateway import Gateway
-from talaria.testing.servers.discord_world import APPLICATION, BOT, Json, Room, World
+from talaria.testing.servers.discord_gateway import DiscordGateway
+from talaria.testing.servers.discord_world import APPLICATION, BOT, DiscordRoom, DiscordWorld, Json
 
 _MAX_CHARS = 2000
 _MAX_NONCE = 25
@@ -18,7 +18,7 @@ Arguments: TypeAlias = Mapping[str, Any]
 Operation: TypeAlias = Callable[[Arguments], Awaitable[Any]]
 
 
-class Problem(Exception):
+class DiscordRestError(Exception):
     """An error answer of Discord's."""
 
     def __init__(self, status: int, code: int, words: str) -> None:
@@ -30,10 +30,10 @@ class Problem(Exception):
 class Api:
     """Operations by name; each gets the parts of its path, the query and the body as one mapping."""
 
-    def __init__(self, world: World, gateway: Gateway) -> None:
+    def __init__(self, world: DiscordWorld, gateway: DiscordGateway) -> None:
         self._world = world
         self._gateway = gateway
-        self._nonces: dict[str, tuple[Room, str]] = {}
+        self._nonces: dict[str, tuple[DiscordRoom, str]] = {}
         self._interactions: dict[str, str] = {}
         """Tokens of those that are under way, and whether they were answered."""
 
@@ -86,7 +86,7 @@ class Api:
         """The first after that message, but the newest of them first."""
         limit = int(given.get("limit", 50))
         if not 1 <= limit <= 100:
-            raise Problem(400, 50035, "Invalid Form Body")
+            raise DiscordRestError(400, 50035, "Invalid Form Body")
         after = int(given.get("after", 0))
         found = [each for id, each in self._room(given).messages.items() if int(id) > after]
         return [self._world.fresh(each) for each in reversed(found[:limit])]
@@ -98,7 +98,7 @@ class Api:
         room = self._room(given)
         nonce = str(given.get("nonce", ""))
         if len(nonce) > _MAX_NONCE:
-            raise Problem(400, 50035, "Invalid Form Body: nonce")
+            raise DiscordRestError(400, 50035, "Invalid Form Body: nonce")
         if nonce and given.get("enforce_nonce") and nonce in self._nonces:
             known, id = self._nonces[nonce]
             if id in known.messages:
@@ -115,28 +115,28 @@ class Api:
         await self._gateway.tell("MESSAGE_CREATE", self._world.told(room, made))
         return self._world.fresh(made)
 
-    def _referred(self, room: Room, reference: Json) -> Json:
+    def _referred(self, room: DiscordRoom, reference: Json) -> Json:
         if reference["message_id"] in room.messages:
             replied = room.messages[reference["message_id"]]
             known = {"type": 0, "message_id": reference["message_id"], "channel_id": room.id}
             return {"type": 19, "message_reference": known, "referenced_message": replied}
         if reference.get("fail_if_not_exists", True):
-            raise Problem(400, 50035, "Invalid Form Body: Unknown message")
+            raise DiscordRestError(400, 50035, "Invalid Form Body: Unknown message")
         return {}
 
     def _check_content(self, given: Arguments) -> None:
         content = given.get("content") or ""
         if not content and not given.get("files"):
-            raise Problem(400, 50006, "Cannot send an empty message")
+            raise DiscordRestError(400, 50006, "Cannot send an empty message")
         if len(content) > _MAX_CHARS:
-            raise Problem(400, 50035, "Invalid Form Body: Must be 2000 or fewer in length.")
+            raise DiscordRestError(400, 50035, "Invalid Form Body: Must be 2000 or fewer in length.")
         if any(len(each) > _MAX_UPLOAD_BYTES for _, each, _ in given.get("files", ())):
-            raise Problem(413, 40005, "Request entity too large")
+            raise DiscordRestError(413, 40005, "Request entity too large")
         rows = given.get("components", [])
         buttons = [each for row in rows for each in row["components"]]
         is_full = len(rows) > 5 or any(not 1 <= len(row["components"]) <= 5 for row in rows)
         if is_full or any(len(each["custom_id"]) > 100 or not 1 <= len(each["label"]) <= 80 for each in buttons):
-            raise Problem(400, 50035, "Invalid Form Body: components")
+            raise DiscordRestError(400, 50035, "Invalid Form Body: components")
 
     async def _edit_message(self, given: Arguments) -> Json:
         room, message = self._own_message(given)
@@ -155,7 +155,7 @@ class Api:
     async def _create_reaction(self, given: Arguments) -> None:
         self._message(given)
         if re.fullmatch(r"[\x00-\x7f]*", given["emoji"]):
-            raise Problem(400, 10014, "Unknown Emoji")
+            raise DiscordRestError(400, 10014, "Unknown Emoji")
 
     async def _trigger_typing(self, given: Arguments) -> None:
         self._room(given)
@@ -167,14 +167,14 @@ class Api:
         """Discord gives it the message's id."""
         room, message = self._message(given)
         if message["id"] in self._world.rooms:
-            raise Problem(400, 160004, "A thread has already been created for this message")
+            raise DiscordRestError(400, 160004, "A thread has already been created for this message")
         return await self._made_thread(room, message["id"], given["name"])
 
-    async def _made_thread(self, parent: Room, id: str, name: str) -> Json:
+    async def _made_thread(self, parent: DiscordRoom, id: str, name: str) -> Json:
         if parent.type != 0:
-            raise Problem(400, 50024, "Cannot execute action on this channel type")
+            raise DiscordRestError(400, 50024, "Cannot execute action on this channel type")
         if not 1 <= len(name) <= 100:
-            raise Problem(400, 50035, "Invalid Form Body: name")
+            raise DiscordRestError(400, 50035, "Invalid Form Body: name")
         room, _ = self._world.room(id, parent=parent.id)
         room.name = name
         made = self._world.channel(room)
@@ -185,42 +185,42 @@ class Api:
         commands: list[Json] = given["list"]
         for command in commands:
             if not re.fullmatch(r"[-_a-z0-9]{1,32}", command["name"]) or not 1 <= len(command["description"]) <= 100:
-                raise Problem(400, 50035, f"Invalid Form Body: {command['name']}")
+                raise DiscordRestError(400, 50035, f"Invalid Form Body: {command['name']}")
         self._world.commands = commands
         return commands
 
     async def _respond(self, given: Arguments) -> None:
         if given["token"] not in self._interactions:
-            raise Problem(404, 10062, "Unknown interaction")
+            raise DiscordRestError(404, 10062, "Unknown interaction")
         if not self._interactions[given["token"]]:
-            raise Problem(400, 40060, "Interaction has already been acknowledged.")
+            raise DiscordRestError(400, 40060, "Interaction has already been acknowledged.")
         self._interactions[given["token"]] = ""
 
     async def _follow_up(self, given: Arguments) -> Json:
         if given["application"] != APPLICATION or self._interactions.get(given["token"]) is None:
-            raise Problem(404, 10015, "Unknown Webhook")
+            raise DiscordRestError(404, 10015, "Unknown Webhook")
         self._check_content(given)
         return {"id": self._world.new_id(), "content": given["content"], "flags": given.get("flags", 0)}
 
-    def _room(self, given: Arguments) -> Room:
+    def _room(self, given: Arguments) -> DiscordRoom:
         room = self._world.rooms.get(given["channel"])
         if room is None:
-            raise Problem(404, 10003, "Unknown Channel")
+            raise DiscordRestError(404, 10003, "Unknown Channel")
         if room.is_closed:
             code, words = (50007, "Cannot send messages to this user") if room.is_direct else (50001, "Missing Access")
-            raise Problem(403, code, words)
+            raise DiscordRestError(403, code, words)
         return room
 
-    def _message(self, given: Arguments) -> tuple[Room, Json]:
+    def _message(self, given: Arguments) -> tuple[DiscordRoom, Json]:
         room = self._room(given)
         if given["message"] not in room.messages:
-            raise Problem(404, 10008, "Unknown Message")
+            raise DiscordRestError(404, 10008, "Unknown Message")
         return room, room.messages[given["message"]]
 
-    def _own_message(self, given: Arguments) -> tuple[Room, Json]:
+    def _own_message(self, given: Arguments) -> tuple[DiscordRoom, Json]:
         room, message = self._message(given)
         if message["author"]["id"] != BOT:
-            raise Problem(403, 50005, "Cannot edit a message authored by another user")
+            raise DiscordRestError(403, 50005, "Cannot edit a message authored by another user")
         return room, message
 
 

@@ -5,10 +5,18 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, Seen, delivered
-from talaria.testing.servers.discord_gateway import Gateway
-from talaria.testing.servers.discord_rest import Api, Operation, Problem, arguments
-from talaria.testing.servers.discord_world import APPLICATION, BOT, GUILD, Json, Room, World, session_token
+from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, SeenMessage, delivered
+from talaria.testing.servers.discord_gateway import DiscordGateway
+from talaria.testing.servers.discord_rest import Api, DiscordRestError, Operation, arguments
+from talaria.testing.servers.discord_world import (
+    APPLICATION,
+    BOT,
+    GUILD,
+    DiscordRoom,
+    DiscordWorld,
+    Json,
+    session_token,
+)
 
 _WORDS = {400: "Bad Request", 401: "401: Unauthorized", 403: "Missing Access", 429: "You are being rate limited."}
 _CODES = {403: 50001}
@@ -26,8 +34,8 @@ class DiscordServer(Loopback):
     def __init__(self, *, token: str = "discord-token", heartbeat_s: float = 41.25) -> None:  # noqa: S107
         super().__init__()
         self.token = token
-        self._world = World()
-        self.gateway = Gateway(self._world, token, heartbeat_s)
+        self._world = DiscordWorld()
+        self.gateway = DiscordGateway(self._world, token, heartbeat_s)
         self._api = Api(self._world, self.gateway)
         self.bot = BOT
         self.channel = self._world.room("2001")[0].id
@@ -140,10 +148,10 @@ class DiscordServer(Loopback):
     def refuse_resume(self) -> None:
         self.gateway.resumes = False
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         return self._world.seen(self._world.shared_rooms(chat) if chat else [self._world.direct(user)])
 
-    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         await self._until(lambda: len(self.seen(user=user, chat=chat)) >= count, f"{count} messages")
         return self.seen(user=user, chat=chat)
 
@@ -156,7 +164,7 @@ class DiscordServer(Loopback):
         """The menu that people are offered."""
         return self._world.commands
 
-    async def _room(self, user: str, chat: str, thread: str) -> Room:
+    async def _room(self, user: str, chat: str, thread: str) -> DiscordRoom:
         if not chat:
             return self._world.direct(user)
         room, is_new = self._world.room(chat)
@@ -169,10 +177,10 @@ class DiscordServer(Loopback):
             await self.gateway.tell("THREAD_CREATE", self._world.channel(room))
         return room
 
-    def _holding(self, message: str) -> Room:
+    def _holding(self, message: str) -> DiscordRoom:
         return next(room for room in self._world.rooms.values() if message in room.messages)
 
-    async def _interact(self, room: Room, user: str, told: Json) -> str:
+    async def _interact(self, room: DiscordRoom, user: str, told: Json) -> str:
         id = self._world.new_id()
         token = session_token(id)
         self._api.begin(id, token)
@@ -211,7 +219,7 @@ class DiscordServer(Loopback):
             return _problem(401, 0, _WORDS[401])
         try:
             result = await do(given)
-        except Problem as problem:
+        except DiscordRestError as problem:
             return _problem(problem.status, problem.code, str(problem))
         return web.Response(status=204) if result is None else web.json_response(result)
 

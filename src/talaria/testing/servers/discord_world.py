@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from talaria.testing.servers.chat_service import Seen
+from talaria.testing.servers.chat_service import SeenMessage
 
 Json: TypeAlias = dict[str, Any]
 
@@ -29,7 +29,7 @@ _SENT_BY_NOBODY: Json = {
 
 
 @dataclass(slots=True)
-class Room:
+class DiscordRoom:
     """A channel of any kind."""
 
     id: str
@@ -48,9 +48,9 @@ class Room:
         return self.type == 1
 
 
-class World:
+class DiscordWorld:
     def __init__(self) -> None:
-        self.rooms: dict[str, Room] = {}
+        self.rooms: dict[str, DiscordRoom] = {}
         self.names: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
         self.commands: list[Json] = []
@@ -64,16 +64,16 @@ class World:
         self._last_id = max(self._last_id + 1, (int(time.time() * 1000) - _EPOCH_MS) << 22)
         return str(self._last_id)
 
-    def room(self, id: str, *, parent: str | None = None) -> tuple[Room, bool]:
+    def room(self, id: str, *, parent: str | None = None) -> tuple[DiscordRoom, bool]:
         """A channel of the server, or a thread; whether it was made just now."""
         if id in self.rooms:
             return self.rooms[id], False
-        self.rooms[id] = Room(id, 11 if parent else 0, f"room-{id}", parent)
+        self.rooms[id] = DiscordRoom(id, 11 if parent else 0, f"room-{id}", parent)
         return self.rooms[id], True
 
-    def direct(self, user: str) -> Room:
+    def direct(self, user: str) -> DiscordRoom:
         id = str(7_000_000 + int(user))
-        return self.rooms.setdefault(id, Room(id, 1, person=user))
+        return self.rooms.setdefault(id, DiscordRoom(id, 1, person=user))
 
     def user(self, id: str) -> Json:
         is_bot = id == BOT
@@ -91,7 +91,7 @@ class World:
         roles = [BOT_ROLE] if id == BOT else []
         return {"roles": roles, "joined_at": "2024-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
 
-    def message(self, room: Room, author: str, content: str, /, **more: Any) -> Json:
+    def message(self, room: DiscordRoom, author: str, content: str, /, **more: Any) -> Json:
         """One more message in a room."""
         id = self.new_id()
         mentioned = dict.fromkeys(re.findall(r"<@!?([0-9]+)>", content))
@@ -112,7 +112,7 @@ class World:
         room.messages[id] = made
         return made
 
-    def told(self, room: Room, message: Json) -> Json:
+    def told(self, room: DiscordRoom, message: Json) -> Json:
         """As the gateway tells of it: there, and only there, one learns of which server it is."""
         fresh = self.fresh(message)
         if room.is_direct:
@@ -133,7 +133,7 @@ class World:
     def _signed(self, room: str, upload: Json) -> str:
         return f"{self.base_url}/cdn/attachments/{room}/{upload['id']}/{upload['filename']}?hm={self.signature}"
 
-    def channel(self, room: Room) -> Json:
+    def channel(self, room: DiscordRoom) -> Json:
         last = next(reversed(room.messages), None)
         known: Json = {"id": room.id, "type": room.type, "last_message_id": last}
         if room.is_direct:
@@ -161,12 +161,12 @@ class World:
             "threads": [self.channel(room) for room in shared if room.parent is not None],
         }
 
-    def seen(self, rooms: Iterable[Room]) -> list[Seen]:
+    def seen(self, rooms: Iterable[DiscordRoom]) -> list[SeenMessage]:
         """What the bot has said there, oldest first."""
         said = [(room, each) for room in rooms for each in room.messages.values() if each["author"]["id"] == BOT]
         return [_seen(room, each) for room, each in sorted(said, key=lambda pair: int(pair[1]["id"]))]
 
-    def shared_rooms(self, chat: str) -> list[Room]:
+    def shared_rooms(self, chat: str) -> list[DiscordRoom]:
         """A channel and its threads."""
         return [room for room in self.rooms.values() if chat in (room.id, room.parent)]
 
@@ -183,7 +183,7 @@ _ROLE: Json = {
 }
 
 
-def _thread(room: Room) -> Json:
+def _thread(room: DiscordRoom) -> Json:
     archiving = {
         "archived": False,
         "locked": False,
@@ -193,10 +193,10 @@ def _thread(room: Room) -> Json:
     return {"owner_id": BOT, "message_count": len(room.messages), "member_count": 2, "thread_metadata": archiving}
 
 
-def _seen(room: Room, message: Json) -> Seen:
+def _seen(room: DiscordRoom, message: Json) -> SeenMessage:
     buttons = [each for row in message["components"] for each in row["components"]]
     reference: Json = message.get("message_reference") or {}
-    return Seen(
+    return SeenMessage(
         id=message["id"],
         text=unmarked(message["content"]),
         edits=room.edits.get(message["id"], 0),

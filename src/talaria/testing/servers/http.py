@@ -17,7 +17,7 @@ _HEAD_LIMIT_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request as it arrived. Header names are in lower case."""
 
     method: str
@@ -31,11 +31,11 @@ class Request:
         return json.loads(self.body)
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=HttpRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """An HTTP response whose body is one part with a length, or many in chunked transfer encoding."""
 
     status: int
@@ -105,7 +105,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -
     return bytes(body)
 
 
-async def send(response: Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def send(response: HttpResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """Write the response as its faults will have it. False when it did not come to its proper end."""
     faults = response.faults
     if faults.hang:

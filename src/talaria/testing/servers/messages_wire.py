@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from talaria.testing.servers.replies import Call, JsonObject, Reply, SseEvent, Stop, Usage
+from talaria.testing.servers.replies import Call, JsonObject, Reply, ReplyUsage, SseEvent, Stop
 
 _STOP_REASONS: dict[Stop, str] = {
     "stop": "end_turn",
@@ -112,7 +112,7 @@ def _stop(reply: Reply) -> JsonObject:
     return {"stop_reason": _STOP_REASONS[reply.stop_reason], "stop_sequence": None}
 
 
-def _usage(usage: Usage) -> JsonObject:
+def _usage(usage: ReplyUsage) -> JsonObject:
     return {
         "input_tokens": usage.input,
         "output_tokens": usage.output,

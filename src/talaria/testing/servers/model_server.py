@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
-from talaria.testing.servers.http import Request, Response, read_request, send, streams
+from talaria.testing.servers.http import HttpRequest, HttpResponse, read_request, send, streams
 from talaria.testing.servers.replies import Failure, Faults, JsonObject, Reply, SseEvent, dumped, framed, reporting
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
@@ -26,7 +26,7 @@ WireName: TypeAlias = Literal["chat", "responses", "messages"]
 log = logging.getLogger(__name__)
 
 
-class Wire(Protocol):
+class WireModule(Protocol):
     """What each `*_wire` module offers."""
 
     def document(self, reply: Reply, model: str) -> JsonObject: ...
@@ -34,7 +34,7 @@ class Wire(Protocol):
     def error(self, status: int, message: str) -> JsonObject: ...
 
 
-_WIRES: Mapping[WireName, Wire] = {"chat": chat_wire, "responses": responses_wire, "messages": messages_wire}
+_WIRES: Mapping[WireName, WireModule] = {"chat": chat_wire, "responses": responses_wire, "messages": messages_wire}
 _ROUTES: Mapping[str, WireName] = {
     "/chat/completions": "chat",
     "/responses": "responses",
@@ -43,7 +43,7 @@ _ROUTES: Mapping[str, WireName] = {
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRequest(Request):
+class RecordedRequest(HttpRequest):
     @property
     def wire(self) -> WireName | None:
         return _ROUTES.get(self.path.removeprefix("/v1")) if self.method == "POST" else None
@@ -181,7 +181,7 @@ class ModelServer:
             self._connections += change
             self._changed.notify_all()
 
-    def _response(self, request: RecordedRequest) -> Response:
+    def _response(self, request: RecordedRequest) -> HttpResponse:
         if request.wire is not None:
             return self._model_response(request, _WIRES[request.wire])
         if request.method == "GET" and request.path.removeprefix("/v1") == "/models":
@@ -190,7 +190,7 @@ class ModelServer:
             return _json_response(200, chat_wire.models(self._models))
         return _json_response(404, chat_wire.error(404, f"no such route: {request.method} {request.path}"))
 
-    def _model_response(self, request: RecordedRequest, wire: Wire) -> Response:
+    def _model_response(self, request: RecordedRequest, wire: WireModule) -> HttpResponse:
         asked = _json_object(request.body)
         if asked is None:
             return _json_response(400, wire.error(400, "the body is not a JSON object"))
@@ -202,7 +202,7 @@ class ModelServer:
             case str() as text:
                 return _replied(Reply(text), wire, asked)
 
-    def _next_answer(self, request: RecordedRequest, wire: Wire) -> Answer:
+    def _next_answer(self, request: RecordedRequest, wire: WireModule) -> Answer:
         if self._script:
             return self._script.popleft()
         if self._respond is None:
@@ -218,21 +218,21 @@ class _Closed(Exception):
     """No error: it ends the task group, and with that every connection."""
 
 
-def _json_response(status: int, body: JsonObject) -> Response:
-    return Response(status, "application/json", [dumped(body)])
+def _json_response(status: int, body: JsonObject) -> HttpResponse:
+    return HttpResponse(status, "application/json", [dumped(body)])
 
 
-def _failed(failure: Failure, wire: Wire) -> Response:
+def _failed(failure: Failure, wire: WireModule) -> HttpResponse:
     body = failure.body
     if body is None:
         phrase = reason_phrases.get(failure.status, "Overloaded")
         body = wire.error(failure.status, f"{phrase} (scripted by ModelServer)")
     content = body if isinstance(body, bytes) else dumped(body)
-    response = Response(failure.status, "application/json", [content], headers=failure.headers)
+    response = HttpResponse(failure.status, "application/json", [content], headers=failure.headers)
     return _misbehaving(response, failure.faults)
 
 
-def _replied(reply: Reply, wire: Wire, asked: Mapping[str, Any]) -> Response:
+def _replied(reply: Reply, wire: WireModule, asked: Mapping[str, Any]) -> HttpResponse:
     model = str(asked.get("model", ""))
     if reply.faults.duplicate_ids:
         reply = reply.with_one_call_id()
@@ -241,7 +241,7 @@ def _replied(reply: Reply, wire: Wire, asked: Mapping[str, Any]) -> Response:
     else:
         shown = reply if wire is not chat_wire or _includes_usage(asked) else replace(reply, usage=None)
         parts = list(framed(_all_told(wire.events(shown, model), reply.faults), reply.faults))
-        response = Response(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
+        response = HttpResponse(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
     return _misbehaving(replace(response, headers=reply.headers), reply.faults)
 
 
@@ -258,7 +258,7 @@ def _told(data: JsonObject, faults: Faults) -> JsonObject:
     return data if faults.usage is None else reporting(faults.usage, data)
 
 
-def _misbehaving(response: Response, faults: Faults) -> Response:
+def _misbehaving(response: HttpResponse, faults: Faults) -> HttpResponse:
     if faults.raw_body is not None:
         parts = [faults.raw_body]
         response = replace(response, content_type=faults.content_type, parts=parts, is_chunked=False)

@@ -28,7 +28,7 @@ def call(name: str, /, *, id: str = "call_1", **arguments: object) -> Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ReplyUsage:
     """Tokens. `input` is what was neither read from nor written to a cache; `output` includes `reasoning`."""
 
     input: int = 10
@@ -109,7 +109,7 @@ class Reply:
     text: str = ""
     thinking: str = ""
     calls: tuple[Call, ...] = ()
-    usage: Usage | None = field(default_factory=Usage)
+    usage: ReplyUsage | None = field(default_factory=ReplyUsage)
     stop: Stop | None = None
     chunk_chars: int = 8
     headers: Mapping[str, str] = field(default_factory=dict[str, str])

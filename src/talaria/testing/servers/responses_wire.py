@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from talaria.testing.servers.chat_wire import error
-from talaria.testing.servers.replies import Call, JsonObject, Reply, SseEvent, Stop, Usage
+from talaria.testing.servers.replies import Call, JsonObject, Reply, ReplyUsage, SseEvent, Stop
 
 __all__ = ["document", "error", "events"]
 
@@ -143,7 +143,7 @@ def _response(model: str, status: str) -> JsonObject:
     }
 
 
-def _usage(usage: Usage) -> JsonObject:
+def _usage(usage: ReplyUsage) -> JsonObject:
     return {
         "input_tokens": usage.all_input,
         "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},

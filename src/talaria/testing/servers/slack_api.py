@@ -1,11 +1,19 @@
-"""The methods of Slack's Web API that `SlackServer` knows, on a `Workspace`. They refuse what Slack refuses."""
+"""The methods of Slack's Web API that `SlackServer` knows, on a `SlackWorkspace`. They refuse what Slack refuses."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from talaria.testing.servers import slack_blocks
-from talaria.testing.servers.slack_workspace import BOT, BOT_ID, TEAM, Channel, Post, StoredFile, Workspace
+from talaria.testing.servers.slack_workspace import (
+    BOT,
+    BOT_ID,
+    TEAM,
+    Post,
+    SlackWorkspace,
+    StoredFile,
+    WorkspaceChannel,
+)
 
 Arguments = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -13,12 +21,12 @@ Answer = dict[str, Any]
 MOST_CHARS = 40_000
 
 
-class Refused(Exception):
+class SlackRefusal(Exception):
     """With Slack's word for it."""
 
 
 class SlackApi:
-    def __init__(self, workspace: Workspace, url: str) -> None:
+    def __init__(self, workspace: SlackWorkspace, url: str) -> None:
         self._workspace = workspace
         self._url = url
         self.methods: Mapping[str, Callable[[Arguments], Answer]] = {
@@ -40,26 +48,26 @@ class SlackApi:
             "files.delete": self._delete_file,
         }
 
-    def _channel(self, given: Arguments, name: str = "channel") -> Channel:
+    def _channel(self, given: Arguments, name: str = "channel") -> WorkspaceChannel:
         channel = self._workspace.channels.get(str(given.get(name, "")))
         if channel is None:
-            raise Refused("channel_not_found")
+            raise SlackRefusal("channel_not_found")
         if not channel.has_bot:
-            raise Refused("not_in_channel")
+            raise SlackRefusal("not_in_channel")
         return channel
 
-    def _writable(self, given: Arguments, name: str = "channel") -> Channel:
+    def _writable(self, given: Arguments, name: str = "channel") -> WorkspaceChannel:
         channel = self._channel(given, name)
         if channel.is_archived:
-            raise Refused("is_archived")
+            raise SlackRefusal("is_archived")
         return channel
 
-    def _ours(self, channel: Channel, ts: object, forbidden: str) -> Post:
+    def _ours(self, channel: WorkspaceChannel, ts: object, forbidden: str) -> Post:
         post = channel.posts.get(str(ts))
         if post is None:
-            raise Refused("message_not_found")
+            raise SlackRefusal("message_not_found")
         if not post.is_ours:
-            raise Refused(forbidden)
+            raise SlackRefusal(forbidden)
         return post
 
     def _post(self, given: Arguments) -> Answer:
@@ -87,7 +95,7 @@ class SlackApi:
     def _whisper(self, given: Arguments) -> Answer:
         channel = self._writable(given)
         if given.get("user") not in self._workspace.names:
-            raise Refused("user_not_in_channel")
+            raise SlackRefusal("user_not_in_channel")
         text, _ = _content(given)
         self._workspace.whispers.append({"channel": channel.id, "user": given["user"], "text": text})
         return {"message_ts": self._workspace.next_ts()}
@@ -96,11 +104,11 @@ class SlackApi:
         post = self._channel(given).posts.get(str(given.get("timestamp")))
         name = str(given.get("name"))
         if post is None:
-            raise Refused("message_not_found")
+            raise SlackRefusal("message_not_found")
         if not name.isascii():
-            raise Refused("invalid_name")
+            raise SlackRefusal("invalid_name")
         if name in post.reactions:
-            raise Refused("already_reacted")
+            raise SlackRefusal("already_reacted")
         post.reactions.append(name)
         return {}
 
@@ -114,7 +122,7 @@ class SlackApi:
         channel = self._channel(given)
         parent = channel.posts.get(str(given.get("ts")))
         if parent is None:
-            raise Refused("thread_not_found")
+            raise SlackRefusal("thread_not_found")
         oldest = str(given.get("oldest") or "")
         posts = [parent, *(post for post in channel.replies(parent.ts) if post.ts > oldest)]
         return _page("messages", [channel.kept(post) for post in posts], given)
@@ -132,13 +140,13 @@ class SlackApi:
     def _user(self, given: Arguments) -> Answer:
         id = str(given.get("user"))
         if id not in self._workspace.names:
-            raise Refused("user_not_found")
+            raise SlackRefusal("user_not_found")
         name = self._workspace.names[id]
         return {"user": {"id": id, "name": name, "real_name": name, "profile": {"display_name": name}}}
 
     def _ticket(self, given: Arguments) -> Answer:
         if not given.get("filename") or int(given.get("length") or 0) < 1:
-            raise Refused("invalid_arguments")
+            raise SlackRefusal("invalid_arguments")
         id = f"F{len(self._workspace.files) + 1:04}"
         self._workspace.files[id] = StoredFile(id, str(given["filename"]), url=f"{self._url}/files/{id}")
         return {"upload_url": f"{self._url}/upload/{id}", "file_id": id}
@@ -147,7 +155,7 @@ class SlackApi:
         listed = cast("list[dict[str, str]]", _json(given.get("files")))
         files = [self._file({"file": one["id"]}) for one in listed]
         if not all(file.content for file in files):
-            raise Refused("file_upload_in_progress")
+            raise SlackRefusal("file_upload_in_progress")
         channel = self._writable(given, "channel_id")
         comment, thread = str(given.get("initial_comment") or ""), str(given.get("thread_ts") or "")
         channel.add(Post(self._workspace.next_ts(), BOT, comment, thread, files=files))
@@ -156,9 +164,9 @@ class SlackApi:
     def _file(self, given: Arguments) -> StoredFile:
         file = self._workspace.files.get(str(given.get("file")))
         if file is None:
-            raise Refused("file_not_found")
+            raise SlackRefusal("file_not_found")
         if file.is_deleted:
-            raise Refused("file_deleted")
+            raise SlackRefusal("file_deleted")
         return file
 
     def _delete_file(self, given: Arguments) -> Answer:
@@ -174,11 +182,11 @@ def _content(given: Arguments) -> tuple[str, Sequence[slack_blocks.Block]]:
     text = str(given.get("text") or "")
     blocks = cast("list[slack_blocks.Block]", _json(given.get("blocks")) or [])
     if not text and not blocks:
-        raise Refused("no_text")
+        raise SlackRefusal("no_text")
     if len(text) > MOST_CHARS:
-        raise Refused("msg_too_long")
+        raise SlackRefusal("msg_too_long")
     if word := slack_blocks.problem(blocks):
-        raise Refused(word)
+        raise SlackRefusal(word)
     return text, blocks
 
 

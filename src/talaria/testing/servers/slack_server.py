@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from talaria.testing.servers.chat_service import Fault, Loopback, Refusal, Seen, delivered
-from talaria.testing.servers.slack_api import Answer, Refused, SlackApi
+from talaria.testing.servers.chat_service import Fault, Loopback, Refusal, SeenMessage, delivered
+from talaria.testing.servers.slack_api import Answer, SlackApi, SlackRefusal
 from talaria.testing.servers.slack_blocks import buttons
-from talaria.testing.servers.slack_workspace import BOT, TEAM, Post, StoredFile, Workspace
+from talaria.testing.servers.slack_workspace import BOT, TEAM, Post, SlackWorkspace, StoredFile
 
 BOT_TOKEN = "xoxb-test"  # noqa: S105
 APP_TOKEN = "xapp-test"  # noqa: S105
@@ -29,7 +29,7 @@ class SlackServer(Loopback):
     def __init__(self, *, ack_within_s: float = 3.0) -> None:
         super().__init__()
         self._ack_within_s = ack_within_s
-        self._workspace = Workspace()
+        self._workspace = SlackWorkspace()
         self._lines: dict[web.WebSocketResponse, web.Request] = {}
         self._unacknowledged: dict[str, dict[str, Any]] = {}
         self._acknowledged: list[str] = []
@@ -147,10 +147,10 @@ class SlackServer(Loopback):
     def archive(self, chat: str) -> None:
         self._workspace.channel("1001", chat).is_archived = True
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         return [post.seen() for post in self._workspace.channel(user, chat).ours.values()]
 
-    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         channel = self._workspace.channel(user, chat)
         await self._until(lambda: len(channel.ours) >= count, f"{count} messages")
         return self.seen(user=user, chat=chat)
@@ -216,7 +216,7 @@ class SlackServer(Loopback):
             return {"ok": False, "error": "unknown_method"}
         try:
             return {"ok": True, **self._api.methods[method](given)}
-        except Refused as refusal:
+        except SlackRefusal as refusal:
             return {"ok": False, "error": str(refusal)}
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:

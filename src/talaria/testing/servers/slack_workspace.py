@@ -7,7 +7,7 @@ from html import unescape
 from typing import Any
 
 from talaria.testing.servers import slack_blocks
-from talaria.testing.servers.chat_service import Seen
+from talaria.testing.servers.chat_service import SeenMessage
 
 TEAM = "T0001"
 BOT = "UBOT1"
@@ -57,10 +57,10 @@ class Post:
             said |= {} if self.is_ours else {"subtype": "file_share"}
         return said
 
-    def seen(self) -> Seen:
+    def seen(self) -> SeenMessage:
         pressable = tuple((str(one["text"]["text"]), str(one["value"])) for one in slack_blocks.buttons(self.blocks))
         file = self.files[0] if self.files else None
-        return Seen(
+        return SeenMessage(
             file.id if file else self.ts,
             slack_blocks.words(self.blocks) or unescape(self.text),
             self.edits,
@@ -71,7 +71,7 @@ class Post:
 
 
 @dataclass
-class Channel:
+class WorkspaceChannel:
     id: str
     user: str = ""
     """Of a direct message: with whom."""
@@ -105,9 +105,9 @@ class Channel:
         return self.told(post) | more
 
 
-class Workspace:
+class SlackWorkspace:
     def __init__(self) -> None:
-        self.channels: dict[str, Channel] = {}
+        self.channels: dict[str, WorkspaceChannel] = {}
         self.names: dict[str, str] = {}
         self.files: dict[str, StoredFile] = {}
         self.whispers: list[dict[str, Any]] = []
@@ -124,10 +124,12 @@ class Workspace:
         self.names.setdefault(id, f"name-of-{id}")
         return id
 
-    def channel(self, user: str, chat: str) -> Channel:
+    def channel(self, user: str, chat: str) -> WorkspaceChannel:
         """The channel, or without one the direct messages of that person: `1001` is `D1001`."""
         person = self.person(user)
         if not chat or chat.startswith("D"):
-            return self.channels.setdefault(chat or f"D{person[1:]}", Channel(chat or f"D{person[1:]}", person))
+            return self.channels.setdefault(
+                chat or f"D{person[1:]}", WorkspaceChannel(chat or f"D{person[1:]}", person)
+            )
         id = chat if chat[:1] in {"C", "G"} else f"C{chat}"
-        return self.channels.setdefault(id, Channel(id))
+        return self.channels.setdefault(id, WorkspaceChannel(id))

@@ -19,9 +19,9 @@ from typing import Any, Self
 
 import aiohttp
 
-from talaria.testing.servers.chat_service import Fault, Seen
-from talaria.testing.servers.synapse_door import Door
-from talaria.testing.servers.synapse_person import Person
+from talaria.testing.servers.chat_service import Fault, SeenMessage
+from talaria.testing.servers.synapse_door import SynapseProxy
+from talaria.testing.servers.synapse_person import SynapseUser
 
 DOMAIN = "test"
 START_S = 120
@@ -133,9 +133,9 @@ class Synapse:
         self._where = where
         self._tag = secrets.token_hex(3)
         self.bot = self.id_of(bot)
-        self._door = Door()
-        self._side_door = Door()
-        self._people: dict[str, Person] = {}
+        self._door = SynapseProxy()
+        self._side_door = SynapseProxy()
+        self._people: dict[str, SynapseUser] = {}
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -200,18 +200,18 @@ class Synapse:
         """After it was shut: at the same address."""
         await self._door_stack.enter_async_context(self._door.opened(self._socket))
 
-    async def person(self, user: str = "1001") -> Person:
+    async def person(self, user: str = "1001") -> SynapseUser:
         """Somebody's account, there from now on."""
         user_id = self.id_of(user)
         if user_id not in self._people:
             self._people[user_id] = await self._present(user_id, await self.register(user))
         return self._people[user_id]
 
-    async def second_device(self, user: str = "1001") -> Person:
+    async def second_device(self, user: str = "1001") -> SynapseUser:
         return await self._present(self.id_of(user), await self.log_in(user))
 
-    async def _present(self, user_id: str, login: Mapping[str, Any]) -> Person:
-        person = Person(self._side_door.url, user_id, login["device_id"], login["access_token"])
+    async def _present(self, user_id: str, login: Mapping[str, Any]) -> SynapseUser:
+        person = SynapseUser(self._side_door.url, user_id, login["device_id"], login["access_token"])
         return await self._stack.enter_async_context(person.present())
 
     async def room(self, *users: str, is_encrypted: bool = False) -> str:
@@ -230,12 +230,12 @@ class Synapse:
     async def press(self, message: str, data: str, *, user: str = "1001", chat: str = "") -> None:
         raise NotImplementedError("Matrix has no buttons")
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         person = self._people.get(self.id_of(user))
         room = chat or (person.known_direct_room if person else "")
         return person.seen(room, self.bot) if person and room else ()
 
-    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         person = await self.person(user)
         return await person.until(chat or await person.direct_room(self.bot), count, self.bot)
 

@@ -42,7 +42,7 @@ def name_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-class Door(Loopback):
+class SynapseProxy(Loopback):
     """Open inside `opened`."""
 
     def __init__(self) -> None:

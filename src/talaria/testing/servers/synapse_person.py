@@ -15,7 +15,7 @@ from typing import Any, cast
 import nio  # pyright: ignore[reportMissingTypeStubs]
 from nio.crypto import ENCRYPTION_ENABLED, decrypt_attachment  # pyright: ignore[reportMissingTypeStubs]
 
-from talaria.testing.servers.chat_service import Seen
+from talaria.testing.servers.chat_service import SeenMessage
 
 WAIT_S = 30.0
 
@@ -28,7 +28,7 @@ class _Client(nio.AsyncClient):
             await super().receive_response(response)
 
 
-class Person:
+class SynapseUser:
     def __init__(self, url: str, user_id: str, device_id: str, token: str) -> None:
         self.user_id = user_id
         self._client = _Client(url, user_id, device_id, config=_config())
@@ -38,7 +38,7 @@ class Person:
         self.known_direct_room = ""
 
     @asynccontextmanager
-    async def present(self) -> AsyncGenerator["Person"]:
+    async def present(self) -> AsyncGenerator["SynapseUser"]:
         self._client.add_event_callback(self._hear, nio.Event)
         await self._client.sync(full_state=True)
         listening = asyncio.create_task(self._client.sync_forever(timeout=30_000))
@@ -57,7 +57,7 @@ class Person:
             self._events[room.room_id].append({**source, "decrypted": bool(event.decrypted)})
             self._news.notify_all()
 
-    async def until(self, room: str, count: int, sender: str) -> Sequence[Seen]:
+    async def until(self, room: str, count: int, sender: str) -> Sequence[SeenMessage]:
         try:
             async with self._news, asyncio.timeout(WAIT_S):
                 await self._news.wait_for(lambda: len(self.seen(room, sender)) >= count)
@@ -84,7 +84,7 @@ class Person:
         """As they came, decrypted."""
         return list(self._events[room])
 
-    def seen(self, room: str, sender: str) -> Sequence[Seen]:
+    def seen(self, room: str, sender: str) -> Sequence[SeenMessage]:
         return _seen([event for event in self._events[room] if event.get("sender") == sender], self._events[room])
 
     async def direct_room(self, bot: str, *, is_encrypted: bool = False) -> str:
@@ -205,7 +205,7 @@ def _good(answer: object) -> object:
     return answer
 
 
-def _seen(said: Sequence[Content], all_events: Sequence[Content]) -> Sequence[Seen]:
+def _seen(said: Sequence[Content], all_events: Sequence[Content]) -> Sequence[SeenMessage]:
     gone = {event.get("redacts") or event["content"].get("redacts") for event in all_events}
     messages = [event for event in said if event.get("type") == "m.room.message" and event["event_id"] not in gone]
     edits = [event for event in messages if _relation(event).get("rel_type") == "m.replace"]
@@ -216,13 +216,13 @@ def _seen(said: Sequence[Content], all_events: Sequence[Content]) -> Sequence[Se
     ]
 
 
-def _as_seen(event: Content, edits: Sequence[Content]) -> Seen:
+def _as_seen(event: Content, edits: Sequence[Content]) -> SeenMessage:
     content = edits[-1]["content"]["m.new_content"] if edits else event["content"]
     relation = _relation(event)
     is_thread = relation.get("rel_type") == "m.thread"
     is_reply = not (is_thread and relation.get("is_falling_back"))
     is_file = "url" in content or "file" in content
-    return Seen(
+    return SeenMessage(
         id=event["event_id"],
         text=_text(content),
         edits=len(edits),

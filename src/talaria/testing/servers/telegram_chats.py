@@ -34,7 +34,7 @@ def bad_request(words: str, **parameters: Any) -> ApiError:
 
 
 @dataclass
-class Chat:
+class TelegramChat:
     id: int
     type: str
     is_forum: bool = False
@@ -49,18 +49,18 @@ class Chat:
         return {"id": self.id, "type": self.type, **named, **({"is_forum": True} if self.is_forum else {})}
 
 
-class Chats:
+class TelegramChats:
     def __init__(self, bot: Mapping[str, Any]) -> None:
         self._bot = bot
-        self._chats: dict[int, Chat] = {}
+        self._chats: dict[int, TelegramChat] = {}
         self._last_message = 100
 
-    def open(self, id: int) -> Chat:
+    def open(self, id: int) -> TelegramChat:
         """People and groups appear when they are first spoken of."""
         type = "private" if id > 0 else "supergroup" if str(id).startswith("-100") else "group"
-        return self._chats.setdefault(id, Chat(id, type))
+        return self._chats.setdefault(id, TelegramChat(id, type))
 
-    def find(self, id: str | None) -> Chat:
+    def find(self, id: str | None) -> TelegramChat:
         """As the bot finds it. Raises `ApiError`."""
         chat = self._chats.get(int(id)) if id and re.fullmatch(r"-?\d+", id) else None
         if chat is None:
@@ -76,7 +76,7 @@ class Chats:
         old.refusal = bad_request("group chat was upgraded to a supergroup chat", **parameters)
         return new.id
 
-    def post(self, chat: Chat, author: Mapping[str, Any], fields: Mapping[str, Any]) -> Message:
+    def post(self, chat: TelegramChat, author: Mapping[str, Any], fields: Mapping[str, Any]) -> Message:
         """A new message, whoever wrote it."""
         self._last_message += 1
         message = {
@@ -142,7 +142,7 @@ class Chats:
         chat.topics.add(int(begun["message_id"]))
         return {"message_thread_id": begun["message_id"], "name": call["name"], "icon_color": 7322096}
 
-    def _thread(self, chat: Chat, call: Mapping[str, Any]) -> dict[str, Any]:
+    def _thread(self, chat: TelegramChat, call: Mapping[str, Any]) -> dict[str, Any]:
         thread = call.get("message_thread_id")
         if not thread:
             return {}
@@ -150,7 +150,7 @@ class Chats:
             raise bad_request("message thread not found")
         return {"message_thread_id": int(thread), "is_topic_message": True}
 
-    def _reply(self, chat: Chat, call: Mapping[str, Any]) -> dict[str, Any]:
+    def _reply(self, chat: TelegramChat, call: Mapping[str, Any]) -> dict[str, Any]:
         wanted = call.get("reply_parameters")
         if not wanted:
             return {}

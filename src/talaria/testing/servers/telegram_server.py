@@ -13,14 +13,14 @@ from typing import Any, Self, cast
 
 from aiohttp import web
 
-from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, Seen, delivered
+from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, SeenMessage, delivered
 from talaria.testing.servers.telegram_chats import (
     MAX_CAPTION,
     MAX_PHOTO_BYTES,
     ApiError,
-    Chat,
-    Chats,
     Message,
+    TelegramChat,
+    TelegramChats,
     bad_request,
     spoken,
     text_of,
@@ -64,7 +64,7 @@ class TelegramServer(Loopback):
         self.token = token
         self.bot = {"id": int(token.partition(":")[0]), "is_bot": True, "first_name": "Talaria", "username": username}
         self._port = port
-        self._chats = Chats(self.bot)
+        self._chats = TelegramChats(self.bot)
         self._files: dict[str, bytes] = {}
         self._presses: set[str] = set()
         self.updates = Updates()
@@ -157,12 +157,12 @@ class TelegramServer(Loopback):
     def drop_topic(self, chat: str, thread: str) -> None:
         self._chats.open(int(chat)).topics.discard(int(thread))
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         where = self._chats.open(int(chat or user))
         ours = (message for message in where.messages.values() if message["from"]["id"] == self.bot["id"])
         return tuple(_seen(where, message) for message in ours if "forum_topic_created" not in message)
 
-    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[Seen]:
+    async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         await self._until(lambda: len(self.seen(user=user, chat=chat)) >= count, f"{count} messages")
         return self.seen(user=user, chat=chat)
 
@@ -325,10 +325,10 @@ def _buttons(message: Message) -> tuple[tuple[str, str], ...]:
     return tuple((button["text"], button["callback_data"]) for row in rows for button in row)
 
 
-def _seen(chat: Chat, message: Message) -> Seen:
+def _seen(chat: TelegramChat, message: Message) -> SeenMessage:
     number = int(message["message_id"])
     photo = message.get("photo", [{}])[0].get("file_id", "")
-    return Seen(
+    return SeenMessage(
         id=str(number),
         text=message.get("text", message.get("caption", "")),
         edits=chat.edits.get(number, 0),

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from talaria.tools.broker.packets import RefUpdate
-from talaria.tools.sandbox.base import Host
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.base import ToolHost
+from talaria.tools.sandbox.commands import SandboxCommand
 
 MAX_COMMITS = 2_000
 """Of all refs of a push together."""
@@ -52,7 +52,7 @@ class _Collected:
         """What comes after it is not what it is called, and so does not count."""
 
 
-async def read_commits(host: Host, folders: Collection[Path], updates: Sequence[RefUpdate]) -> dict[str, bytes]:
+async def read_commits(host: ToolHost, folders: Collection[Path], updates: Sequence[RefUpdate]) -> dict[str, bytes]:
     """What is known of the history on both sides of a push, by name, tags included. `folders`: where it may be."""
     names = dict.fromkeys(name for one in updates for name in (one.new, one.old) if name.strip("0"))
     commits: dict[str, bytes] = {}
@@ -60,7 +60,9 @@ async def read_commits(host: Host, folders: Collection[Path], updates: Sequence[
         git = _GIT.format(folder=shlex.quote(str(folder)))
         command = _LIST.replace("NAMES", " ".join(names)).replace("MOST", str(MAX_COMMITS)).replace("GIT ", f"{git} ")
         collected = _Collected()
-        started = host.start(Command(command=command, cwd="/", is_kept=False, limit_bytes=MAX_OUTPUT_BYTES), collected)
+        started = host.start(
+            SandboxCommand(command=command, cwd="/", is_kept=False, limit_bytes=MAX_OUTPUT_BYTES), collected
+        )
         if await started.awaited(READ_S) is None:
             break
         commits |= _verified(bytes(collected.content))

@@ -13,7 +13,7 @@ CHUNK_BYTES = 64 << 10
 END_S = 5.0
 
 
-class Answer:
+class RelayOutput:
     """To a program in the sandbox: pieces of output, then how it ended."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -45,7 +45,7 @@ async def close_writer(writer: asyncio.StreamWriter) -> None:
 PassIn = Callable[[asyncio.subprocess.Process], Awaitable[None]]
 
 
-async def run_joined(words: Sequence[str], environment: Mapping[str, str], answer: Answer, pass_in: PassIn) -> int:
+async def run_joined(words: Sequence[str], environment: Mapping[str, str], answer: RelayOutput, pass_in: PassIn) -> int:
     """A program out here, joined to one in the sandbox. Returns its exit status; nothing of it is left afterwards.
     Raises `OSError`, and what `pass_in` raises."""
     process = await asyncio.create_subprocess_exec(

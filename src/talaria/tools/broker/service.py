@@ -26,7 +26,7 @@ from talaria.tools.broker.gh import GhRefused, check_gh
 from talaria.tools.broker.packets import OddPush, PushHead
 from talaria.tools.broker.relay import (
     CHUNK_BYTES,
-    Answer,
+    RelayOutput,
     close_writer,
     copy_input,
     end_program,
@@ -37,7 +37,7 @@ from talaria.tools.broker.remotes import Remote, find_remotes
 from talaria.tools.broker.signing import CannotSign, find_signing_key, is_signable, sign
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, own_certificates
 from talaria.tools.permissions import Permission
-from talaria.tools.sandbox.base import Host
+from talaria.tools.sandbox.base import ToolHost
 from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ _SSH_OPTIONS = (
 Settings = Mapping[str, tuple[str, ...]]
 
 
-class Consent(Protocol):
+class PermissionAsker(Protocol):
     async def check_listing(self, address: str) -> None:
         """Whether the refs of a remote may be listed before a push. Raises `Denied`."""
         ...
@@ -73,7 +73,7 @@ class Consent(Protocol):
         ...
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the broker needs of the machine and the session."""
 
     repositories: Callable[[], Mapping[Path, bytes]]
@@ -82,7 +82,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The person's own settings of git. Blocks; raises `Denied`: commands could have changed what they start."""
     environment: Callable[[], Mapping[str, str]]
     """Of programs that run out here: with nothing in it that commands could have made. Blocks; raises `Denied`."""
-    reading: Callable[[], AbstractAsyncContextManager[Host | None]]
+    reading: Callable[[], AbstractAsyncContextManager[ToolHost | None]]
     """Where the repositories can be read without risk."""
     admit: Callable[[str, int], Awaitable[None]]
     """Whether a host may be reached without a login. Raises `Denied`."""
@@ -108,7 +108,7 @@ class _Failed(Exception):
 
 
 class CredentialBroker:
-    def __init__(self, consent: Consent, surroundings: Surroundings) -> None:
+    def __init__(self, consent: PermissionAsker, surroundings: BrokerContext) -> None:
         self._consent = consent
         self._around = surroundings
         self._making = Lock()
@@ -229,7 +229,7 @@ class CredentialBroker:
         if early:
             return
         reader, writer = await asyncio.open_connection(sock=client, limit=CHUNK_BYTES)
-        answer = Answer(writer)
+        answer = RelayOutput(writer)
         try:
             request = await _read_request(reader)
             match request.kind:
@@ -250,7 +250,7 @@ class CredentialBroker:
         finally:
             await close_writer(writer)
 
-    async def _ssh(self, request: ProgramRequest, reader: asyncio.StreamReader, answer: "Answer") -> int:
+    async def _ssh(self, request: ProgramRequest, reader: asyncio.StreamReader, answer: "RelayOutput") -> int:
         remote, service = self._find_ssh(request.words)
         await self._judge_beginning(remote, service)
         settings = await in_thread(self._around.settings)
@@ -303,7 +303,7 @@ class CredentialBroker:
             "the session began, or that the person has allowed since."
         )
 
-    async def _sign(self, reader: asyncio.StreamReader, answer: "Answer") -> int:
+    async def _sign(self, reader: asyncio.StreamReader, answer: "RelayOutput") -> int:
         text = await _read_all(reader)
         if not is_signable(text):
             raise CannotSign("Only commits and tags are signed.")
@@ -312,7 +312,7 @@ class CredentialBroker:
         await answer.send(b"o", await sign(text, key, await in_thread(self._around.environment)))
         return 0
 
-    async def _gh(self, request: ProgramRequest, reader: asyncio.StreamReader, answer: "Answer") -> int:
+    async def _gh(self, request: ProgramRequest, reader: asyncio.StreamReader, answer: "RelayOutput") -> int:
         repository = self._forge(request.cwd)
         call = check_gh(request.words, repository, request.branch, has_text=request.text is not None)
         environment = dict(await in_thread(self._around.environment))

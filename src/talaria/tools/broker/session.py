@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from talaria.core.errors import Denied
-from talaria.tools.broker.service import CredentialBroker, Settings, Surroundings
+from talaria.tools.broker.service import BrokerContext, CredentialBroker, Settings
 from talaria.tools.git_settings import GitSettings, list_settings, read_person_settings
 from talaria.tools.opening import RunningConsent
-from talaria.tools.sandbox.base import Host
+from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.outside import is_in, outside_environment
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 
 _OF_REPOSITORY = frozenset(("user.name", "user.email", "user.signingkey", "gpg.format"))
 _PLAIN_SSH = re.compile(r"ssh(?: -i [^\s'\"\\$`;|&<>]+| -o ?IdentitiesOnly=yes)*")
@@ -27,10 +27,10 @@ _OBEYED = (".ssh/config", ".gnupg/gpg.conf", ".gnupg/gpg-agent.conf", ".config/g
 def make_broker(
     consent: RunningConsent,
     git: GitSettings,
-    way_out: WayOut,
+    way_out: EgressProxy,
     top: Callable[[], Path],
     roots: Callable[[], tuple[Path, ...]],
-    reading: Callable[[], AbstractAsyncContextManager[Host | None]],
+    reading: Callable[[], AbstractAsyncContextManager[ToolHost | None]],
 ) -> CredentialBroker:
     """`top`: the folder of the repository. `roots`: all that commands can write."""
 
@@ -54,7 +54,7 @@ def make_broker(
                 raise Denied(f"~/{file} leads to {named.resolve()}, which commands can change.")
         return outside_environment(roots(), os.environ)
 
-    around = Surroundings(
+    around = BrokerContext(
         repositories=lambda: git.known,
         settings=settings,
         environment=environment,

@@ -20,8 +20,8 @@ from talaria.tools.browser.notes import NO_PAGE
 from talaria.waiting import completed
 
 if TYPE_CHECKING:
-    from talaria.tools.browser.running import Running
-    from talaria.tools.browser.window import Window
+    from talaria.tools.browser.running import RunningBrowser
+    from talaria.tools.browser.window import BrowserWindow
 
 IDLE_S = 15 * 60.0
 
@@ -32,7 +32,7 @@ def is_available() -> bool:
 
 
 class _Seat(msgspec.Struct):
-    window: "Window"
+    window: "BrowserWindow"
     used_at: float
 
 
@@ -43,7 +43,7 @@ class Browser:
         self._allowance = allowance(web.allow_private)
         self._clock = clock
         self._lookup = lookup
-        self._running: Running | None = None
+        self._running: RunningBrowser | None = None
         self._seats: dict[SessionId, _Seat] = {}
         self._turns: defaultdict[SessionId, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changing = asyncio.Lock()
@@ -55,7 +55,7 @@ class Browser:
         return seat.window.host if seat else ""
 
     @asynccontextmanager
-    async def visiting(self, session: SessionId, *, opens: bool = False) -> AsyncGenerator["Window"]:
+    async def visiting(self, session: SessionId, *, opens: bool = False) -> AsyncGenerator["BrowserWindow"]:
         """The window of a session, for one call at a time; where there is none it is opened, or `ToolFailed` raised."""
         async with self._turns[session]:
             seat = await completed(self._seated(session)) if opens else self._seats.get(session)
@@ -91,7 +91,7 @@ class Browser:
                 self._tidying = asyncio.create_task(self._tidy(), name="browser tidying")
             return self._seats[session]
 
-    async def _opened(self, running: "Running") -> "Window":
+    async def _opened(self, running: "RunningBrowser") -> "BrowserWindow":
         from talaria.tools.browser.window import open_window  # noqa: PLC0415  (nor who has no Playwright)
 
         return await open_window(running.browser, self._timeout_s, self._allowance, self._clock, self._lookup)

@@ -33,7 +33,7 @@ UNWANTED = ("--disable-popup-blocking", "--disable-ipc-flooding-protection")
 """What Playwright would do for the sake of tests."""
 
 
-class Running:
+class RunningBrowser:
     def __init__(self, playwright: "Playwright", browser: "Browser") -> None:
         self._playwright = playwright
         self.browser = browser
@@ -64,7 +64,7 @@ async def ended(ending: Awaitable[Any]) -> None:
             await ending
 
 
-async def start() -> Running:
+async def start() -> RunningBrowser:
     """Raises `ToolFailed`."""
     found = program.installed()
     if found is None:
@@ -74,7 +74,7 @@ async def start() -> Running:
         return await _started(wrapper or found, is_confined=wrapper is not None)
 
 
-async def _started(executable: Path, *, is_confined: bool) -> Running:
+async def _started(executable: Path, *, is_confined: bool) -> RunningBrowser:
     try:
         from playwright.async_api import Error, async_playwright  # noqa: PLC0415  (who opens no page does not pay)
     except ImportError as fault:
@@ -100,4 +100,4 @@ async def _started(executable: Path, *, is_confined: bool) -> Running:
     except BaseException:
         await ended(playwright.stop())
         raise
-    return Running(playwright, browser)
+    return RunningBrowser(playwright, browser)

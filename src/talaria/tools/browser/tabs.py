@@ -31,7 +31,7 @@ _MOVED = re.compile(
 _WHY = re.compile(r"element is (?:not \w+|outside of the viewport)|<[^\n]{1,200} intercepts pointer events")
 
 
-class Moved(ToolFailed):
+class PageChanged(ToolFailed):
     """The page became another one meanwhile."""
 
 
@@ -77,7 +77,7 @@ class Tabs:
     async def do(
         self, page: Page, work: Coroutine[Any, Any, T], limit_s: float | None = None, told: str = "It was not done"
     ) -> T:
-        """Raises `ToolFailed`, with `Moved` and `Closed`; `told` is said of what takes too long."""
+        """Raises `ToolFailed`, with `PageChanged` and `Closed`; `told` is said of what takes too long."""
         self._dialogs = 0
         limit_s = limit_s or self._limit_s
         try:
@@ -120,7 +120,7 @@ class Tabs:
         if page is not None and page.is_closed():
             return Closed("The page was closed meanwhile.")
         if _MOVED.search(fault.message):
-            return Moved("The page became another one meanwhile; look at it again with browser_snapshot.")
+            return PageChanged("The page became another one meanwhile; look at it again with browser_snapshot.")
         return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)
 
     async def _arrived(self, page: Page) -> None:

@@ -25,7 +25,7 @@ from talaria.tools.browser import scripts
 from talaria.tools.browser.notes import NO_PAGE, Notes
 from talaria.tools.browser.running import ended
 from talaria.tools.browser.snapshots import asked, short, snapshot
-from talaria.tools.browser.tabs import LOST, Closed, Moved, Tabs
+from talaria.tools.browser.tabs import LOST, Closed, PageChanged, Tabs
 
 MAX_BYTES = 4 << 30
 """That the pages of one session may move."""
@@ -51,7 +51,7 @@ _REF = re.compile(r"[@\[]?(?:ref=)?((?:f\d{1,6})?e\d{1,9})\]?")
 
 async def open_window(
     browser: Browser, timeout_s: float, allowance: Allowance, clock: Clock, lookup: Lookup
-) -> "Window":
+) -> "BrowserWindow":
     """With a way out of its own, which nobody else knows the password of."""
     notes = Notes()
     user, password = secrets.token_hex(8), secrets.token_hex(16)
@@ -71,7 +71,7 @@ async def open_window(
         place = f"http://127.0.0.1:{listening.getsockname()[1]}"
         proxy = ProxySettings(server=place, bypass="<-loopback>", username=user, password=password)
         context = await _context(browser, proxy)
-        return Window(context, notes, timeout_s, clock, stack.pop_all())
+        return BrowserWindow(context, notes, timeout_s, clock, stack.pop_all())
 
 
 async def _context(browser: Browser, proxy: ProxySettings) -> BrowserContext:
@@ -91,7 +91,7 @@ async def _anywhere(host: str, port: int) -> None:
     """On the public internet: the call itself was let through, and pages are made of many hosts."""
 
 
-class Window:
+class BrowserWindow:
     def __init__(
         self, context: BrowserContext, notes: Notes, timeout_s: float, clock: Clock, stack: AsyncExitStack
     ) -> None:
@@ -183,7 +183,7 @@ class Window:
         try:
             response = await self._tabs.do(page, going, self._timeout_s, f"{url.host} did not answer in full")
             status = response.status if response else None
-        except Moved:
+        except PageChanged:
             status = None
         except ToolFailed as fault:
             raise await self._explained(page, url, fault) from fault
@@ -226,14 +226,14 @@ class Window:
     async def _tree(self, page: Page, offset: int) -> str:
         """Of a page that leads on to others: of the one where it comes to rest."""
         for _ in range(MAX_MOVES):
-            with suppress(Moved):
+            with suppress(PageChanged):
                 return await snapshot(self._tabs, page, offset)
             await self._loaded(page)
         return await snapshot(self._tabs, page, offset)
 
     async def _act(self, page: Page, work: Coroutine[Any, Any, None]) -> None:
         """What becomes another page by it, or is closed, has been acted on."""
-        with suppress(Moved, Closed):
+        with suppress(PageChanged, Closed):
             await self._tabs.do(page, work)
 
     async def _settled(self, said: str) -> str:

@@ -19,7 +19,7 @@ from talaria.tools.live import shown_live
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
-from talaria.tools.sandbox.commands import Command, Started
+from talaria.tools.sandbox.commands import RunningCommand, SandboxCommand
 from talaria.tools.sandbox.host import script
 from talaria.tools.workspaces import Workspaces
 from talaria.waiting import completed, in_thread
@@ -38,14 +38,14 @@ _PROGRAM = Path(script.__file__)
 _encode = msgspec.json.Encoder().encode
 
 
-class Wanted(msgspec.Struct):
+class ScriptCall(msgspec.Struct):
     """A call that a script makes."""
 
     name: str
     arguments: dict[str, Any] = {}
 
 
-_decode = msgspec.json.Decoder(Wanted).decode
+_decode = msgspec.json.Decoder(ScriptCall).decode
 
 
 def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
@@ -76,7 +76,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         reading = _Reading(
             Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits), os.urandom(16).hex()
         )
-        command = Command(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
+        command = SandboxCommand(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
         limit_s = max(1, min(timeout_s, MAX_TIMEOUT_S))
         async with AsyncExitStack() as around:
             asking = around.enter_context(workspace.consent.attend(run, code, workspace.cwd))
@@ -149,7 +149,7 @@ class _Reading:
         self.output.close()
 
 
-async def _answers(started: Started, reading: _Reading, run: Run) -> None:
+async def _answers(started: RunningCommand, reading: _Reading, run: Run) -> None:
     count = 0
     while True:
         line = await reading.calls.get()

@@ -15,12 +15,12 @@ from talaria.tools.base import Run, Scope, Shown, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited
 from talaria.tools.builtin.located import Plan, changing, located, project_name
 from talaria.tools.builtin.pages import read_page, too_large
-from talaria.tools.builtin.seen import Seen, Sight
-from talaria.tools.builtin.texts import Text, decoded, is_binary
+from talaria.tools.builtin.seen import ReadFiles, Sight
+from talaria.tools.builtin.texts import TextFile, decoded, is_binary
 from talaria.tools.diffs import compare, unified
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
-from talaria.tools.places import Found
+from talaria.tools.places import FileContent
 from talaria.tools.undo.shelf import digest
 
 MAX_CHANGED_BYTES = 10 << 20
@@ -42,7 +42,7 @@ def _unasked(_: object) -> tuple[None, str]:
     return None, ""
 
 
-def file_tools(seen: Seen, changing_file: Changing = _unwatched) -> tuple[Tool, ...]:
+def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[Tool, ...]:
     """`seen` is what the model knows of files, for all sessions that share these tools. `changing_file`: entered
     around each change of a file."""
 
@@ -124,15 +124,15 @@ def _wanted(edits: tuple[Edit, ...], old: str | None, new: str | None, *, is_for
 class Patched(NamedTuple):
     """Edits, made to the text of a file in memory."""
 
-    text: Text
+    text: TextFile
     """As it was."""
     aside: SetAside
     done: Edited
-    becomes: Text
+    becomes: TextFile
 
 
 def _patched(
-    target: Path, before: Found | None, sight: Sight | None, wanted: tuple[Edit, ...], scope: Scope, *, flag: str
+    target: Path, before: FileContent | None, sight: Sight | None, wanted: tuple[Edit, ...], scope: Scope, *, flag: str
 ) -> Patched:
     """Raises `ToolFailed`, also if the model does not have the text before its eyes as it is."""
     found = _text_file(target, before)
@@ -143,7 +143,7 @@ def _patched(
     return _edited(target, found, wanted, scope, flag=flag)
 
 
-def _text_file(target: Path, found: Found | None) -> Found:
+def _text_file(target: Path, found: FileContent | None) -> FileContent:
     if found is None:
         raise ToolFailed(f"Cannot read {target}: No such file or directory.")
     if not found.is_whole:
@@ -153,17 +153,17 @@ def _text_file(target: Path, found: Found | None) -> Found:
     return found
 
 
-def _edited(target: Path, found: Found, wanted: tuple[Edit, ...], scope: Scope, *, flag: str) -> Patched:
+def _edited(target: Path, found: FileContent, wanted: tuple[Edit, ...], scope: Scope, *, flag: str) -> Patched:
     text = decoded(found.content)
     aside = scope.redactor.set_aside(text.body)  # so that nobody can find out a secret piece by piece
     try:
         done = edited(aside.text, wanted, str(target), flag=flag)
     except ToolFailed as failure:
         raise ToolFailed(aside.hide(str(failure))) from None
-    return Patched(text, aside, done, Text(aside.put_back(done.text), text.has_bom, text.has_crlf))
+    return Patched(text, aside, done, TextFile(aside.put_back(done.text), text.has_bom, text.has_crlf))
 
 
-def _written(content: str, before: Found | None) -> Text:
+def _written(content: str, before: FileContent | None) -> TextFile:
     becomes = decoded(content.encode())
     if before is not None and not is_binary(before.content):
         becomes = becomes.like(decoded(before.content))
@@ -240,7 +240,7 @@ def _listed(edits: tuple[Edit, ...]) -> str:
     return "\n".join(lines)
 
 
-def _changes(target: Path, before: Found | None, content: bytes, scope: Scope) -> tuple[FileChange, ...]:
+def _changes(target: Path, before: FileContent | None, content: bytes, scope: Scope) -> tuple[FileChange, ...]:
     """For people."""
     name = project_name(target, scope)
     if before is None:
@@ -251,7 +251,7 @@ def _changes(target: Path, before: Found | None, content: bytes, scope: Scope) -
     return () if before.content == content else (compare(name, before.content, content, scope.redactor),)
 
 
-def _found(target: Path, limit_bytes: int, what: str, expects: str | None = None) -> Found | None:
+def _found(target: Path, limit_bytes: int, what: str, expects: str | None = None) -> FileContent | None:
     try:
         found = places.read(target, limit_bytes)
     except OSError as fault:
@@ -263,7 +263,9 @@ def _found(target: Path, limit_bytes: int, what: str, expects: str | None = None
     return found
 
 
-def _change(target: Path, before: Found | None, becomes: Text, run: Run, seen: Seen, changing: Changing) -> None:
+def _change(
+    target: Path, before: FileContent | None, becomes: TextFile, run: Run, seen: ReadFiles, changing: Changing
+) -> None:
     content = becomes.encode()
     try:
         with changing(target, content):

@@ -15,7 +15,7 @@ from talaria.tools.diffs import compare
 from talaria.tools.opening import ask_to_open
 from talaria.tools.permissions import Permission
 from talaria.tools.person import Proposal
-from talaria.tools.policy_files import MAX_FILE_BYTES, Held
+from talaria.tools.policy_files import MAX_FILE_BYTES, HeldChange
 from talaria.tools.workspace import Workspace
 from talaria.trees import Root, read_file
 from talaria.waiting import in_thread
@@ -82,7 +82,7 @@ def _told(sentences: Sequence[str]) -> str:
     return "".join(f"\n[{sentence}]" for sentence in sentences)
 
 
-def _changes(held: Held, redactor: Redactor) -> Iterator[FileChange]:
+def _changes(held: HeldChange, redactor: Redactor) -> Iterator[FileChange]:
     """All of it. Raises `ToolFailed` if it cannot be shown."""
     assert held.to is not None  # noqa: S101  (what could not be moved is not asked about)
     before = held.before

@@ -9,7 +9,7 @@ MAIN_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BlockPosition:
     """Where a paragraph stands."""
 
     rank: int
@@ -19,11 +19,11 @@ class Place:
     quotes: int
 
 
-class Blocks:
+class BlockWriter:
     def __init__(self) -> None:
-        self._blocks: list[tuple[str, Place]] = []
+        self._blocks: list[tuple[str, BlockPosition]] = []
 
-    def put(self, text: str, place: Place, marker: str = "") -> None:
+    def put(self, text: str, place: BlockPosition, marker: str = "") -> None:
         """`marker` makes it a list's item."""
         depth = min(place.depth, MAX_INDENTS)
         quote = "> " * min(place.quotes, MAX_QUOTES)
@@ -40,7 +40,7 @@ class Blocks:
             was_item = is_item
         return "".join(pieces[1:])
 
-    def _chosen(self) -> list[tuple[str, Place]]:
+    def _chosen(self) -> list[tuple[str, BlockPosition]]:
         for rank in (2, 1):
             part = [block for block in self._blocks if block[1].rank >= rank]
             if sum(len(text) for text, _ in part) >= MAIN_CHARS:

@@ -21,7 +21,7 @@ _CHUNK_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
-class Window:
+class LineWindow:
     start: int
     most: int
     shown: list[str] = field(default_factory=list[str])
@@ -87,7 +87,7 @@ def read_page(file: BinaryIO, path: Path, start: int, most: int, redactor: Redac
     known = os.fstat(file.fileno())
     if known.st_size > MAX_FILE_BYTES:
         raise too_large(path, MAX_FILE_BYTES)
-    window, sha, decode = Window(max(1, start), max(1, most)), sha256(), codecs.getincrementaldecoder("utf-8-sig")
+    window, sha, decode = LineWindow(max(1, start), max(1, most)), sha256(), codecs.getincrementaldecoder("utf-8-sig")
     decoder, stream = decode("replace"), redactor.stream()
     for chunk in _chunks(file, path):
         sha.update(chunk)

@@ -11,7 +11,7 @@ from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, Run
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
-from talaria.tools.processes import Process, ended, outcome_of
+from talaria.tools.processes import BackgroundProcess, ended, outcome_of
 from talaria.tools.workspaces import Workspaces
 from talaria.waiting import completed
 
@@ -74,7 +74,7 @@ def _effect(arguments: Any, _: Scope) -> Effect:
             return EXCLUSIVE
 
 
-async def _done(action: Action, process: Process, text: str, limit_s: float) -> Shown:
+async def _done(action: Action, process: BackgroundProcess, text: str, limit_s: float) -> Shown:
     match action:
         case "poll" | "list":
             return _told(process.news(), process, process.state)
@@ -95,12 +95,12 @@ async def _done(action: Action, process: Process, text: str, limit_s: float) -> 
             return Shown(f"[{process.id} has ended: {ended(await completed(process.started.killed()))}]")
 
 
-def _check_running(process: Process) -> None:
+def _check_running(process: BackgroundProcess) -> None:
     if not process.is_running:
         raise ToolFailed(f"{process.id} has ended: {process.state}.")
 
 
-async def _waited(process: Process, limit_s: float) -> Shown:
+async def _waited(process: BackgroundProcess, limit_s: float) -> Shown:
     try:
         async with asyncio.timeout(limit_s):
             await process.started.ended()
@@ -109,7 +109,7 @@ async def _waited(process: Process, limit_s: float) -> Shown:
     return _told(process.news(), process, process.state)
 
 
-def _told(output: str, process: Process, state: str) -> Shown:
+def _told(output: str, process: BackgroundProcess, state: str) -> Shown:
     end = process.started.end
     text = f"{output}\n[{state}]".lstrip("\n")
     how = Outcome("done", "still running") if end is None else outcome_of(end)
@@ -117,5 +117,5 @@ def _told(output: str, process: Process, state: str) -> Shown:
     return Shown(text, outcome=msgspec.structs.replace(how, output_chars=chars))
 
 
-def _line(process: Process) -> str:
+def _line(process: BackgroundProcess) -> str:
     return f"{process.id}  {process.state}  {process.command.command.partition(chr(10))[0][:100]}"

@@ -11,7 +11,7 @@ from talaria.core.entries import MessageAdded, Recorded, TurnStarted, Undone
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
-from talaria.store.base import Hit, Journal, Search, Sessions
+from talaria.store.base import Journal, Search, SearchHit, Sessions
 from talaria.store.excerpts import wanted
 from talaria.tools.base import READS, Claim, Run, Scope, Shown, Tool
 from talaria.tools.function import tool
@@ -231,7 +231,7 @@ async def _seen_by(sessions: Sessions, scope: Scope) -> str | None:
     return None if person == _SEES_ALL else person
 
 
-async def _elsewhere(search: Search, query: str, count: int, here: SessionId, person: str | None) -> list[Hit]:
+async def _elsewhere(search: Search, query: str, count: int, here: SessionId, person: str | None) -> list[SearchHit]:
     """Asks for more until enough are left without this conversation's own."""
     asked = count
     while True:
@@ -242,7 +242,7 @@ async def _elsewhere(search: Search, query: str, count: int, here: SessionId, pe
         asked *= 4
 
 
-def _hit(hit: Hit) -> str:
+def _hit(hit: SearchHit) -> str:
     title = " ".join((hit.title or "(untitled)").split())[:MAX_TITLE_CHARS]
     return f"{hit.session} · {title} · {_when(hit.at)} · {hit.role}\n{hit.snippet}"
 

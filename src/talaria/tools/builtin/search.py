@@ -16,11 +16,11 @@ from talaria.tools.builtin.located import is_outside, located
 from talaria.tools.diffs import visible
 from talaria.tools.function import tool
 from talaria.tools.protected import OPEN_IN_HOME, Protected
-from talaria.tools.sandbox.base import Host
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.base import ToolHost
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.reading import PACKAGE
 from talaria.tools.sandbox.system import PYTHON
-from talaria.tools.searching.program import REFUSED, Hit, Wanted
+from talaria.tools.searching.program import REFUSED, Hit, SearchRequest
 from talaria.tools.searching.tree import Identity, ignored_above
 from talaria.tools.workspaces import Workspaces
 from talaria.waiting import completed, in_thread
@@ -64,7 +64,7 @@ def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> 
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
         is_inside = workspaces is not None and not await in_thread(lambda: is_outside(Path(path), run.scope))
         async with workspaces.reading(run.scope) if workspaces and is_inside else nullcontext() as host:
-            wanted = Wanted(
+            wanted = SearchRequest(
                 root=path,
                 pattern=pattern,
                 by_name=target == "names",
@@ -128,7 +128,7 @@ def _open_to_the_model(scope: Scope, protected: Protected) -> Iterator[Path]:
         yield people
 
 
-async def _searched(wanted: Wanted, host: Host | None, redactor: Redactor) -> _Found:
+async def _searched(wanted: SearchRequest, host: ToolHost | None, redactor: Redactor) -> _Found:
     found = _Found(wanted["limit"])
     try:
         async with asyncio.timeout(TIME_S):
@@ -144,9 +144,9 @@ async def _searched(wanted: Wanted, host: Host | None, redactor: Redactor) -> _F
     return found
 
 
-async def _run_inside(wanted: Wanted, found: _Found, host: Host) -> int:
+async def _run_inside(wanted: SearchRequest, found: _Found, host: ToolHost) -> int:
     """Its exit code. What comes from there is only data."""
-    command = Command(program=(PYTHON, *_ARGUMENTS), cwd="/", is_kept=False, has_input=True)
+    command = SandboxCommand(program=(PYTHON, *_ARGUMENTS), cwd="/", is_kept=False, has_input=True)
     started = host.start(command, found)
     try:
         started.write(json.dumps(wanted).encode())
@@ -157,7 +157,7 @@ async def _run_inside(wanted: Wanted, found: _Found, host: Host) -> int:
             await completed(started.killed())
 
 
-async def _run_outside(wanted: Wanted, found: _Found) -> int:
+async def _run_outside(wanted: SearchRequest, found: _Found) -> int:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *_ARGUMENTS), stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
@@ -178,7 +178,7 @@ async def _run_outside(wanted: Wanted, found: _Found) -> int:
             await completed(process.communicate())  # reads what is left: an end is seen only behind it
 
 
-def _page(found: _Found, wanted: Wanted) -> str:
+def _page(found: _Found, wanted: SearchRequest) -> str:
     """Matches below the file where they are, as many as there is room for."""
     shown: list[str] = []
     room, count, last = MAX_SHOWN_BYTES, 0, ""

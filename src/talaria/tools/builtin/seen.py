@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.ids import SessionId
-from talaria.tools.places import Found, Stamp
+from talaria.tools.places import FileContent, Stamp
 
 MAX_SESSIONS = 64
 MAX_FILES = 512
@@ -18,14 +18,14 @@ class Sight(msgspec.Struct, frozen=True):
     stamp: Stamp
     sha256: str
 
-    def is_of(self, found: Found) -> bool:
+    def is_of(self, found: FileContent) -> bool:
         """Whether the file still holds the same. Only of one too large to compare, stamps must do."""
         if found.is_whole:
             return sha256(found.content).hexdigest() == self.sha256
         return found.stamp == self.stamp
 
 
-class Seen:
+class ReadFiles:
     """Bounded: who is forgotten must read again. Used from several threads."""
 
     def __init__(self, max_sessions: int = MAX_SESSIONS, max_files: int = MAX_FILES) -> None:

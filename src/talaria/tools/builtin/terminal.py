@@ -20,7 +20,7 @@ from talaria.tools.output import Output
 from talaria.tools.permissions import FORMS, Permission, needed
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.workspace import Workspace
@@ -82,7 +82,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         is_outside = _leaves_sandbox(opening) is not None
         if is_outside and background:
             raise BadArguments("A command outside the sandbox cannot run in the background.")
-        wanted = Command(
+        wanted = SandboxCommand(
             command=_checked(command),
             cwd=await in_thread(lambda: _place(workdir, run.scope, workspaces)) if workdir or is_outside else None,
             is_kept=not (independent or background or is_outside),
@@ -197,7 +197,7 @@ def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
 
 
 async def _begun(
-    workspace: Workspace, wanted: Command, output: Output, run: Run, needs: Sequence[Permission], reason: str
+    workspace: Workspace, wanted: SandboxCommand, output: Output, run: Run, needs: Sequence[Permission], reason: str
 ) -> Shown:
     workspace.processes.check_room()
     with workspace.consent.attend(run, wanted.command, workspace.cwd) as asking:

@@ -7,7 +7,7 @@ _SNIFFED_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextFile:
     body: str
     """Lines end with LF alone if all of them end with CRLF; else as they are."""
     has_bom: bool = False
@@ -17,17 +17,17 @@ class Text:
         body = self.body.replace("\n", "\r\n") if self.has_crlf else self.body
         return (_BOM if self.has_bom else b"") + body.encode("utf-8", "surrogateescape")
 
-    def like(self, before: "Text") -> "Text":
+    def like(self, before: "TextFile") -> "TextFile":
         """With the byte order mark of `before`, and its line ends unless we say them ourselves."""
         has_crlf = self.has_crlf or (before.has_crlf and "\r" not in self.body)
         return replace(self, has_bom=self.has_bom or before.has_bom, has_crlf=has_crlf)
 
 
-def decoded(content: bytes) -> Text:
+def decoded(content: bytes) -> TextFile:
     has_bom = content.startswith(_BOM)
     body = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
     has_crlf = 0 < body.count("\n") == body.count("\r\n")
-    return Text(body.replace("\r\n", "\n") if has_crlf else body, has_bom, has_crlf)
+    return TextFile(body.replace("\r\n", "\n") if has_crlf else body, has_bom, has_crlf)
 
 
 def is_binary(content: bytes) -> bool:

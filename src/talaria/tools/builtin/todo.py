@@ -20,7 +20,7 @@ Status = Literal["pending", "in_progress", "completed", "cancelled"]
 _MARKS: dict[Status, str] = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
 
 
-class Step(msgspec.Struct, frozen=True):
+class TodoItem(msgspec.Struct, frozen=True):
     id: str
     content: str
     status: Status = "pending"
@@ -63,26 +63,26 @@ def todo(
     return _shown(steps)
 
 
-def _written(given: Iterable[GivenStep], known: Iterable[Step]) -> Sequence[Step]:
+def _written(given: Iterable[GivenStep], known: Iterable[TodoItem]) -> Sequence[TodoItem]:
     steps = {step.id: step for step in known}
     for one in given:
         id = " ".join(one.id.split())
-        steps[id] = _changed(one, steps.get(id) or Step(id, ""))
+        steps[id] = _changed(one, steps.get(id) or TodoItem(id, ""))
     if len(steps) > MAX_STEPS:
         raise BadArguments(f"A list has at most {MAX_STEPS} steps; take several together.")
     return tuple(steps.values())
 
 
-def _changed(given: GivenStep, step: Step) -> Step:
+def _changed(given: GivenStep, step: TodoItem) -> TodoItem:
     content = " ".join((step.content if given.content is None else given.content).split())
     if not step.id or len(step.id) > MAX_ID_CHARS:
         raise BadArguments(f"The id of a step must have 1 to {MAX_ID_CHARS} characters.")
     if not content or len(content) > MAX_CHARS:
         raise BadArguments(f"The content of step {step.id} must have 1 to {MAX_CHARS} characters.")
-    return Step(step.id, content, given.status or step.status)
+    return TodoItem(step.id, content, given.status or step.status)
 
 
-def _shown(steps: Sequence[Step]) -> str:
+def _shown(steps: Sequence[TodoItem]) -> str:
     if not steps:
         return "[the list is empty]"
     done = sum(step.status == "completed" for step in steps)
@@ -90,15 +90,15 @@ def _shown(steps: Sequence[Step]) -> str:
     return "\n".join([*lines, f"[{done} of {len(steps)} completed; > in progress, - cancelled]"])
 
 
-def _read(file: Path) -> Sequence[Step]:
+def _read(file: Path) -> Sequence[TodoItem]:
     """A file that cannot be used is not there."""
     try:
-        return msgspec.json.decode(read_bytes(file, MAX_FILE_BYTES), type=tuple[Step, ...])
+        return msgspec.json.decode(read_bytes(file, MAX_FILE_BYTES), type=tuple[TodoItem, ...])
     except (OSError, msgspec.MsgspecError, RecursionError):
         return ()
 
 
-def _keep(file: Path, steps: Sequence[Step]) -> None:
+def _keep(file: Path, steps: Sequence[TodoItem]) -> None:
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(file, msgspec.json.encode(steps), mode=0o600)

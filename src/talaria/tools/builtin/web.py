@@ -9,7 +9,7 @@ from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch, Fetched
 from talaria.net.web import WebSettings
 from talaria.tools.base import INDEPENDENT, Claim, Run, Tool
-from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, Hit
+from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, WebHit
 from talaria.tools.builtin.web_search.choice import choose
 from talaria.tools.function import tool
 from talaria.tools.hosts import reaching
@@ -97,5 +97,5 @@ def _piece(text: str, offset: int) -> str:
     return f"{source}\n{piece}{more}"
 
 
-def _hit(number: int, hit: Hit) -> str:
+def _hit(number: int, hit: WebHit) -> str:
     return "\n   ".join(filter(None, (f"{number}. {hit.title}", hit.url, hit.snippet)))

@@ -52,7 +52,7 @@ def _kind(fetched: Fetched) -> str:
     return "text" if is_textual and not has_nul else "binary"
 
 
-def _titled(page: web_pages.Page) -> str:
+def _titled(page: web_pages.WebPage) -> str:
     """Its title first, unless the text begins with it."""
     first = page.markdown.partition("\n")[0].lstrip("# ")
     if not page.title or first == page.title:

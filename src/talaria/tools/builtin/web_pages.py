@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urljoin
 
-from talaria.tools.builtin.html_blocks import Blocks, Place
+from talaria.tools.builtin.html_blocks import BlockPosition, BlockWriter
 from talaria.tools.builtin.html_inline import Inline, Kind, fence
 from talaria.tools.builtin.html_outline import Outline, Part
 from talaria.tools.builtin.html_tables import Table
@@ -33,13 +33,13 @@ _LANGUAGE = re.compile(r"(?:^|\s)(?:lang|language|highlight-source)-([\w+#.-]{1,
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     title: str
     markdown: str
     is_cut: bool
 
 
-def page(html: str, url: str) -> Page:
+def page(html: str, url: str) -> WebPage:
     """Never raises, whatever the bytes were. Where nothing is left without menus and the like, they are shown."""
     found = _Reader(url, is_lenient=False).read(html)
     return found if found.markdown or found.is_cut else _Reader(url, is_lenient=True).read(html)
@@ -50,7 +50,7 @@ class _Reader:
         self._outline = Outline(is_lenient=is_lenient)
         self._inline = Inline(url)
         self._url = url
-        self._blocks = Blocks()
+        self._blocks = BlockWriter()
         self._title: list[str] = []
         self._is_in_title = False
         self._lists: list[int] = []
@@ -62,7 +62,7 @@ class _Reader:
         self._language = ""
         self._room = MAX_CHARS
 
-    def read(self, html: str) -> Page:
+    def read(self, html: str) -> WebPage:
         tags = 0
         is_cut = False
         for token in tokens(html):
@@ -78,7 +78,7 @@ class _Reader:
         self._end(self._outline.close_all())
         self._break()
         title = " ".join("".join(self._title).split())[:MAX_TITLE_CHARS]
-        return Page(title, self._blocks.text()[:MAX_CHARS], is_cut)
+        return WebPage(title, self._blocks.text()[:MAX_CHARS], is_cut)
 
     def _text(self, text: str) -> None:
         if self._is_in_title:
@@ -218,7 +218,7 @@ class _Reader:
         return f"{self._lists[-1] - 1}. "
 
     def _put(self, text: str) -> None:
-        place = Place(self._outline.rank, len(self._lists), self._outline.quotes)
+        place = BlockPosition(self._outline.rank, len(self._lists), self._outline.quotes)
         self._blocks.put(text, place, self._marker)
         self._marker = ""
 

@@ -7,13 +7,13 @@ import msgspec
 
 from talaria.files import read_bytes, replace_file
 from talaria.tools.mcp.entries import ServerEntry, digest
-from talaria.tools.mcp.offers import Offer
+from talaria.tools.mcp.offers import ServerTool
 
 MAX_BYTES = 64 << 20
 
 
 class Listing(msgspec.Struct, frozen=True):
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[ServerTool, ...] = ()
     refused: tuple[str, ...] = ()
     """Why some of its tools are not among them."""
     is_known: bool = True

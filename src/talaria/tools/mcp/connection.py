@@ -17,7 +17,7 @@ from talaria.core.errors import ToolFailed
 from talaria.tools.mcp import cache
 from talaria.tools.mcp.cache import NEVER_ANSWERED, Listing
 from talaria.tools.mcp.entries import ServerEntry, redacted
-from talaria.tools.mcp.peer import Answer, Away, Converse, NotMade, Peer
+from talaria.tools.mcp.peer import Away, Converse, NotMade, Peer, ServerAnswer
 from talaria.tools.mcp.sandboxing import ConfinedServer
 from talaria.waiting import in_thread
 
@@ -48,7 +48,7 @@ async def load_wire() -> Converse:
     return wire.converse
 
 
-class Connection:
+class ServerConnection:
     def __init__(
         self,
         name: str,
@@ -225,7 +225,7 @@ class Connection:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ServerAnswer:
         """Whoever is cancelled leaves at once; the server is told behind their back. Raises `ToolFailed`."""
         asking = self._start(self._ask(tool, arguments))
         limit = asyncio.ensure_future(self._clock.expire(self.entry.timeout))
@@ -245,7 +245,7 @@ class Connection:
             return f"The MCP server {self.name} is away{why} and did not come back within {seconds}; nothing was done."
         return f"The MCP server {self.name} did not answer within {seconds} and was told to stop; check what it did."
 
-    async def _ask(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def _ask(self, tool: str, arguments: Mapping[str, Any]) -> ServerAnswer:
         reason = ""
         for _ in range(MAX_TRIES):
             peer = await self._present()

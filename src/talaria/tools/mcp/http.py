@@ -38,7 +38,7 @@ PASSAGE: ContextVar[Passage | None] = ContextVar("passage", default=None)
 """Of the call that this task is making: the package sends each message in its sender's context."""
 
 
-class Client(httpx2.AsyncClient):
+class McpHttpClient(httpx2.AsyncClient):
     """As any other, but for what it remembers, of its last message and of each call."""
 
     last = Passage()
@@ -95,22 +95,22 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def client_for(entry: ServerEntry) -> Client:
+def client_for(entry: ServerEntry) -> McpHttpClient:
     headers = {name: value.reveal() for name, value in entry.headers.items()}
     limits = httpx2.Timeout(entry.connect_timeout, read=max(IDLE_S, entry.timeout))
-    client = Client(headers={**headers, "accept-encoding": "identity"}, timeout=limits)
+    client = McpHttpClient(headers={**headers, "accept-encoding": "identity"}, timeout=limits)
     client.last = Passage()
     return client
 
 
-def streamable(entry: ServerEntry, client: Client) -> AbstractAsyncContextManager[Any]:
+def streamable(entry: ServerEntry, client: McpHttpClient) -> AbstractAsyncContextManager[Any]:
     return streamable_http_client(entry.url or "", http_client=client, max_sse_event_size=MAX_BODY_BYTES)
 
 
-def event_stream(entry: ServerEntry, client: Client) -> AbstractAsyncContextManager[Any]:
+def event_stream(entry: ServerEntry, client: McpHttpClient) -> AbstractAsyncContextManager[Any]:
     """The older way. Opens and closes the client itself."""
 
-    def ready_made(headers: object = None, timeout: object = None, auth: object = None) -> Client:  # noqa: ARG001
+    def ready_made(headers: object = None, timeout: object = None, auth: object = None) -> McpHttpClient:  # noqa: ARG001
         return client
 
     return sse_client(entry.url or "", httpx_client_factory=ready_made)

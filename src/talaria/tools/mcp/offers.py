@@ -15,7 +15,7 @@ _KEPT = ("name", "title", "description", "inputSchema", "annotations")
 _UNSEEN = dict.fromkeys((*range(9), *range(11, 32), 127))
 
 
-class Offer(msgspec.Struct, frozen=True):
+class ServerTool(msgspec.Struct, frozen=True):
     """One tool, as its server describes it."""
 
     name: str
@@ -76,16 +76,16 @@ def _trimmed(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "inputSchema": {"type": "object", **schema}}
 
 
-def offer(name: str, description: str, schema: Mapping[str, Any], hints: Mapping[str, bool | None]) -> Offer:
+def offer(name: str, description: str, schema: Mapping[str, Any], hints: Mapping[str, bool | None]) -> ServerTool:
     is_reading = bool(hints.get("readOnlyHint"))
     is_independent = bool(hints.get("idempotentHint")) and hints.get("destructiveHint") is False
     told = description.translate(_UNSEEN)[:MAX_DESCRIPTION_CHARS]
-    return Offer(name, told, msgspec.Raw(msgspec.json.encode(schema)), is_reading, is_independent)
+    return ServerTool(name, told, msgspec.Raw(msgspec.json.encode(schema)), is_reading, is_independent)
 
 
-def distinct(offers: Iterable[Offer]) -> tuple[tuple[Offer, ...], list[str]]:
+def distinct(offers: Iterable[ServerTool]) -> tuple[tuple[ServerTool, ...], list[str]]:
     """A server can be called by name only: of two tools with one name the first counts."""
-    named: dict[str, Offer] = {}
+    named: dict[str, ServerTool] = {}
     refused: list[str] = []
     for one in offers:
         if one.name in named:

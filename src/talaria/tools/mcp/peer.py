@@ -24,7 +24,7 @@ class NotMade(Exception):
     """The call did not reach the server, or was not let in: it may be made again. `str()` of it as of `Away`."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ServerAnswer(msgspec.Struct, frozen=True):
     text: str
     is_error: bool
     images: tuple[Image, ...] = ()
@@ -37,7 +37,7 @@ class Peer(Protocol):
         """Raises `Away`."""
         ...
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ServerAnswer:
         """Cancelling tells the server. Raises `Away` (its effect is unknown), `NotMade`."""
         ...
 

@@ -19,7 +19,7 @@ from mcp_types import (
 
 from talaria.core.messages import Image
 from talaria.core.pictures import Unfit, fit
-from talaria.tools.mcp.peer import Answer
+from talaria.tools.mcp.peer import ServerAnswer
 
 MAX_IMAGES = 4
 
@@ -45,12 +45,12 @@ class _Album:
         return "shown"
 
 
-def answer(result: CallToolResult) -> Answer:
+def answer(result: CallToolResult) -> ServerAnswer:
     album = _Album(0 if result.is_error else MAX_IMAGES)
     parts = [_told(block, album) for block in result.content]
     if result.structured_content is not None and not _is_told(result.structured_content, parts):
         parts.append(msgspec.json.encode(result.structured_content).decode())
-    return Answer("\n\n".join(part for part in parts if part), result.is_error, tuple(album.images))
+    return ServerAnswer("\n\n".join(part for part in parts if part), result.is_error, tuple(album.images))
 
 
 def _told(block: ContentBlock, album: _Album) -> str:

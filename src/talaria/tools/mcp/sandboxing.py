@@ -18,13 +18,13 @@ from talaria.files import harmless
 from talaria.tools.blocking import in_threads
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.protected import Protected
-from talaria.tools.sandbox.base import ProgramLaunch, ProgramSandbox, View
+from talaria.tools.sandbox.base import ProgramLaunch, ProgramSandbox, SandboxPolicy
 from talaria.tools.sandbox.choosing import for_programs
 from talaria.tools.sandbox.launching import receive_listener
 from talaria.tools.sandbox.resource_limits import Join, enforced
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import program_view
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 from talaria.waiting import in_thread
 
 FOLDER = "mcp"
@@ -116,7 +116,7 @@ class ConfinedServer:
         """Where the person says what it needs."""
         hosts = entry.needs.hosts
         whose = f"The MCP server {name} does"
-        self._way_out = WayOut(hosts, sandboxes.private, sandboxes.clock, whose, max_bytes=None)
+        self._way_out = EgressProxy(hosts, sandboxes.private, sandboxes.clock, whose, max_bytes=None)
         self._refused: dict[str, None] = {}
         self._told: set[str] = set()
 
@@ -135,7 +135,7 @@ class ConfinedServer:
         async with in_threads(limits) as held, sandbox.program(view, argv, cwd) as launch:
             yield Launched(launch, self._way_out, held.join)
 
-    def _view(self, sandbox: ProgramSandbox, command: str, environment: Mapping[str, str]) -> tuple[View, str]:
+    def _view(self, sandbox: ProgramSandbox, command: str, environment: Mapping[str, str]) -> tuple[SandboxPolicy, str]:
         """And the folder in which it starts."""
         home, person, needs = self._sandboxes.home.resolve(), Path.home().resolve(), self._entry.needs
         try:
@@ -206,7 +206,7 @@ class ConfinedServer:
 
 class Launched(msgspec.Struct, frozen=True):
     launch: ProgramLaunch
-    way_out: WayOut
+    way_out: EgressProxy
     join: Join | None
 
     @asynccontextmanager

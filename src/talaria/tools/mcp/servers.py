@@ -7,7 +7,7 @@ from typing import Self
 
 from talaria.core.clock import Clock
 from talaria.tools.base import Tool
-from talaria.tools.mcp.connection import Connection
+from talaria.tools.mcp.connection import ServerConnection
 from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.tools import tools_of
@@ -26,7 +26,7 @@ def open_servers(
     that never answered is waited for, up to its `connect_timeout`, the first time only."""
     return Servers(
         [
-            Connection(name, entry, home, clock, environment, sandboxes.confine(name, entry))
+            ServerConnection(name, entry, home, clock, environment, sandboxes.confine(name, entry))
             for name, entry in entries.items()
             if entry.enabled
         ]
@@ -34,7 +34,7 @@ def open_servers(
 
 
 class Servers:
-    def __init__(self, connections: Sequence[Connection]) -> None:
+    def __init__(self, connections: Sequence[ServerConnection]) -> None:
         self._connections = connections
 
     async def __aenter__(self) -> Self:
@@ -75,7 +75,7 @@ class Servers:
         return tuple(notice for one in self._connections for notice in _notices(one))
 
 
-def _notices(one: Connection) -> Iterator[str]:
+def _notices(one: ServerConnection) -> Iterator[str]:
     if one.problem:
         has_tools = one.listing is not None and one.listing.is_known
         yield f"The MCP server {one.name} {one.problem}." + ("" if has_tools else " Its tools are missing here.")

@@ -36,7 +36,7 @@ _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
 
-class Process:
+class StdioTransport:
     """A transport as the `mcp` package wants it: entered, it is a stream to read and one to write."""
 
     def __init__(

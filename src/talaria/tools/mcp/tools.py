@@ -7,9 +7,9 @@ from typing import Any
 from talaria.core.errors import ToolFailed
 from talaria.core.tools import ToolSpec
 from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
-from talaria.tools.mcp.connection import Connection
+from talaria.tools.mcp.connection import ServerConnection
 from talaria.tools.mcp.names import named
-from talaria.tools.mcp.offers import Offer
+from talaria.tools.mcp.offers import ServerTool
 from talaria.tools.person import ARGUMENTS, Proposal, pretty_json
 
 MARGIN_S = 10.0
@@ -20,8 +20,8 @@ MARGIN_S = 10.0
 class McpTool:
     """Fixed: what its server changes later is another tool, of another session."""
 
-    connection: Connection
-    offer: Offer
+    connection: ServerConnection
+    offer: ServerTool
     spec: ToolSpec
     after_crash: AfterCrash = "once"
 
@@ -56,7 +56,7 @@ class McpInvocation:
         return Shown(answer.text, answer.images)
 
 
-def tools_of(connections: Iterable[Connection]) -> tuple[Tool, ...]:
+def tools_of(connections: Iterable[ServerConnection]) -> tuple[Tool, ...]:
     offered = [
         (connection, offer)
         for connection in connections

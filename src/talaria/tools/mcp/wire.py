@@ -17,11 +17,11 @@ from pydantic import ValidationError
 from talaria.tools.mcp import http, results
 from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.entries import ServerEntry
-from talaria.tools.mcp.offers import MAX_TOOLS, Offer, distinct, offer
-from talaria.tools.mcp.peer import Answer, Away, NotMade, Visit
+from talaria.tools.mcp.offers import MAX_TOOLS, ServerTool, distinct, offer
+from talaria.tools.mcp.peer import Away, NotMade, ServerAnswer, Visit
 from talaria.tools.mcp.sandboxing import ConfinedServer
 from talaria.tools.mcp.sifting import sifted
-from talaria.tools.mcp.stdio import Process
+from talaria.tools.mcp.stdio import StdioTransport
 from talaria.waiting import in_thread
 
 MAX_PAGES = 100
@@ -59,11 +59,11 @@ async def converse(
 async def _over_stdio(
     entry: ServerEntry, environment: Mapping[str, str], confined: ConfinedServer | None, visit: Visit
 ) -> None:
-    process = Process(entry, environment, confined)
+    process = StdioTransport(entry, environment, confined)
     try:
         await _talk(process, process, "auto", visit)
     except Unmet:  # some leave at a first word that they do not know
-        again = Process(entry, environment, confined)
+        again = StdioTransport(entry, environment, confined)
         await _talk(again, again, "legacy", visit)
 
 
@@ -81,7 +81,7 @@ async def _over_http(entry: ServerEntry, visit: Visit) -> None:
     await _talk(http.event_stream(entry, old), old, "legacy", visit)
 
 
-async def _client(entry: ServerEntry) -> http.Client:
+async def _client(entry: ServerEntry) -> http.McpHttpClient:
     """Loading certificates takes a while."""
     return await in_thread(lambda: http.client_for(entry))
 
@@ -144,8 +144,8 @@ class WirePeer:
         kept, refused = distinct(offers)
         return Listing(kept, (*self._refused, *refused))
 
-    async def _offers(self) -> list[Offer]:
-        offers: list[Offer] = []
+    async def _offers(self) -> list[ServerTool]:
+        offers: list[ServerTool] = []
         cursor = None
         for _ in range(MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor, cache_mode="bypass")
@@ -157,7 +157,7 @@ class WirePeer:
                 break
         return offers
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ServerAnswer:
         if self._stirred.is_over:
             raise NotMade("is gone")
         passage = http.Passage()
@@ -167,19 +167,19 @@ class WirePeer:
         except MCPError as fault:
             return self._refusal(fault, passage)
         except ValidationError as fault:
-            return Answer(f"The server's answer is not as MCP wants it: {_short(fault)}.", is_error=True)
+            return ServerAnswer(f"The server's answer is not as MCP wants it: {_short(fault)}.", is_error=True)
         except RuntimeError as fault:
             if self._stirred.is_over:
                 raise NotMade("is gone") from fault
-            return Answer(f"The server's answer cannot be used: {_short(fault)}.", is_error=True)
+            return ServerAnswer(f"The server's answer cannot be used: {_short(fault)}.", is_error=True)
         return await in_thread(lambda: results.answer(result))  # images take a while
 
-    def _refusal(self, fault: MCPError, passage: http.Passage) -> Answer:
+    def _refusal(self, fault: MCPError, passage: http.Passage) -> ServerAnswer:
         """An error as an answer. Raises what says that no answer is to be had."""
         words = http.words_for(passage)
         is_forgotten = passage.status in FORGOTTEN and (fault.message == UNTOLD or "session" in fault.message.lower())
         if fault.code != CONNECTION_CLOSED and not is_forgotten:
-            return Answer(f"{fault.message} ({words})" if words else fault.message, is_error=True)
+            return ServerAnswer(f"{fault.message} ({words})" if words else fault.message, is_error=True)
         self._stirred.end()
         if is_forgotten or passage.never_arrived:
             raise NotMade(words) from fault

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from talaria.tools.sandbox.commands import Command, Sink, Started
+from talaria.tools.sandbox.commands import OutputSink, RunningCommand, SandboxCommand
 
 if TYPE_CHECKING:
     from talaria.tools.sandbox.ports import Ports
@@ -17,7 +17,7 @@ Level = Literal["strict", "landlock", "seatbelt", "container", "remote", "none"]
 """What is claimed: `strict` is bubblewrap; `none` runs on the machine as it is, so every command is asked about."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 512
     file_bytes: int = 4 << 30
     scratch_bytes: int = 1 << 30
@@ -38,7 +38,7 @@ class Bind(msgspec.Struct, frozen=True):
     is_writable: bool = False
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What a session's commands see. All paths are resolved and exist."""
 
     project: Path
@@ -72,7 +72,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there is a way out, through a proxy of ours."""
     proxied: Mapping[str, str] = {}
     """Variables that name this proxy, if there is one; `{proxy}` in them is its host and port."""
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
 
     @property
     def top(self) -> Path:
@@ -101,7 +101,7 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     """Files in whose place commands see a link."""
 
 
-class Host(Protocol):
+class ToolHost(Protocol):
     """A tool host that runs."""
 
     @property
@@ -116,7 +116,7 @@ class Host(Protocol):
         """None: this level has no network of its own, so there is nothing to open."""
         ...
 
-    def start(self, command: Command, sink: Sink) -> Started: ...
+    def start(self, command: SandboxCommand, sink: OutputSink) -> RunningCommand: ...
     async def guard(self, places: Sequence[Path], links: Mapping[Path, Path] = ...) -> Guarded:
         """Make files and folders in what is writable read-only, while commands run. Cheap where they are already.
         `links`: by guarded files, the links in the sandbox that commands see in their place."""
@@ -157,7 +157,7 @@ class ProgramSandbox(Protocol):
 
     @property
     def level(self) -> Level: ...
-    def program(self, view: View, argv: Sequence[str], cwd: str) -> AbstractAsyncContextManager[ProgramLaunch]:
+    def program(self, view: SandboxPolicy, argv: Sequence[str], cwd: str) -> AbstractAsyncContextManager[ProgramLaunch]:
         """Valid until the context ends; end the program before. The folder `view.project` is its own. Raises
         `ToolFailed`."""
         ...
@@ -171,6 +171,6 @@ class Sandbox(Protocol):
         """What a person should know of it, in few words."""
         ...
 
-    def opened(self, view: View) -> AbstractAsyncContextManager[Host]:
+    def opened(self, view: SandboxPolicy) -> AbstractAsyncContextManager[ToolHost]:
         """A tool host in it; when the context ends, nothing of it is left. Raises `ToolFailed`."""
         ...

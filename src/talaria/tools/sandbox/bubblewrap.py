@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import Bind, Host, Level, ProgramLaunch, View
-from talaria.tools.sandbox.channel import Channel
+from talaria.tools.sandbox.base import Bind, Level, ProgramLaunch, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.channel import HostChannel
 from talaria.tools.sandbox.guarding import Guards
 from talaria.tools.sandbox.host import seccomp
 from talaria.tools.sandbox.inside import on_the_way
@@ -45,7 +45,7 @@ _READ_ONLY_DEVICES = f'PATH={os.defpath}:/usr/sbin:/sbin mount -o remount,bind,r
 
 def fault() -> str | None:
     """Why it does not work here; found out by trying."""
-    view = View(project=Path("/usr"), home=Path("/home"))
+    view = SandboxPolicy(project=Path("/usr"), home=Path("/home"))
     if not os.access(BWRAP, os.X_OK):
         return f"{BWRAP} is not installed"
     with _filter() as filter:
@@ -57,7 +57,7 @@ class Bubblewrap:
     about = "bubblewrap"
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[Host]:
+    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with _wrapper(view) as (wrapper, descriptors):
             egress = {"has_egress": view.has_egress, "proxied": dict(view.proxied)}
             settings = settings_for(view, FOLDER, **egress, **measures(view.limits))
@@ -76,7 +76,7 @@ class Bubblewrap:
                     await host.close()
 
     @asynccontextmanager
-    async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
+    async def program(self, view: SandboxPolicy, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             async with _wrapper(view) as (wrapper, descriptors):
@@ -91,7 +91,7 @@ class Bubblewrap:
 
 
 class _StrictHost:
-    def __init__(self, channel: Channel, guards: Guards) -> None:
+    def __init__(self, channel: HostChannel, guards: Guards) -> None:
         self._channel = channel
         self._guards = guards
         self.start = channel.start
@@ -122,7 +122,7 @@ class _StrictHost:
 
 
 @asynccontextmanager
-async def _wrapper(view: View) -> AsyncGenerator[tuple[tuple[str, ...], tuple[int, ...]]]:
+async def _wrapper(view: SandboxPolicy) -> AsyncGenerator[tuple[tuple[str, ...], tuple[int, ...]]]:
     """What stands before a command, and the descriptors that it needs."""
     async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
         around = (*await in_thread(_before_bwrap), BWRAP)
@@ -130,7 +130,7 @@ async def _wrapper(view: View) -> AsyncGenerator[tuple[tuple[str, ...], tuple[in
         yield before, (filter, *chain.from_iterable((held or {}).values()))
 
 
-def arguments(view: View, held: Held | None = None) -> tuple[str, ...]:
+def arguments(view: SandboxPolicy, held: Held | None = None) -> tuple[str, ...]:
     """Short, because every mount takes a quarter of a millisecond. `held`: what is already open, so that nobody can put
     a link in its place before it is mounted."""
     scratch = str(view.limits.scratch_bytes)
@@ -157,7 +157,7 @@ def arguments(view: View, held: Held | None = None) -> tuple[str, ...]:
     )
 
 
-def _remounted(view: View) -> Iterator[str]:
+def _remounted(view: SandboxPolicy) -> Iterator[str]:
     """The home that commands see is not the person's: what they wrote there would be lost, so they cannot."""
     shared = (view.project, *view.writes)
     if not view.has_scratch_home and view.home != Path("/") and view.home not in shared:
@@ -177,7 +177,7 @@ def _placed(bind: Bind, *, is_read_only: bool) -> tuple[str, str, str]:
     return ("--bind" if is_writable else "--ro-bind", str(bind.source), str(bind.at))
 
 
-def _around(view: View) -> tuple[Path, ...]:
+def _around(view: SandboxPolicy) -> tuple[Path, ...]:
     return on_the_way(view.shared, (*view.guarded, *view.own))
 
 
@@ -197,7 +197,7 @@ def _before_bwrap() -> tuple[str, ...]:
 
 
 @contextmanager
-def _held(view: View) -> Generator[Held | None]:
+def _held(view: SandboxPolicy) -> Generator[Held | None]:
     """The descriptors of what is shared, of what is guarded in it and of the folders on the way there, by their paths.
     Reached without following a link; what is a link by now, or has gone, is left out. None: bubblewrap is too old to
     mount descriptors."""

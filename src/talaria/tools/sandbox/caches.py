@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from talaria.tools.sandbox.base import Bind, View
+from talaria.tools.sandbox.base import Bind, SandboxPolicy
 from talaria.trees import Root
 
 MEASURED_AGAIN_S = 600
@@ -83,7 +83,7 @@ def use_caches(folder: Path, limit_bytes: int) -> Generator[None]:
         yield
 
 
-def with_caches(view: View, folder: Path, *, can_mount: bool) -> View:
+def with_caches(view: SandboxPolicy, folder: Path, *, can_mount: bool) -> SandboxPolicy:
     """The same, with the caches that are there. Where the sandbox can mount they are where tools look for them: what
     is shown below one of them is seen in it, and none is put over what can be written, or into what is only read.
     Elsewhere tools are told by variables."""

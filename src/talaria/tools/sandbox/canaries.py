@@ -22,7 +22,7 @@ from typing import Self
 
 from talaria.tools.credentials import SYSTEM_SECRETS
 from talaria.tools.protected import HOST_KEYS
-from talaria.tools.sandbox.base import Limits
+from talaria.tools.sandbox.base import SandboxLimits
 
 INTRUDER = Path(__file__).parent / "host" / "intruder.py"
 SECRETS = "read the secret store"
@@ -53,7 +53,7 @@ _OPTIONAL = frozenset(
 class Canaries:
     """Planted while the context lasts. The project is an empty folder, and left as the intruder leaves it."""
 
-    def __init__(self, *, project: Path, home: Path, agent_home: Path, limits: Limits) -> None:
+    def __init__(self, *, project: Path, home: Path, agent_home: Path, limits: SandboxLimits) -> None:
         self._project = project
         self._home = home
         self._agent_home = agent_home

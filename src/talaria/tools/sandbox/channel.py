@@ -11,23 +11,23 @@ from types import MappingProxyType
 
 import msgspec
 
-from talaria.tools.sandbox.base import Guarded, Limits
-from talaria.tools.sandbox.commands import LOST, Command, End, Sink, Started
+from talaria.tools.sandbox.base import Guarded, SandboxLimits
+from talaria.tools.sandbox.commands import LOST, ExitStatus, OutputSink, RunningCommand, SandboxCommand
 from talaria.tools.sandbox.host.frames import ENDED, OUTPUT, SKIPPED, START, BrokenStream, Frames, frame
 from talaria.tools.sandbox.resource_limits import Enforced
 
 _encode = msgspec.json.Encoder().encode
-_decode_end = msgspec.json.Decoder(End).decode
+_decode_end = msgspec.json.Decoder(ExitStatus).decode
 
 
 NO_MOUNTS = "this level has no mounts"
 
 
-class Channel(asyncio.Protocol):
+class HostChannel(asyncio.Protocol):
     """Also the `Host` at its other end."""
 
     def __init__(
-        self, received: bytes, listener: socket | None, pid: int, enforced: Enforced, limits: Limits | None
+        self, received: bytes, listener: socket | None, pid: int, enforced: Enforced, limits: SandboxLimits | None
     ) -> None:
         """`received` came before the channel was opened. `pid`: of the process that was started on this side."""
         self.listener = listener
@@ -36,16 +36,16 @@ class Channel(asyncio.Protocol):
         self._received = received
         self._frames = Frames()
         self._numbers = count(1)
-        self._commands: dict[int, Started] = {}
+        self._commands: dict[int, RunningCommand] = {}
         self._enforced = enforced
         self._memory_bytes = limits.memory_bytes if limits else 0
         self._out_of_memory = 0
         """How many processes the kernel had ended for that when it was last looked."""
         self._transport: asyncio.Transport
 
-    def start(self, command: Command, sink: Sink) -> Started:
+    def start(self, command: SandboxCommand, sink: OutputSink) -> RunningCommand:
         number = next(self._numbers)
-        started = Started(sink, partial(self._tell, number), self._give_up)
+        started = RunningCommand(sink, partial(self._tell, number), self._give_up)
         if self.is_alive:
             self._commands[number] = started
             self._tell(number, START, _encode(command))
@@ -95,7 +95,7 @@ class Channel(asyncio.Protocol):
         except BrokenStream:
             self._give_up()
 
-    def _heed(self, kind: bytes, started: Started | None, number: int, content: bytes) -> None:
+    def _heed(self, kind: bytes, started: RunningCommand | None, number: int, content: bytes) -> None:
         if started is None:
             return
         if kind == OUTPUT:
@@ -107,7 +107,7 @@ class Channel(asyncio.Protocol):
             del self._commands[number]
             self._finish(started, msgspec.structs.replace(_end(content), limit_bytes=self._memory_bytes))
 
-    def _finish(self, started: Started, end: End) -> None:
+    def _finish(self, started: RunningCommand, end: ExitStatus) -> None:
         """One that failed waits until it is known whether the kernel has ended a process of it."""
         if self._enforced.memory_group is None:
             started.finish(end)
@@ -131,7 +131,7 @@ class Channel(asyncio.Protocol):
         self._commands.clear()
 
 
-def _end(content: bytes) -> End:
+def _end(content: bytes) -> ExitStatus:
     try:
         return _decode_end(content)
     except msgspec.MsgspecError:

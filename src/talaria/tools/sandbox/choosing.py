@@ -14,7 +14,7 @@ from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.ssh import Ssh
 
 
-class Choosing:
+class SandboxChooser:
     def __init__(self, settings: TerminalSettings) -> None:
         self.tell: Callable[[Sandbox], None] = lambda _: None
         """Called once, by the thread that chose, before anything runs in it."""

@@ -18,7 +18,7 @@ KILL_S = 8.0
 Reason = Literal["", "disk", "memory", "lost"]
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     """For the shell."""
     program: tuple[str, ...] | None = None
@@ -33,7 +33,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     limit_bytes: int = MAX_OUTPUT_BYTES
 
 
-class End(msgspec.Struct, frozen=True):
+class ExitStatus(msgspec.Struct, frozen=True):
     code: int
     why: Reason = ""
     """`disk`: we ended it, because the disk is nearly full. `memory`: it or one of its processes was killed, because
@@ -44,10 +44,10 @@ class End(msgspec.Struct, frozen=True):
     """Of memory, for all commands of the session."""
 
 
-LOST = End(code=137, why="lost")
+LOST = ExitStatus(code=137, why="lost")
 
 
-class Sink(Protocol):
+class OutputSink(Protocol):
     """Where the output of a command goes."""
 
     def add(self, chunk: bytes) -> None: ...
@@ -56,16 +56,16 @@ class Sink(Protocol):
         ...
 
 
-class Started:
+class RunningCommand:
     """A command under way."""
 
-    def __init__(self, sink: Sink, tell: Callable[[bytes, bytes], None], give_up: Callable[[], None]) -> None:
+    def __init__(self, sink: OutputSink, tell: Callable[[bytes, bytes], None], give_up: Callable[[], None]) -> None:
         """`give_up` ends the tool host, with all that it runs."""
         self.sink = sink
         self._tell = tell
         self._give_up = give_up
         self._limit: asyncio.Timeout | None = None
-        self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self._end: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
 
     def write(self, content: bytes) -> None:
         for start in range(0, len(content), MAX_BYTES):
@@ -74,7 +74,7 @@ class Started:
     def close_input(self) -> None:
         self._tell(INPUT, b"")
 
-    async def awaited(self, limit_s: float) -> End | None:
+    async def awaited(self, limit_s: float) -> ExitStatus | None:
         """None: it took longer, and was stopped. Nothing of it is left, also when this is cancelled."""
         try:
             async with asyncio.timeout(limit_s) as self._limit:
@@ -103,7 +103,7 @@ class Started:
             if self._limit is limit and not limit.expired():
                 limit.reschedule(ends_at + now() - began_at)
 
-    async def killed(self) -> End:
+    async def killed(self) -> ExitStatus:
         """With all that it has started. A tool host that does not answer is given up: a command may have stopped it."""
         self._tell(KILL, b"")
         try:
@@ -113,16 +113,16 @@ class Started:
             self._give_up()
             return await self.ended()
 
-    def finish(self, end: End) -> None:
+    def finish(self, end: ExitStatus) -> None:
         if not self._end.done():
             self._end.set_result(end)
 
-    def when_ended(self, tell: Callable[[End], None]) -> None:
+    def when_ended(self, tell: Callable[[ExitStatus], None]) -> None:
         self._end.add_done_callback(lambda ended: tell(ended.result()))
 
     @property
-    def end(self) -> End | None:
+    def end(self) -> ExitStatus | None:
         return self._end.result() if self._end.done() else None
 
-    async def ended(self) -> End:
+    async def ended(self) -> ExitStatus:
         return await asyncio.shield(self._end)

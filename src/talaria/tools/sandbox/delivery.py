@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.launching import PACKAGE, PROGRAM, settings_for
 from talaria.tools.sandbox.toolchains import VARIABLES
 
@@ -15,7 +15,7 @@ _OF_THIS_MACHINE = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL"}) | VAR
 _NOT_SENT = frozenset({"__init__", "arrival", "intruder", "program"})
 
 
-def program(view: View, folder: str, **more: Any) -> bytes:
+def program(view: SandboxPolicy, folder: str, **more: Any) -> bytes:
     """The tool host and its settings, as what stands behind `ARRIVAL` reads them."""
     settings = settings_for(view, folder, **more)
     arrival = (PROGRAM / "arrival.py").read_text("utf-8")
@@ -23,7 +23,7 @@ def program(view: View, folder: str, **more: Any) -> bytes:
     return b"%d\n%s" % (len(code), code)
 
 
-def environment(view: View) -> dict[str, str]:
+def environment(view: SandboxPolicy) -> dict[str, str]:
     """What commands take along: the language, the time zone, who the person is for git."""
     return {name: value for name, value in view.environment.items() if name not in _OF_THIS_MACHINE}
 

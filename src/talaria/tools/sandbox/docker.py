@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.sandbox.base import Host, Level, View
+from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
 from talaria.tools.sandbox.launching import Launch, launched, not_started
 from talaria.tools.sandbox.settings import DockerSettings
@@ -55,7 +55,7 @@ class Docker:
         self.about = f"{settings.program}, {settings.image}"
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[Host]:
+    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         if view.has_egress:
             raise ToolFailed(
                 "Commands cannot run: terminal.network lists hosts, and a container cannot be held to them; "
@@ -127,7 +127,7 @@ class Docker:
         return f"{self._settings.image}: {said or f'exit code {code}'}"
 
 
-def arguments(view: View, settings: DockerSettings, engine: Engine, name: str) -> tuple[str, ...]:
+def arguments(view: SandboxPolicy, settings: DockerSettings, engine: Engine, name: str) -> tuple[str, ...]:
     """Of `docker run`. Paths are the same inside as outside."""
     return (
         *("--rm", "--interactive", "--name", name, "--hostname", "sandbox", "--pull", "never", "--log-driver", "none"),
@@ -147,7 +147,7 @@ def _user(engine: Engine) -> tuple[str, ...]:
     return ("--userns", "keep-id", "--user", person) if engine.is_podman else ("--user", "0:0")
 
 
-def _folders(view: View, engine: Engine) -> Iterator[str]:
+def _folders(view: SandboxPolicy, engine: Engine) -> Iterator[str]:
     bare = ("notmpcopyup",) if engine.is_podman else ()  # it fills an empty folder with what lies below, secrets too
     mounts = {
         **{path: _bound(path, path, "ro") for path in view.reads},

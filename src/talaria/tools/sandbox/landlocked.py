@@ -10,7 +10,7 @@ import msgspec
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import Host, Level, ProgramLaunch, View
+from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host import landlock, seccomp
 from talaria.tools.sandbox.launching import launched, measures, program_starter
 from talaria.tools.sandbox.local import SOURCE, unwrapped
@@ -37,7 +37,7 @@ class Landlocked:
         self.about = about
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[Host]:
+    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         if view.hidden:
             raise ToolFailed(
                 f"Commands do not run in {view.project}: the sandbox that works here cannot hide {view.hidden[0]}."
@@ -65,7 +65,7 @@ class Landlocked:
                 yield host
 
     @asynccontextmanager
-    async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
+    async def program(self, view: SandboxPolicy, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
         if view.has_egress:
             raise ToolFailed(
                 "it lists hosts, and the sandbox that works here (Landlock) has no network; install bubblewrap, or "
@@ -92,7 +92,7 @@ def reachable(path: str, roots: tuple[Path, ...]) -> str:
     return os.pathsep.join(one for one in folders if any(Path(one).is_relative_to(root) for root in roots))
 
 
-def _readable(view: View) -> Iterator[Path]:
+def _readable(view: SandboxPolicy) -> Iterator[Path]:
     yield from (Path(path) for path in (*system(), *etc(), "/proc", "/sys/devices/system/cpu"))
     yield from interpreter()
     yield from view.reads

@@ -16,8 +16,8 @@ import msgspec
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import Limits, View
-from talaria.tools.sandbox.channel import Channel
+from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
+from talaria.tools.sandbox.channel import HostChannel
 from talaria.tools.sandbox.host.frames import HELLO, frame
 from talaria.tools.sandbox.resource_limits import Enforced, enforced
 from talaria.waiting import completed, in_thread
@@ -59,7 +59,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float = START_S
     explain: Callable[[str, int | None], str] = _explained
     """Why it did not start, from what was said meanwhile and the exit code."""
-    limits: Limits | None = None
+    limits: SandboxLimits | None = None
     """Together with all that it starts; None: somebody else sees to that."""
     prepare: Callable[[int], None] | None = None
     """Called with its process once it has begun, before its first command; not on the loop."""
@@ -70,7 +70,9 @@ def program_in(root: str, python: str, settings: Mapping[str, Any]) -> tuple[str
     return (python, "-I", "-S", "-c", _BOOT.format(root=root), json.dumps(settings))
 
 
-def program_starter(root: str, python: str, view: View, argv: Sequence[str], cwd: str, **more: Any) -> tuple[str, ...]:
+def program_starter(
+    root: str, python: str, view: SandboxPolicy, argv: Sequence[str], cwd: str, **more: Any
+) -> tuple[str, ...]:
     """The command for `host/program.py`, which can be imported from below a folder."""
     limits = {"CORE": 0, "FSIZE": view.limits.file_bytes}
     settings = {"argv": [*argv], "cwd": cwd, "limits": limits, **more}
@@ -89,7 +91,7 @@ async def receive_listener(channel: socket.socket) -> socket.socket | None:
     return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-def settings_for(view: View, folder: str, **more: Any) -> dict[str, Any]:
+def settings_for(view: SandboxPolicy, folder: str, **more: Any) -> dict[str, Any]:
     """What every tool host is told. `folder` is where it keeps the state of the shell."""
     return {
         "folder": folder,
@@ -101,23 +103,23 @@ def settings_for(view: View, folder: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def measures(limits: Limits) -> dict[str, Any]:
+def measures(limits: SandboxLimits) -> dict[str, Any]:
     """What a tool host on this machine is told of limits that no control group may hold."""
     steps = round(math.log(USUAL_WEIGHT / limits.cpu_weight, _NICE_STEP))
     return {"memory_bytes": limits.memory_bytes, "niceness": min(19, steps)}
 
 
 @asynccontextmanager
-async def launched(launch: Launch) -> AsyncGenerator[Channel]:
+async def launched(launch: Launch) -> AsyncGenerator[HostChannel]:
     """From the loop's own thread: what dies with its parent dies with the thread that made it. Raises `ToolFailed`."""
-    limits = launch.limits or Limits(processes=0, cpu_weight=0)
+    limits = launch.limits or SandboxLimits(processes=0, cpu_weight=0)
     limiting = enforced(limits.processes, limits.memory_bytes, limits.cpu_weight)
     async with in_threads(limiting) as enforcing, _opened(launch, enforcing) as host:
         yield host
 
 
 @asynccontextmanager
-async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[Channel]:
+async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[HostChannel]:
     with ExitStack() as held:
         errors, erring = os.pipe()  # what is said on standard error: it takes only so much, whoever writes to it
         for descriptor in (errors, erring):
@@ -136,7 +138,7 @@ async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[Channel
                     await in_thread(partial(enforcing.join, process.pid))
                 if launch.prepare is not None:
                     await in_thread(partial(launch.prepare, process.pid))
-                made = Channel(received, listener, process.pid, enforcing, launch.limits)
+                made = HostChannel(received, listener, process.pid, enforcing, launch.limits)
                 _, channel = await asyncio.get_running_loop().create_connection(lambda: made, sock=ours)
                 let_go = channel.close
                 yield channel

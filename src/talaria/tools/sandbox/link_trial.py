@@ -19,9 +19,9 @@ from talaria.tools.output import Output
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
-from talaria.tools.sandbox.base import Host, Sandbox, View
-from talaria.tools.sandbox.commands import Command
-from talaria.tools.sandbox.probes import EVERYWHERE, Attempt, Finding
+from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.commands import SandboxCommand
+from talaria.tools.sandbox.probes import EVERYWHERE, Attempt, ProbeResult
 from talaria.tools.sandbox.system import PYTHON
 from talaria.trees import Root
 from talaria.waiting import in_thread
@@ -40,7 +40,7 @@ _SWAP_STATE = (
 _SWAP_REPOSITORY = 'mv .git aside && ln -s "{outside}" .git && echo swapped'
 
 
-async def try_links(sandbox: Sandbox, view: View, home: Path, intruder: str) -> list[Finding]:
+async def try_links(sandbox: Sandbox, view: SandboxPolicy, home: Path, intruder: str) -> list[ProbeResult]:
     """Last of all: the project's `.git` is not what it was after this. `home` is Talaria's own."""
     async with in_threads(_outside()) as outside:
         async with sandbox.opened(view) as host:
@@ -54,19 +54,19 @@ async def try_links(sandbox: Sandbox, view: View, home: Path, intruder: str) -> 
     told = "its folder was swapped for a link" if swapped else "its folder was not found"
     return [
         searched,
-        Finding(TOOL_HOST, hosted, told, is_tried=swapped),
-        Finding(TIDYING, tidied, "a file outside was moved" if tidied else ""),
+        ProbeResult(TOOL_HOST, hosted, told, is_tried=swapped),
+        ProbeResult(TIDYING, tidied, "a file outside was moved" if tidied else ""),
     ]
 
 
-def tidy(view: View) -> None:
+def tidy(view: SandboxPolicy) -> None:
     """As a workspace does after each command; thrown away with all the rest."""
     names = [str(path.relative_to(view.project)) for path in view.unwanted]
     with Root.open(view.project) as project:
         Quarantine(view.project.parent, SessionId("trial")).move(project, names)
 
 
-async def _race(host: Host, view: View, home: Path, intruder: str, outside: Path) -> Finding:
+async def _race(host: ToolHost, view: SandboxPolicy, home: Path, intruder: str, outside: Path) -> ProbeResult:
     """A command swaps a folder for a link while we search."""
     folder, description = view.project / "race", view.project / "race.json"
 
@@ -80,7 +80,7 @@ async def _race(host: Host, view: View, home: Path, intruder: str, outside: Path
     search = Executor(Toolbox(search_tools(Protected(view.home, home))), OpenGate(), scope)
     arguments = json.dumps({"pattern": f"{_CANARY}|ours", "path": str(folder)})
     output = Output(scope.spill / "swap", Redactor())
-    swapping = host.start(Command(program=(PYTHON, "-I", "-S", intruder, str(description))), output)
+    swapping = host.start(SandboxCommand(program=(PYTHON, "-I", "-S", intruder, str(description))), output)
     try:
         found = [(await search.call(ToolCall(CallId("race"), "search_files", arguments))).text for _ in range(SEARCHES)]
     finally:
@@ -88,14 +88,14 @@ async def _race(host: Host, view: View, home: Path, intruder: str, outside: Path
         output.close()
     is_swapped = await in_thread(lambda: (folder / "link").is_symlink() or (folder / "a").is_symlink())
     if not is_swapped:
-        return Finding(SEARCH, None, "the folder could not be swapped for a link", is_tried=False)
-    return Finding(SEARCH, any(_CANARY in text for text in found), f"{SEARCHES} searches")
+        return ProbeResult(SEARCH, None, "the folder could not be swapped for a link", is_tried=False)
+    return ProbeResult(SEARCH, any(_CANARY in text for text in found), f"{SEARCHES} searches")
 
 
-async def _run(host: Host, view: View, command: str) -> str:
+async def _run(host: ToolHost, view: SandboxPolicy, command: str) -> str:
     output = Output(view.project.with_name("spill") / "trial" / "links", Redactor())
     async with asyncio.timeout(10):
-        await host.start(Command(command=command), output).ended()
+        await host.start(SandboxCommand(command=command), output).ended()
     output.close()
     return output.text()
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from talaria.tools.sandbox.base import Host, View
+from talaria.tools.sandbox.base import SandboxPolicy, ToolHost
 from talaria.tools.sandbox.local import Local
 from talaria.tools.sandbox.view import passed_on
 
@@ -22,9 +22,11 @@ _AT_HOME = frozenset(
 
 
 @asynccontextmanager
-async def opened_outside(place: Path, shared: Sequence[Path], environment: Mapping[str, str]) -> AsyncGenerator[Host]:
+async def opened_outside(
+    place: Path, shared: Sequence[Path], environment: Mapping[str, str]
+) -> AsyncGenerator[ToolHost]:
     """`shared`: all that sandboxed commands can write."""
-    view = View(project=place, home=Path.home(), environment=outside_environment(shared, environment))
+    view = SandboxPolicy(project=place, home=Path.home(), environment=outside_environment(shared, environment))
     async with Local().opened(view) as host:
         yield host
 

@@ -13,12 +13,12 @@ from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
 from talaria.tools.quarantine import Quarantine
-from talaria.tools.sandbox.base import Sandbox, View
-from talaria.tools.sandbox.commands import Command
-from talaria.tools.sandbox.probes import SHUT_IN, Attempt, Finding
+from talaria.tools.sandbox.base import Sandbox, SandboxPolicy
+from talaria.tools.sandbox.commands import SandboxCommand
+from talaria.tools.sandbox.probes import SHUT_IN, Attempt, ProbeResult
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.view import view_of
-from talaria.tools.sandbox.way_out import WayOut
+from talaria.tools.sandbox.way_out import EgressProxy
 from talaria.tools.workspace import Workspace
 from talaria.waiting import in_thread
 
@@ -42,21 +42,21 @@ _MADE = ("sub/.envrc", ".vscode/tasks.json", "AGENTS.md")
 
 async def try_policy(
     sandbox: Sandbox, home: Path, settings: TerminalSettings, environment: Mapping[str, str]
-) -> list[Finding]:
+) -> list[ProbeResult]:
     """In a project of its own, as a session works in it when nobody can be asked."""
     async with in_threads(_planted()) as project:
         folder = project.parent
 
-        def look(_: Sequence[Path]) -> View:
+        def look(_: Sequence[Path]) -> SandboxPolicy:
             return view_of(project, home, settings, environment)
 
         quarantine = Quarantine(folder, SessionId("trial"))
-        workspace = Workspace(sandbox, project, look, WayOut((), (), SystemClock()), quarantine)
+        workspace = Workspace(sandbox, project, look, EgressProxy((), (), SystemClock()), quarantine)
 
         async def run(command: str) -> None:
             output = Output(folder / "spill" / "trial" / "policy", Redactor())
             with suppress(ToolFailed):
-                await (await workspace.start(Command(command=command), output)).awaited(TIME_S)
+                await (await workspace.start(SandboxCommand(command=command), output)).awaited(TIME_S)
             output.close()
             await workspace.tidy()
 
@@ -93,13 +93,13 @@ def _replace(file: Path) -> None:
     new.rename(file)
 
 
-def _judged(project: Path) -> list[Finding]:
+def _judged(project: Path) -> list[ProbeResult]:
     made = [path for path in _MADE if (project / path).exists()]
     return [
-        Finding(DEEP, _holds_evil(project / _DEEP), _DEEP),
-        Finding(NAMED, _holds_evil(project / _NAMED), _NAMED),
-        Finding(MADE, bool(made), ", ".join(made)),
-        Finding(REPLACED, _holds_evil(project / ".git/config"), ".git/config"),
+        ProbeResult(DEEP, _holds_evil(project / _DEEP), _DEEP),
+        ProbeResult(NAMED, _holds_evil(project / _NAMED), _NAMED),
+        ProbeResult(MADE, bool(made), ", ".join(made)),
+        ProbeResult(REPLACED, _holds_evil(project / ".git/config"), ".git/config"),
     ]
 
 

@@ -109,7 +109,7 @@ NEEDS = (
 ATTEMPTS = (*READS, *WRITES, *CONNECTIONS, *METADATA, *NEIGHBOURS, *TRICKS, *NEEDS)
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ProbeResult(msgspec.Struct, frozen=True):
     attempt: Attempt
     has_succeeded: bool | None
     """None: nobody told, and nothing shows it."""
@@ -136,7 +136,7 @@ class Finding(msgspec.Struct, frozen=True):
         return "fail" if level in self.attempt.fails_at | self.attempt.works_at else "warn"
 
 
-class Told(msgspec.Struct, frozen=True):
+class ProbeLine(msgspec.Struct, frozen=True):
     """A line of the intruder."""
 
     name: str
@@ -145,36 +145,36 @@ class Told(msgspec.Struct, frozen=True):
     detail: str
 
 
-def judge(lines: Iterable[str], canaries: Canaries) -> list[Finding]:
+def judge(lines: Iterable[str], canaries: Canaries) -> list[ProbeResult]:
     """What the intruder wrote, line by line, beside what the canaries show. They have to be there still."""
     told = {one.name: one for one in map(decode_line, lines) if one is not None}
     return [_judged(attempt, told.get(attempt.name), canaries) for attempt in ATTEMPTS]
 
 
-def decode_line(line: str) -> Told | None:
+def decode_line(line: str) -> ProbeLine | None:
     """None: it is no line of the intruder."""
     try:
-        return msgspec.json.decode(line, type=Told)
+        return msgspec.json.decode(line, type=ProbeLine)
     except msgspec.MsgspecError:
         return None
 
 
-def _judged(attempt: Attempt, told: Told | None, canaries: Canaries) -> Finding:
+def _judged(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> ProbeResult:
     shown = _shown(attempt, told, canaries)
     if told is None and not shown:
         if canaries.is_missing(attempt.name):
-            return Finding(attempt, None, "there is nothing here to try it on", is_tried=False)
-        return Finding(attempt, None, "no answer")
-    claim = Told(attempt.name, False, "") if told is None else told
+            return ProbeResult(attempt, None, "there is nothing here to try it on", is_tried=False)
+        return ProbeResult(attempt, None, "no answer")
+    claim = ProbeLine(attempt.name, False, "") if told is None else told
     if claim.succeeded is None and not shown:
-        return Finding(attempt, None, claim.detail, is_tried=False)
+        return ProbeResult(attempt, None, claim.detail, is_tried=False)
     if shown is None:
-        return Finding(attempt, claim.succeeded, claim.detail)
+        return ProbeResult(attempt, claim.succeeded, claim.detail)
     idle = " (without effect outside)" if claim.succeeded and not shown else ""
-    return Finding(attempt, shown, claim.detail + idle)
+    return ProbeResult(attempt, shown, claim.detail + idle)
 
 
-def _shown(attempt: Attempt, told: Told | None, canaries: Canaries) -> bool | None:
+def _shown(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> bool | None:
     """None: nothing could show it."""
     match attempt.evidence:
         case "word":

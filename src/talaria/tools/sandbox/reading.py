@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import structs
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.sandbox.base import Host, Level, Sandbox, View
+from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.waiting import in_thread
 
 LEVELS: frozenset[Level] = frozenset(("strict", "landlock", "seatbelt"))
@@ -28,15 +28,15 @@ class Reader:
     users = 0
     """How many programs run in it."""
 
-    def __init__(self, sandbox: Sandbox, look: Callable[[], View]) -> None:
+    def __init__(self, sandbox: Sandbox, look: Callable[[], SandboxPolicy]) -> None:
         """`look`: what commands see. Not on the loop."""
         self._sandbox = sandbox
         self._look = look
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
-        self._host: Host | None = None
+        self._host: ToolHost | None = None
 
-    async def host(self) -> Host | None:
+    async def host(self) -> ToolHost | None:
         """None: no command could run in this project either. Raises `ToolFailed` if the sandbox does not start."""
         async with self._opening:
             if self._host is None or not self._host.is_alive:
@@ -59,7 +59,7 @@ class Reader:
         await self._open.aclose()
 
 
-def read_only(view: View) -> View:
+def read_only(view: SandboxPolicy) -> SandboxPolicy:
     """The same, with nothing to write and no way out, and with the programs that read there."""
     return structs.replace(
         view,

@@ -7,9 +7,9 @@ import msgspec
 
 from talaria.core.redaction import Redactor
 from talaria.tools.output import Output
-from talaria.tools.sandbox.base import Host, Limits, Sandbox, View
-from talaria.tools.sandbox.commands import Command, End
-from talaria.tools.sandbox.probes import EVERYWHERE, SHUT_IN, STRICT, Attempt, Finding, Told, decode_line
+from talaria.tools.sandbox.base import Sandbox, SandboxLimits, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.commands import ExitStatus, SandboxCommand
+from talaria.tools.sandbox.probes import EVERYWHERE, SHUT_IN, STRICT, Attempt, ProbeLine, ProbeResult, decode_line
 from talaria.tools.sandbox.system import PYTHON
 from talaria.waiting import in_thread
 
@@ -17,14 +17,14 @@ MEMORY = Attempt("use more memory than allowed", SHUT_IN)
 INOTIFY = Attempt("use up the inotify instances of the user", STRICT)
 DISK = Attempt("go on when the disk is nearly full", EVERYWHERE)
 RESOURCES = (MEMORY, INOTIFY, DISK)
-LIMITS = Limits(processes=256, memory_bytes=96 << 20)
+LIMITS = SandboxLimits(processes=256, memory_bytes=96 << 20)
 TOO_MUCH_BYTES = 256 << 20
 _LARGER_THAN_ANY_DISK = 1 << 60
 _INSTANCES = Path("/proc/sys/user/max_inotify_instances")
 _REASONS = {"memory": "it was killed for its memory", "disk": "it was stopped because of the disk"}
 
 
-async def try_limits(sandbox: Sandbox, view: View, intruder: str) -> list[Finding]:
+async def try_limits(sandbox: Sandbox, view: SandboxPolicy, intruder: str) -> list[ProbeResult]:
     """`intruder` is the program in the project that makes the attempts."""
     persons_own = await in_thread(_read_instances)
     async with sandbox.opened(msgspec.structs.replace(view, limits=LIMITS)) as host:
@@ -37,21 +37,23 @@ async def try_limits(sandbox: Sandbox, view: View, intruder: str) -> list[Findin
         return [*findings, await _try(host, view, intruder, DISK, "go_on")]
 
 
-async def _try(host: Host, view: View, intruder: str, attempt: Attempt, function: str, *facts: int) -> Finding:
+async def _try(
+    host: ToolHost, view: SandboxPolicy, intruder: str, attempt: Attempt, function: str, *facts: int
+) -> ProbeResult:
     description = view.project / f"{function}.json"
     await in_thread(lambda: description.write_text(json.dumps([[attempt.name, function, *facts]])))
     output = Output(view.project.with_name("spill") / "trial" / function, Redactor())
-    end = await host.start(Command(program=(PYTHON, "-I", "-S", intruder, str(description))), output).ended()
+    end = await host.start(SandboxCommand(program=(PYTHON, "-I", "-S", intruder, str(description))), output).ended()
     output.close()
     return _judge(attempt, end, next(filter(None, map(decode_line, output.text().splitlines())), None))
 
 
-def _judge(attempt: Attempt, end: End, told: Told | None) -> Finding:
+def _judge(attempt: Attempt, end: ExitStatus, told: ProbeLine | None) -> ProbeResult:
     if end.why in _REASONS:
-        return Finding(attempt, False, _REASONS[end.why])
+        return ProbeResult(attempt, False, _REASONS[end.why])
     if told is None:
-        return Finding(attempt, None, f"no answer, exit code {end.code}")
-    return Finding(attempt, told.succeeded, told.detail, is_tried=told.succeeded is not None)
+        return ProbeResult(attempt, None, f"no answer, exit code {end.code}")
+    return ProbeResult(attempt, told.succeeded, told.detail, is_tried=told.succeeded is not None)
 
 
 def _read_instances() -> int:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 from talaria.tools.blocking import in_threads
-from talaria.tools.sandbox.base import Host, Level, ProgramLaunch, View
+from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.delivery import ARRIVAL, program
 from talaria.tools.sandbox.host.shell import proxied
 from talaria.tools.sandbox.launching import SHELL, Launch, launched
@@ -62,7 +62,7 @@ def fault() -> str | None:
     if not os.access(SANDBOX_EXEC, os.X_OK):
         return f"{SANDBOX_EXEC} is not there"
     with scratch() as folder:
-        rules = profile(View(project=folder / "tmp", home=folder / "home"), folder, None)
+        rules = profile(SandboxPolicy(project=folder / "tmp", home=folder / "home"), folder, None)
         return tried((SANDBOX_EXEC, "-p", rules, SHELL, "-c", 'exec "$0" -I -S -c "import json"', PYTHON))
 
 
@@ -71,7 +71,7 @@ class Seatbelt:
     about = "seatbelt"
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[Host]:
+    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with in_threads(scratch()) as folder:
             with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
                 launch = await in_thread(lambda: _launch(view, folder, listener))
@@ -80,7 +80,7 @@ class Seatbelt:
                     yield host
 
     @asynccontextmanager
-    async def program(self, view: View, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
+    async def program(self, view: SandboxPolicy, argv: Sequence[str], cwd: str) -> AsyncGenerator[ProgramLaunch]:
         async with in_threads(scratch()) as folder:
             with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
                 port = listener.getsockname()[1] if listener else None
@@ -94,7 +94,7 @@ class Seatbelt:
                 )
 
 
-def _launch(view: View, folder: Path, listener: socket.socket | None) -> Launch:
+def _launch(view: SandboxPolicy, folder: Path, listener: socket.socket | None) -> Launch:
     port = listener.getsockname()[1] if listener else None
     return Launch(
         argv=(SANDBOX_EXEC, "-p", profile(view, folder, port), PYTHON, "-I", "-S", "-c", ARRIVAL),
@@ -103,7 +103,7 @@ def _launch(view: View, folder: Path, listener: socket.socket | None) -> Launch:
     )
 
 
-def profile(view: View, scratch: Path, port: int | None) -> str:
+def profile(view: SandboxPolicy, scratch: Path, port: int | None) -> str:
     """What commands may do. `port` is where the way out begins, on this machine."""
     shared = (view.project, *view.writes, *(bind.source for bind in view.binds if bind.is_writable))
     writable = (scratch,) if view.is_read_only else (*shared, scratch)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from talaria.tools.output import SpillLimits
-from talaria.tools.sandbox.base import Limits
+from talaria.tools.sandbox.base import SandboxLimits
 from talaria.tools.sandbox.resource_limits import memory_of_machine
 from talaria.tools.sizes import parse_size
 
@@ -115,8 +115,8 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             check_names(self.env)
 
     @property
-    def sandbox_limits(self) -> Limits:
-        return Limits(
+    def sandbox_limits(self) -> SandboxLimits:
+        return SandboxLimits(
             processes=self.max_processes,
             scratch_bytes=self.scratch_mb << 20,
             memory_bytes=self.limits.memory_bytes,

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.sandbox.base import Host, Level, View
+from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
 from talaria.tools.sandbox.launching import Launch, launched
 from talaria.tools.sandbox.settings import SshSettings
@@ -31,7 +31,7 @@ class Ssh:
         self.about = f"on {settings.host} over ssh"
 
     @asynccontextmanager
-    async def opened(self, view: View) -> AsyncGenerator[Host]:
+    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         host = self._settings.host
         if not host:
             raise ToolFailed("Commands cannot run: terminal.ssh.host is not set.")

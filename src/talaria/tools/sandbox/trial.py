@@ -9,26 +9,26 @@ from tempfile import TemporaryDirectory
 from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
-from talaria.tools.sandbox.base import Limits, Sandbox, View
+from talaria.tools.sandbox.base import Sandbox, SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.canaries import Canaries
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.link_trial import tidy, try_links
 from talaria.tools.sandbox.policy_trial import try_policy
-from talaria.tools.sandbox.probes import Finding, judge
+from talaria.tools.sandbox.probes import ProbeResult, judge
 from talaria.tools.sandbox.resource_trial import try_limits
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.system import PYTHON
 from talaria.tools.sandbox.view import view_of
 from talaria.waiting import in_thread
 
-LIMITS = Limits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 20)
+LIMITS = SandboxLimits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 20)
 
 
-async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) -> list[Finding]:
+async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) -> list[ProbeResult]:
     """All attempts, one after the other. `home` is Talaria's own: something to go for is put there meanwhile."""
     async with in_threads(_planted(home, settings)) as (canaries, view), sandbox.opened(view) as host:
         output = Output(view.project.with_name("spill") / "trial" / "output", Redactor())
-        command = Command(program=(PYTHON, "-I", "-S", *canaries.arguments))
+        command = SandboxCommand(program=(PYTHON, "-I", "-S", *canaries.arguments))
         await host.start(command, output).ended()
         output.close()
         said = output.text().splitlines()
@@ -41,7 +41,7 @@ async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) ->
 
 
 @contextmanager
-def _planted(home: Path, settings: TerminalSettings) -> Generator[tuple[Canaries, View]]:
+def _planted(home: Path, settings: TerminalSettings) -> Generator[tuple[Canaries, SandboxPolicy]]:
     """Around a project that is there for that only."""
     with TemporaryDirectory(prefix="talaria-trial-") as folder:
         project = Path(folder).resolve() / "project"

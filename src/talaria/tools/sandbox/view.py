@@ -11,7 +11,7 @@ from pathlib import Path
 from talaria.core.errors import ToolFailed
 from talaria.tools.protected import TOOLCHAINS, Protected
 from talaria.tools.repositories import Enclosing, find_enclosing, leads_to
-from talaria.tools.sandbox.base import Limits, View
+from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
 from talaria.tools.sandbox.settings import TerminalSettings
 from talaria.tools.sandbox.system import interpreter, own_code, system
@@ -34,11 +34,11 @@ def view_of(
     home: Path,
     settings: TerminalSettings,
     environment: Mapping[str, str],
-    limits: Limits | None = None,
+    limits: SandboxLimits | None = None,
     programs: Sequence[Path] = (),
     people: Path | None = None,
     shared: Sequence[Path] = (),
-) -> View:
+) -> SandboxPolicy:
     """`home` is Talaria's own, which is never seen; `programs` are not changed. `people`: where those in chats have
     their folders, side by side. `shared`: what is writable besides; what is a link by now, or has gone, is not.
 
@@ -75,7 +75,7 @@ def view_of(
     leading = (place for place in inside.missing if place.name == "commondir" and compared(place))
     missing = (*leading, *protected.missing_below(top))
     shown = (*around, *toolchains.reads)
-    return View(
+    return SandboxPolicy(
         project=project,
         root=root,
         git_folders=git_folders,
@@ -124,8 +124,8 @@ def program_view(
     writes: Sequence[Path],
     environment: Mapping[str, str],
     has_egress: bool,
-    limits: Limits,
-) -> View:
+    limits: SandboxLimits,
+) -> SandboxPolicy:
     """For one program that is not a command of a session. `own` is its folder, which lasts; `home` is Talaria's. What
     is to be read and written exists and is resolved. `programs` are read, too, and not looked through for sockets.
 
@@ -144,7 +144,7 @@ def program_view(
     readable = (*_toolchains(person), *programs, *reads)
     shown = (*writes, *readable, *map(Path, system()), *interpreter())
     sockets = (place for one in found for place in one.sockets)
-    return View(
+    return SandboxPolicy(
         project=own,
         writes=tuple(writes),
         reads=readable,

@@ -22,7 +22,7 @@ MAX_TOLD = 5
 MAX_BLOCKED = 20
 
 
-class WayOut:
+class EgressProxy:
     def __init__(
         self,
         hosts: tuple[str, ...],

@@ -12,7 +12,7 @@ from typing import NoReturn, TypedDict
 from talaria.core.finding import Finder, decoded, encoded
 from talaria.tools.searching import tree
 from talaria.tools.searching.ignores import Above
-from talaria.tools.searching.tree import File, Identity, Private
+from talaria.tools.searching.tree import FileToRead, Identity, Private
 
 MAX_LINE_CHARS = 300
 REFUSED = 3
@@ -22,7 +22,7 @@ Hit = tuple[str, int, str]
 """A path; a line, from 1, and what stands there. Of a file found by its name they are 0 and empty."""
 
 
-class Wanted(TypedDict):
+class SearchRequest(TypedDict):
     root: str
     """Resolved."""
     pattern: str
@@ -45,7 +45,7 @@ class Wanted(TypedDict):
 
 
 def main() -> None:
-    wanted: Wanted = json.load(sys.stdin)
+    wanted: SearchRequest = json.load(sys.stdin)
     hidden, shown = (frozenset((device, inode) for device, inode in wanted[which]) for which in ("hidden", "shown"))
     private = Private(hidden, shown)
     try:
@@ -73,14 +73,14 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 class _Search:
-    def __init__(self, wanted: Wanted, private: Private) -> None:
+    def __init__(self, wanted: SearchRequest, private: Private) -> None:
         self._wanted = wanted
         self._hidden = private.hidden
         self._finder = Finder(wanted["secrets"]) if wanted["secrets"] else None
         self._pattern = None if wanted["by_name"] else _compiled(wanted["pattern"])
         self._sieve = None if self._pattern is None else _sieve(wanted["pattern"])
 
-    def hits(self, files: Iterator[File]) -> Iterator[Hit]:
+    def hits(self, files: Iterator[FileToRead]) -> Iterator[Hit]:
         for file in files:
             path = self._shown(file.path)
             if self._fits(path):
@@ -100,7 +100,7 @@ class _Search:
         given = (path.rpartition("/")[2], below)
         return any(fnmatch.fnmatchcase(one, each) for one in given for each in (glob, glob.replace("**/", "")))
 
-    def _matches(self, file: File, path: str, pattern: re.Pattern[str]) -> Iterator[Hit]:
+    def _matches(self, file: FileToRead, path: str, pattern: re.Pattern[str]) -> Iterator[Hit]:
         content = tree.content(file, self._hidden)
         if self._finder is not None:
             content = self._finder.redacted(content, keeps_lines=True)

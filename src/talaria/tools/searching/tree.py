@@ -21,7 +21,7 @@ Identity = tuple[int, int]
 """Device and inode."""
 
 
-class File(NamedTuple):
+class FileToRead(NamedTuple):
     """To be read before the next one is asked for."""
 
     path: str
@@ -50,7 +50,7 @@ class Private(NamedTuple):
 
 
 @contextmanager
-def opened(path: str, private: Private, around: Iterable[Above] | None) -> Generator[Iterator[File]]:
+def opened(path: str, private: Private, around: Iterable[Above] | None) -> Generator[Iterator[FileToRead]]:
     """Sorted by name, folder by folder, from a resolved path on; the root itself is never left out, what is private
     always. `around`: what the folders above ignore; None: look there. Raises `OSError`."""
     root, name = _start(path)
@@ -58,7 +58,7 @@ def opened(path: str, private: Private, around: Iterable[Above] | None) -> Gener
         if private.holds(root) or (name and _identity(root, name) in private.hidden):
             raise PermissionError(errno.EACCES, "it is private")
         if name:
-            yield iter((File(path, root, name),))
+            yield iter((FileToRead(path, root, name),))
         else:
             ignores = above(texts_above(root, path) if around is None else around)
             yield _below(root, path, ignores, private.hidden)
@@ -99,7 +99,7 @@ class _Level(NamedTuple):
     folders: list[str]
 
 
-def _below(root: Root, path: str, ignores: Ignores | None, hidden: frozenset[Identity]) -> Iterator[File]:
+def _below(root: Root, path: str, ignores: Ignores | None, hidden: frozenset[Identity]) -> Iterator[FileToRead]:
     """Files first; in a list of its own, as folders may lie deeper than a stack allows."""
     levels = [_listed(Root(os.dup(root.descriptor)), path.rstrip("/"), ignores, hidden)]
     try:
@@ -107,7 +107,7 @@ def _below(root: Root, path: str, ignores: Ignores | None, hidden: frozenset[Ide
             level = levels[-1]
             while level.files:
                 name = level.files.pop()
-                yield File(f"{level.path}/{name}", level.folder, name)
+                yield FileToRead(f"{level.path}/{name}", level.folder, name)
             if not level.folders:
                 levels.pop().folder.close()
                 continue
@@ -141,7 +141,7 @@ def _listed(folder: Root, path: str, around: Ignores | None, hidden: frozenset[I
     return level
 
 
-def content(file: File, hidden: frozenset[Identity]) -> bytes:
+def content(file: FileToRead, hidden: frozenset[Identity]) -> bytes:
     """Nothing of what is no text, too large, a link, not ours to read, or may never end."""
     try:
         descriptor = open_in(file.folder.descriptor, file.name)

@@ -18,11 +18,11 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
 from talaria.files import harmless
-from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, State, UndoStore
+from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
 from talaria.tools.diffs import compare, visible
 from talaria.tools.undo.project import INTERRUPTED, ProjectRecord, own_name
 from talaria.tools.undo.restore import Target, put_back
-from talaria.tools.undo.shelf import Kept, Shelf
+from talaria.tools.undo.shelf import OldCheckpoints, SavedFile
 
 MAX_COMPARED_BYTES = 1 << 20
 _ANY_MODE = -1
@@ -33,7 +33,7 @@ def checkpoint_folder(home: Path, session: SessionId) -> Path:
     return home / "checkpoints" / harmless(session)
 
 
-class Change(msgspec.Struct, frozen=True):
+class TurnFileChange(msgspec.Struct, frozen=True):
     """What one turn did to one file."""
 
     path: Path
@@ -49,10 +49,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
     turn: str = ""
     why: str = ""
     """Of one that no turn made."""
-    files: tuple[Change, ...] = ()
+    files: tuple[TurnFileChange, ...] = ()
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RestoreResult(msgspec.Struct, frozen=True):
     """What became of one file."""
 
     path: Path
@@ -66,7 +66,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 class Restored(msgspec.Struct, frozen=True):
     number: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RestoreResult, ...]
     kept_as: int | None
     """The checkpoint of what was replaced; None: nothing was."""
     left_out: Mapping[str, str] = {}
@@ -79,17 +79,17 @@ class _Chain(msgspec.Struct):
     """All that turns did to one file since a checkpoint, as one change."""
 
     path: Path
-    wanted: State
+    wanted: PathState
     """As it was before the first of them."""
     content: Callable[[], Iterable[bytes]]
     left: tuple[int, bytes]
     """Mode and content, as the last of them left it."""
     is_own: bool
     """Nobody else changed it in between."""
-    unfinished: State | None = None
+    unfinished: PathState | None = None
     """What a restore that was interrupted may have left there as well."""
 
-    def is_untouched(self, present: State) -> bool:
+    def is_untouched(self, present: PathState) -> bool:
         """Since the last change of ours."""
         mode, content = self.left
         if present.content == content and mode in (_ANY_MODE, present.mode):
@@ -116,7 +116,7 @@ class Checkpoints:
         self._store = store
         self._record_of = record_of
         self._now = now
-        self._old = Shelf(checkpoint_folder(home, session))
+        self._old = OldCheckpoints(checkpoint_folder(home, session))
 
     def list(self) -> Sequence[Checkpoint]:
         """Newest first."""
@@ -126,7 +126,7 @@ class Checkpoints:
                 one.at,
                 one.turn,
                 one.why,
-                tuple(Change(Path(kept.path), kept.was_there, kept.size_bytes) for kept in one.files),
+                tuple(TurnFileChange(Path(kept.path), kept.was_there, kept.size_bytes) for kept in one.files),
             )
             for one in self._old.all()
         ]
@@ -134,7 +134,8 @@ class Checkpoints:
             changes = self._store.changes(self._session, row.number).values()
             project = Path(self._store.project_path(row.project))
             files = tuple(
-                Change(project / one.path, bool(one.before.mode), one.before.size, _is_folder(one)) for one in changes
+                TurnFileChange(project / one.path, bool(one.before.mode), one.before.size, _is_folder(one))
+                for one in changes
             )
             found.append(Checkpoint(row.number, row.at, row.turn, row.why, files))
         return [one for one in reversed(found) if one.files]
@@ -147,29 +148,29 @@ class Checkpoints:
         chains = self._chains(number)
         project = self._record_of(self._project(number, chains))
         present = {chain.path: project.observe(str(chain.path)) for chain in chains}
-        outcomes: dict[Path, Outcome] = {}
+        outcomes: dict[Path, RestoreResult] = {}
         targets: list[Target] = []
         for chain in chains:
             now = present[chain.path]
             was_changed = not (chain.is_own and chain.is_untouched(now))
             is_folder = stat.S_ISDIR(chain.wanted.mode or now.mode)
             if _is_back(now, chain.wanted):
-                outcomes[chain.path] = Outcome(chain.path, "same", is_folder=is_folder)
+                outcomes[chain.path] = RestoreResult(chain.path, "same", is_folder=is_folder)
             elif stat.S_ISREG(now.mode) and not now.content:
                 reason = "what it holds now cannot be read, so it cannot be kept"
-                outcomes[chain.path] = Outcome(chain.path, "failed", was_changed, reason)
+                outcomes[chain.path] = RestoreResult(chain.path, "failed", was_changed, reason)
             elif was_changed and not everything:
-                outcomes[chain.path] = Outcome(chain.path, "left", was_changed=True, is_folder=is_folder)
+                outcomes[chain.path] = RestoreResult(chain.path, "left", was_changed=True, is_folder=is_folder)
             else:
                 targets.append(Target(str(chain.path), chain.wanted, now, chain.content))
                 what = "restored" if chain.wanted.mode else "removed"
-                outcomes[chain.path] = Outcome(chain.path, what, was_changed=was_changed, is_folder=is_folder)
+                outcomes[chain.path] = RestoreResult(chain.path, what, was_changed=was_changed, is_folder=is_folder)
         kept_as = self._put_back(number, project, targets, outcomes) if targets else None
         left_out = {} if project.reason else self._store.left_out(project.id, self._made_at(number))
         return Restored(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
 
     def _put_back(
-        self, number: int, project: ProjectRecord, targets: Sequence[Target], outcomes: dict[Path, Outcome]
+        self, number: int, project: ProjectRecord, targets: Sequence[Target], outcomes: dict[Path, RestoreResult]
     ) -> int:
         """What is replaced is durable before anything is."""
         first = max(self._old.numbers(), default=0) + 1
@@ -194,7 +195,7 @@ class Checkpoints:
             )
         was_interrupted = any(one.owner == INTERRUPTED for one in self._store.checkpoints(self._session))
         for path, reason in put_back(targets, was_interrupted=was_interrupted).items():
-            known = outcomes.get(Path(path)) or Outcome(Path(path), "failed", is_folder=True)
+            known = outcomes.get(Path(path)) or RestoreResult(Path(path), "failed", is_folder=True)
             outcomes[Path(path)] = msgspec.structs.replace(known, what="failed", reason=reason)
         project.refresh([name for one in targets if not (name := project.name_of(Path(one.path))).startswith("/")])
         self._store.set_owner(row.session, row.number, "")
@@ -244,7 +245,7 @@ class Checkpoints:
         for one in self._old.all():
             for kept in one.files if one.number >= number else ():
                 mode = stat.S_IFREG | kept.mode if kept.was_there else 0
-                wanted = State(mode, kept.size_bytes, 0, 1, bytes.fromhex(kept.blob)) if kept.was_there else ABSENT
+                wanted = PathState(mode, kept.size_bytes, 0, 1, bytes.fromhex(kept.blob)) if kept.was_there else ABSENT
                 content = _old_content(self._old, one.number, kept)
                 left = (_ANY_MODE if kept.left else 0, bytes.fromhex(kept.left))
                 yield _Chain(Path(kept.path), wanted, content, left, is_own=True)
@@ -262,14 +263,14 @@ class Checkpoints:
                     unfinished=one.before if row.owner == INTERRUPTED else None,
                 )
 
-    def _reader(self, state: State) -> Callable[[], Iterable[bytes]]:
+    def _reader(self, state: PathState) -> Callable[[], Iterable[bytes]]:
         return lambda: self._store.content(state.content)
 
 
 def compare_states(
     path: str,
-    before: State,
-    after: State,
+    before: PathState,
+    after: PathState,
     old: Callable[[], Iterable[bytes]],
     new: Callable[[], Iterable[bytes]],
     redactor: Redactor,
@@ -300,7 +301,7 @@ def compare_states(
     return msgspec.structs.replace(change, kind=kind, note=note)
 
 
-def _old_content(shelf: Shelf, number: int, kept: Kept) -> Callable[[], Iterable[bytes]]:
+def _old_content(shelf: OldCheckpoints, number: int, kept: SavedFile) -> Callable[[], Iterable[bytes]]:
     def read() -> Iterable[bytes]:
         if kept.is_lost:
             raise OSError(0, "what it held before was too large to keep")
@@ -309,7 +310,7 @@ def _old_content(shelf: Shelf, number: int, kept: Kept) -> Callable[[], Iterable
     return read
 
 
-def _is_back(now: State, wanted: State) -> bool:
+def _is_back(now: PathState, wanted: PathState) -> bool:
     """Names of one and the same file are that again, too."""
     return now.is_like(wanted) and (now.links == wanted.links or max(now.links, wanted.links) <= 1)
 

@@ -22,12 +22,12 @@ from talaria.store.undo import (
     CheckpointRow,
     KnownFile,
     Packed,
-    State,
+    PathState,
     UndoStore,
     pack,
     pack_piece,
 )
-from talaria.tools.undo.scan import USUAL, Limits, Stamp, TooLarge, make_stamp, scan, stamp_of
+from talaria.tools.undo.scan import USUAL, ScanLimits, Stamp, TooLarge, make_stamp, scan, stamp_of
 from talaria.trees import Root
 
 DOUBTFUL_NS = 2_000_000_000
@@ -42,8 +42,8 @@ Progress = Callable[[int, int], None]
 
 
 class Difference(NamedTuple):
-    before: State
-    after: State
+    before: PathState
+    after: PathState
 
 
 class Recording(NamedTuple):
@@ -54,7 +54,7 @@ class Recording(NamedTuple):
     token: object
     paths: tuple[str, ...] | None
     """The only ones it can change, relative to the project or absolute; None: anything in the project."""
-    outside: Mapping[str, State]
+    outside: Mapping[str, PathState]
     """Those outside of the project, as they were."""
 
 
@@ -66,7 +66,7 @@ class ProjectRecord:
         store: UndoStore,
         path: Path,
         *,
-        limits: Limits = USUAL,
+        limits: ScanLimits = USUAL,
         without: Sequence[Path] = (),
         now: Callable[[], float] = time.time,
         has_background: Callable[[str], bool] = lambda _: False,
@@ -342,7 +342,7 @@ class ProjectRecord:
         except OSError:
             return None
 
-    def observe(self, path: str) -> State:
+    def observe(self, path: str) -> PathState:
         """One file anywhere, by an absolute name; its content is kept. Of one that cannot be read it is empty."""
         with self._lock, Root.open("/") as root, self._store.transaction():
             name = path.lstrip("/")
@@ -354,11 +354,11 @@ class ProjectRecord:
             return state_of(found)
 
 
-def state_of(known: KnownFile | None) -> State:
+def state_of(known: KnownFile | None) -> PathState:
     if known is None:
         return ABSENT
     mode, size, _, _, inode, links = known.stamp
-    return State(mode, size, inode, links, known.content)
+    return PathState(mode, size, inode, links, known.content)
 
 
 def _is_same(one: Difference) -> bool:

@@ -13,13 +13,13 @@ from talaria.core.errors import TalariaError
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
-from talaria.store.undo import State, UndoStore
+from talaria.store.undo import PathState, UndoStore
 from talaria.tools.base import Scope
 from talaria.tools.undo.checkpoints import Checkpoints, checkpoint_folder, compare_states
 from talaria.tools.undo.project import Difference, Progress, ProjectRecord, Recording
-from talaria.tools.undo.scan import Limits, TooLarge
+from talaria.tools.undo.scan import ScanLimits, TooLarge
 from talaria.tools.undo.settings import CheckpointSettings
-from talaria.tools.undo.shelf import Shelf
+from talaria.tools.undo.shelf import OldCheckpoints
 from talaria.waiting import completed, in_thread
 
 MAX_CHANGES = 12
@@ -34,7 +34,7 @@ def undo_file(home: Path) -> Path:
     return home / "undo.db"
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedChanges(msgspec.Struct, frozen=True):
     """What a call has changed in the project, for people."""
 
     changes: tuple[FileChange, ...] = ()
@@ -43,7 +43,7 @@ class Recorded(msgspec.Struct, frozen=True):
     """Why it cannot be undone."""
 
 
-class Recorder:
+class ChangeRecorder:
     def __init__(
         self,
         store: UndoStore,
@@ -75,7 +75,7 @@ class Recorder:
             self._pruned_at = self._now()
             self.prune()
         record = self.project(scope.cwd)
-        first = max(Shelf(checkpoint_folder(self._home, scope.session)).numbers(), default=0) + 1
+        first = max(OldCheckpoints(checkpoint_folder(self._home, scope.session)).numbers(), default=0) + 1
         began = record.begin(scope.session, scope.turn, paths, first_number=first, progress=progress)
         return began or self._tell_once(scope, record.reason)
 
@@ -85,19 +85,19 @@ class Recorder:
         self._told.add((scope.session, reason))
         return f"[What commands change in {scope.cwd} cannot be undone: {reason}.]"
 
-    async def end(self, scope: Scope, recording: Recording) -> Recorded:
+    async def end(self, scope: Scope, recording: Recording) -> RecordedChanges:
         """After the call. Raises `OSError` and errors of ours."""
         return await completed(in_thread(partial(self._end, scope, recording)))
 
-    def _end(self, scope: Scope, recording: Recording) -> Recorded:
+    def _end(self, scope: Scope, recording: Recording) -> RecordedChanges:
         record = self.project(scope.cwd)
         try:
             differences = record.end(recording)
         except TooLarge as fault:
-            return Recorded(note=self._tell_once(scope, str(fault)))
+            return RecordedChanges(note=self._tell_once(scope, str(fault)))
         return self._shown(differences, scope.redactor)
 
-    def _shown(self, differences: Mapping[str, Difference], redactor: Redactor) -> Recorded:
+    def _shown(self, differences: Mapping[str, Difference], redactor: Redactor) -> RecordedChanges:
         """Folders go without saying, and so does what git keeps for itself, as long as it is whole."""
         files = {
             path: one
@@ -108,9 +108,9 @@ class Recorder:
         changes = [*_damage(files)]
         for path, (before, after) in list(own.items())[:MAX_CHANGES]:
             changes.append(compare_states(path, before, after, self._read(before), self._read(after), redactor))
-        return Recorded(tuple(changes), max(0, len(own) - MAX_CHANGES))
+        return RecordedChanges(tuple(changes), max(0, len(own) - MAX_CHANGES))
 
-    def _read(self, state: State) -> Callable[[], Iterable[bytes]]:
+    def _read(self, state: PathState) -> Callable[[], Iterable[bytes]]:
         return lambda: self._store.content(state.content)
 
     def project(self, path: Path) -> ProjectRecord:
@@ -121,7 +121,7 @@ class Recorder:
             known = ProjectRecord(
                 self._store,
                 path,
-                limits=Limits(settings.max_files, settings.max_file_mb << 20, settings.max_project_mb << 20),
+                limits=ScanLimits(settings.max_files, settings.max_file_mb << 20, settings.max_project_mb << 20),
                 without=(self._home,),
                 now=self._now,
                 has_background=lambda session: self._has_background(SessionId(session)),

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from talaria.core.errors import TalariaError
-from talaria.store.undo import State
+from talaria.store.undo import PathState
 from talaria.trees import Root
 
 
@@ -17,8 +17,8 @@ class Target(msgspec.Struct, frozen=True):
 
     path: str
     """Absolute."""
-    wanted: State
-    present: State
+    wanted: PathState
+    present: PathState
     content: Callable[[], Iterable[bytes]]
     """Of a file, as it was."""
 

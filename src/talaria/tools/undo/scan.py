@@ -30,13 +30,13 @@ _TYPE, _FOLDER = 0o170000, stat.S_IFDIR
 _PLAIN = frozenset({stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO})
 
 
-class Limits(NamedTuple):
+class ScanLimits(NamedTuple):
     files: int = 200_000
     file_bytes: int = 256 << 20
     project_bytes: int = 4 << 30
 
 
-USUAL = Limits()
+USUAL = ScanLimits()
 
 
 class TooLarge(Exception):
@@ -50,7 +50,7 @@ class Scan(NamedTuple):
 
 
 def scan(  # noqa: C901, PLR0912, PLR0915  (one loop that must be fast)
-    root: Root, limits: Limits, without: Sequence[tuple[int, int]] = ()
+    root: Root, limits: ScanLimits, without: Sequence[tuple[int, int]] = ()
 ) -> Scan:
     """`without`: folders, by device and inode, that are never looked at. Raises `TooLarge`, `OSError`."""
     stamps: dict[str, Stamp] = {}

@@ -17,7 +17,7 @@ MAX_MANIFEST_BYTES = 16 << 20
 _MANIFEST = "manifest.json"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SavedFile(msgspec.Struct, frozen=True):
     """What a file was before it was changed."""
 
     path: str
@@ -39,14 +39,14 @@ class OldCheckpoint(msgspec.Struct, frozen=True):
     at: float
     turn: str = ""
     why: str = ""
-    files: tuple[Kept, ...] = ()
+    files: tuple[SavedFile, ...] = ()
 
 
 def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-class Shelf:
+class OldCheckpoints:
     def __init__(self, folder: Path) -> None:
         """`checkpoints/SESSION` of a home."""
         self._sessions = folder.parent
@@ -73,7 +73,7 @@ class Shelf:
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
             return None
 
-    def blob(self, number: int, kept: Kept) -> bytes:
+    def blob(self, number: int, kept: SavedFile) -> bytes:
         """Raises `OSError`, also if it is not what was kept."""
         with self._opened() as folder:
             content = folder.read(f"{number}/{kept.blob}", kept.size_bytes + 1)

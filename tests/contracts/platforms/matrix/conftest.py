@@ -12,7 +12,7 @@ import pytest
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Batch, Kit, Outbound, Platform
-from talaria.platforms.matrix.config import Settings
+from talaria.platforms.matrix.config import MatrixSettings
 from talaria.platforms.matrix.platform import open as open_matrix
 from talaria.testing.servers.synapse import Homeserver, Synapse
 
@@ -77,11 +77,11 @@ def connect(server: Synapse, tmp_path: Path) -> Connect:
     return opened
 
 
-def decoded(settings: dict[str, Any]) -> Settings:
+def decoded(settings: dict[str, Any]) -> MatrixSettings:
     def secret(type_: type, value: Any) -> Any:
         return Secret(value) if type_ is Secret else value
 
-    return msgspec.convert(settings, Settings, dec_hook=secret)
+    return msgspec.convert(settings, MatrixSettings, dec_hook=secret)
 
 
 @pytest.fixture

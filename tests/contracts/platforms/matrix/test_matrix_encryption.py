@@ -12,7 +12,7 @@ from tests.contracts.platforms.matrix.conftest import Connect, Listen, Words
 from talaria.platforms.base import Arrival, File, NotTaken, Platform, Rejected
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.synapse import Synapse
-from talaria.testing.servers.synapse_person import Person
+from talaria.testing.servers.synapse_person import SynapseUser
 
 STRANGE = {
     "algorithm": "m.megolm.v1.aes-sha2",
@@ -29,11 +29,11 @@ from pathlib import Path
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Kit, Outbound, Rejected
-from talaria.platforms.matrix.config import Settings
+from talaria.platforms.matrix.config import MatrixSettings
 from talaria.platforms.matrix.platform import open as open_matrix
 
 async def main(home, cursor, settings):
-    settings = Settings(**{**settings, "password": Secret(settings["password"])})
+    settings = MatrixSettings(**{**settings, "password": Secret(settings["password"])})
     async with open_matrix(settings, Kit(Path(home), SystemClock(), lambda _: True)) as matrix:
         stream = matrix.receive(cursor or None)
         while True:
@@ -46,7 +46,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
 """
 
 
-def notices(person: Person, room: str) -> list[str]:
+def notices(person: SynapseUser, room: str) -> list[str]:
     contents = [event["content"] for event in person.events(room)]
     return [content["body"] for content in contents if content.get("msgtype") == "m.notice"]
 

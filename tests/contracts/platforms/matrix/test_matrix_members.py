@@ -6,7 +6,7 @@ from tests.contracts.platforms.matrix.conftest import Connect, Ear, Listen
 
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.synapse import Synapse
-from talaria.testing.servers.synapse_person import Person
+from talaria.testing.servers.synapse_person import SynapseUser
 
 BOTH = ("1001", "1002")
 
@@ -15,8 +15,8 @@ class Direct(msgspec.Struct):
     """A room that one person opened as a direct chat, in which the bot has been."""
 
     room: str
-    opener: Person
-    other: Person
+    opener: SynapseUser
+    other: SynapseUser
     cursor: str | None
 
     async def let_other_in(self) -> None:
@@ -33,7 +33,7 @@ async def direct(server: Synapse, connect: Connect, listen: Listen) -> Direct:
     return Direct(await person.direct_room(server.bot), person, other, ear.cursor)
 
 
-async def heard_all(ear: Ear, room: str, person: Person) -> None:
+async def heard_all(ear: Ear, room: str, person: SynapseUser) -> None:
     """All that happened there until now is read: the next stream begins with nothing new."""
     said = await person.say(room, "that is all")
     while (await ear.arrival()).message_id != said:

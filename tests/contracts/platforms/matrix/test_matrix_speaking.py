@@ -11,8 +11,8 @@ from talaria.core.errors import BadConfig
 from talaria.platforms.base import (
     AccessLost,
     Address,
+    ChatMoved,
     File,
-    Moved,
     NotTaken,
     Platform,
     Refused,
@@ -22,7 +22,7 @@ from talaria.platforms.base import (
 )
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal
 from talaria.testing.servers.synapse import PASSWORD, Synapse
-from talaria.testing.servers.synapse_person import Person
+from talaria.testing.servers.synapse_person import SynapseUser
 
 GONE = SentId("$nowhere")
 
@@ -34,7 +34,7 @@ async def met(server: Synapse, connect: Connect, listen: Listen, home: str = "ho
         return (await ear.arrival()).where.chat
 
 
-async def last(person: Person, room: str, sender: str) -> dict[str, object]:
+async def last(person: SynapseUser, room: str, sender: str) -> dict[str, object]:
     return [dict(event["content"]) for event in person.events(room) if event["sender"] == sender][-1]
 
 
@@ -285,7 +285,7 @@ async def test_a_room_that_was_replaced_has_moved(
         await person.invite(successor, server.bot)
         await person.say(successor, "here")
         assert (await ear.arrival()).where.chat == successor
-        with pytest.raises(Moved) as moved:
+        with pytest.raises(ChatMoved) as moved:
             await matrix.send(words(room, "hello"))
     assert moved.value.to == Address("matrix", successor)
 
@@ -382,11 +382,11 @@ def test_the_manifest_can_be_read() -> None:
     import tomllib
     from importlib.resources import files
 
-    from talaria.platforms.base import Manifest
-    from talaria.platforms.matrix.config import Settings
+    from talaria.platforms.base import PlatformManifest
+    from talaria.platforms.matrix.config import MatrixSettings
 
     text = (files("talaria.platforms.matrix") / "manifest.toml").read_text()
-    manifest = msgspec.convert(tomllib.loads(text), Manifest)
-    fields = {field.name for field in msgspec.structs.fields(Settings)}
+    manifest = msgspec.convert(tomllib.loads(text), PlatformManifest)
+    fields = {field.name for field in msgspec.structs.fields(MatrixSettings)}
     assert manifest.name == "matrix"
     assert fields >= {*manifest.environment.values(), *manifest.required, *manifest.secrets}

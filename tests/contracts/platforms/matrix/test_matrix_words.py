@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from talaria.platforms.base import AccessLost, Arrival, NotTaken, Refused, Rejected, Unsure
 from talaria.platforms.matrix import failures, incoming, render
-from talaria.platforms.matrix.incoming import Me, Room
+from talaria.platforms.matrix.incoming import JoinedRoom, MatrixAccount
 
-ME = Me("@talaria:server.org", "Talaria")
-GROUP = Room("!room:server.org", "group")
-DIRECT = Room("!room:server.org", "dm")
+ME = MatrixAccount("@talaria:server.org", "Talaria")
+GROUP = JoinedRoom("!room:server.org", "group")
+DIRECT = JoinedRoom("!room:server.org", "dm")
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
@@ -42,7 +42,7 @@ def event(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def arrived(body: str, more: Mapping[str, Any], room: Room = GROUP) -> Arrival:
+def arrived(body: str, more: Mapping[str, Any], room: JoinedRoom = GROUP) -> Arrival:
     said = incoming.message(event({"body": body, **more}), ME)
     assert said is not None
     return incoming.arrival(said, room, ME)

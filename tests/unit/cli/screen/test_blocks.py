@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.cli.screen.blocks import LONG_CODE_LINES, Block, Blocks
+from talaria.cli.screen.blocks import LONG_CODE_LINES, BlockSplitter, MarkdownBlock
 
 
 def cut(*pieces: str) -> list[str]:
-    blocks = Blocks()
+    blocks = BlockSplitter()
     found = [block for piece in pieces for block in blocks.add(piece)]
     return [block.text for block in (*found, *blocks.end())]
 
@@ -17,10 +17,10 @@ def test_paragraphs_end_at_an_empty_line() -> None:
 
 
 def test_a_block_is_open_until_the_next_one_begins() -> None:
-    blocks = Blocks()
+    blocks = BlockSplitter()
     assert blocks.add("One.\n\n") == []
     assert blocks.rest == "One."
-    assert blocks.add("Tw") == [Block("One.")]
+    assert blocks.add("Tw") == [MarkdownBlock("One.")]
     assert blocks.add("o\n") == []
     assert blocks.rest == "Two"
 
@@ -43,7 +43,7 @@ def test_inline_code_is_no_fence() -> None:
 
 def test_long_code_is_shown_in_pieces_that_belong_together() -> None:
     lines = [f"line {number}" for number in range(LONG_CODE_LINES * 2)]
-    blocks = Blocks()
+    blocks = BlockSplitter()
     pieces = [*blocks.add("```c\n" + "\n".join(lines) + "\n```\n"), *blocks.end()]
     assert [piece.goes_on for piece in pieces] == [True, True, False]
     shown = [line for piece in pieces for line in piece.text.split("\n") if not line.startswith("```")]
@@ -52,11 +52,11 @@ def test_long_code_is_shown_in_pieces_that_belong_together() -> None:
 
 
 def test_what_was_ended_is_gone() -> None:
-    blocks = Blocks()
+    blocks = BlockSplitter()
     blocks.add("```\nhalf a")
-    assert blocks.end() == [Block("```\nhalf a")]
+    assert blocks.end() == [MarkdownBlock("```\nhalf a")]
     assert blocks.rest == ""
-    assert blocks.add("Anew.\n\nx\n") == [Block("Anew.")]
+    assert blocks.add("Anew.\n\nx\n") == [MarkdownBlock("Anew.")]
 
 
 @given(

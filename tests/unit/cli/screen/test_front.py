@@ -5,7 +5,7 @@ from typing import cast
 
 from talaria.cli.screen.front import MOST_SCREENS, ScreenFront
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.status import Status
+from talaria.cli.screen.status import StatusLine
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
 from talaria.core.events import TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId
@@ -26,7 +26,7 @@ class Paper:
     menu = None
 
     def __init__(self) -> None:
-        self.status = Status(model="m", tokens=5)
+        self.status = StatusLine(model="m", tokens=5)
         self.printed: list[str] = []
 
     @property

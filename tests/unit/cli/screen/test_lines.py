@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.cli.screen.pastes import MOST_LINES, Pastes
-from talaria.cli.screen.status import Status
-from talaria.cli.screen.tool_lines import Call, about_what, changed
+from talaria.cli.screen.status import StatusLine
+from talaria.cli.screen.tool_lines import ToolCallLines, about_what, changed
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolResult
@@ -40,7 +40,7 @@ def test_words_are_not_broken_where_they_need_not() -> None:
     ],
 )
 def test_the_least_important_leaves_the_status_first(columns: int, line: str) -> None:
-    status = Status(
+    status = StatusLine(
         "openrouter:meta-llama/llama-4-maverick-17b-instruct:free",
         *(42_000, 100_000, "$0.12", "日本の庭の話"),
         session="20260131_120000_0a1b2c3d",
@@ -52,7 +52,9 @@ def test_the_least_important_leaves_the_status_first(columns: int, line: str) ->
 
 
 def test_a_long_title_is_cut_and_an_id_is_not() -> None:
-    status = Status("anthropic:claude", 42_000, title="家族" * 20, session="20260131_120000_0a1b2c3d", sandbox="strict")
+    status = StatusLine(
+        "anthropic:claude", 42_000, title="家族" * 20, session="20260131_120000_0a1b2c3d", sandbox="strict"
+    )
     assert status.line(80) == f"anthropic:claude · 42,000 tokens · {'家族' * 6}家… · sandbox strict"
     unnamed = status._replace(title="")
     assert unnamed.line(80) == "anthropic:claude · 42,000 tokens · 20260131_120000_0a1b2c3d · sandbox strict"
@@ -60,7 +62,7 @@ def test_a_long_title_is_cut_and_an_id_is_not() -> None:
 
 
 def test_what_the_level_lacks_leaves_the_status_before_the_level() -> None:
-    status = Status("custom:test-model", 15, session="20260131_120000_0a1b2c3d", sandbox="landlock (no network)")
+    status = StatusLine("custom:test-model", 15, session="20260131_120000_0a1b2c3d", sandbox="landlock (no network)")
     assert status.line(70) == "custom:test-model · 15 tokens · sandbox landlock (no network)"
     assert status.line(40) == "test-mod… · 15 tokens · sandbox landlock"
 
@@ -92,9 +94,9 @@ def test_a_call_is_told_by_what_says_most(arguments: str, about: str) -> None:
     assert about_what(arguments) == about
 
 
-def ended(text: str, *, is_error: bool = False) -> Call:
+def ended(text: str, *, is_error: bool = False) -> ToolCallLines:
     result = ToolResult(CallId("c"), "patch", text, is_error=is_error)
-    return Call("patch", json.dumps({"path": "a.py"}), result, 0.25)
+    return ToolCallLines("patch", json.dumps({"path": "a.py"}), result, 0.25)
 
 
 def test_a_call_that_ended_has_its_time_and_what_it_changed(monkeypatch: pytest.MonkeyPatch) -> None:

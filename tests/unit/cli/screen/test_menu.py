@@ -2,9 +2,9 @@
 
 import pytest
 
-from talaria.cli.screen.menu import Choice, Menu, Typing
+from talaria.cli.screen.menu import Menu, MenuItem, Typing
 
-YES_OR_NO = (Choice("no", "No", key="n"), Choice("once", "Yes", key="y"), Choice("session", "Often", key="s"))
+YES_OR_NO = (MenuItem("no", "No", key="n"), MenuItem("once", "Yes", key="y"), MenuItem("session", "Often", key="s"))
 
 
 def shown(menu: Menu, columns: int = 40, rows: int = 20) -> str:
@@ -48,7 +48,11 @@ async def test_who_leaves_gives_no_answer_and_who_answers_twice_gives_one() -> N
 
 
 async def test_typing_searches_labels_and_what_stands_behind_them() -> None:
-    choices = [Choice("1", "Garden", searched="roses"), Choice("2", "Kitchen", searched="soup"), Choice("3", "Soup")]
+    choices = [
+        MenuItem("1", "Garden", searched="roses"),
+        MenuItem("2", "Kitchen", searched="soup"),
+        MenuItem("3", "Soup"),
+    ]
     assert typed(Menu("Which?", choices, typing="search"), "soup kit") == "2"
     menu = Menu("Which?", choices, typing="search")
     menu.type("nothing like it")
@@ -65,7 +69,7 @@ async def test_typing_searches_labels_and_what_stands_behind_them() -> None:
     ("typing", "text", "answer"), [("words", "my own", "my own"), ("words", "", "red"), ("words", "   ", "red")]
 )
 async def test_own_words_go_before_the_choices(typing: Typing, text: str, answer: str) -> None:
-    assert typed(Menu("Which?", [Choice("red", "Red")], typing=typing), text) == answer
+    assert typed(Menu("Which?", [MenuItem("red", "Red")], typing=typing), text) == answer
 
 
 async def test_all_of_a_long_text_can_be_read() -> None:
@@ -105,7 +109,7 @@ async def test_nothing_of_the_reason_is_cut_off(reason: str, rows: int) -> None:
 
 
 async def test_control_signs_are_shown() -> None:
-    menu = Menu("May it?", [Choice("no", "N\x1bo\no")], body="rm\x1b[2J x", footer="why\x07")
+    menu = Menu("May it?", [MenuItem("no", "N\x1bo\no")], body="rm\x1b[2J x", footer="why\x07")
     assert "\x1b" not in shown(menu)
     assert "rm\\x1b[2J x" in shown(menu)
     assert "N\\x1bo o" in shown(menu)

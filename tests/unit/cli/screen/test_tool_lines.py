@@ -6,7 +6,7 @@ import re
 import pytest
 
 from talaria.cli.output_lines import telling
-from talaria.cli.screen.tool_lines import Call
+from talaria.cli.screen.tool_lines import ToolCallLines
 from talaria.cli.screen.width import width
 from talaria.core.ids import CallId
 from talaria.core.messages import FileChange, Outcome, ToolResult
@@ -26,7 +26,7 @@ def printed(output: str, how: str = "failed", words: str = "exit 3") -> ToolResu
 
 
 def shown(made: ToolResult, seconds: float | None = 1.25, columns: int = 60) -> list[str]:
-    return STYLE.sub("", Call(made.name, ARGUMENTS, made, seconds).ended(columns)).split("\n")
+    return STYLE.sub("", ToolCallLines(made.name, ARGUMENTS, made, seconds).ended(columns)).split("\n")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,9 @@ def test_only_success_is_ticked_and_the_rest_says_what_went_wrong(outcome: Outco
 def test_the_tick_alone_is_green(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    done, wrong = (Call("t", "", result("", outcome)).ended(60) for outcome in (None, Outcome("failed", "exit 1")))
+    done, wrong = (
+        ToolCallLines("t", "", result("", outcome)).ended(60) for outcome in (None, Outcome("failed", "exit 1"))
+    )
     assert ("\x1b[32m✓" in done, "\x1b[32m" in wrong, "\x1b[31m✗" in wrong) == (True, False, True)
 
 
@@ -96,7 +98,7 @@ def test_one_line_more_is_shown_rather_than_counted() -> None:
 def test_output_that_was_not_kept_whole_is_not_counted() -> None:
     output = "a\nb\n\n[… 5,000 bytes left out; all 9,000 are in /home/x/spill/c-output.txt …]\n\n" + "c\n" * 7
     assert shown(printed(output, "done"))[-1] == "    … more than 4 other lines: Ctrl-O"
-    assert "/home/x/spill/c-output.txt" in Call("terminal", "", printed(output)).details(80)
+    assert "/home/x/spill/c-output.txt" in ToolCallLines("terminal", "", printed(output)).details(80)
 
 
 PYTEST = """============================= test session starts ==============================
@@ -139,7 +141,7 @@ def test_wide_signs_fit_into_narrow_screens(columns: int) -> None:
 
 def test_details_have_all_of_the_output() -> None:
     output = "".join(f"line {number}\n" for number in range(1_000))
-    told = STYLE.sub("", Call("terminal", ARGUMENTS, printed(output)).details(80)).split("\n")
+    told = STYLE.sub("", ToolCallLines("terminal", ARGUMENTS, printed(output)).details(80)).split("\n")
     assert told[:3] == ["● terminal", f"    {ARGUMENTS}", "  ─ exit 3"]
     assert told[3:] == [*(f"    line {number}" for number in range(1_000)), "    [exit code 3]"]
 

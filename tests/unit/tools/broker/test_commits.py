@@ -9,13 +9,13 @@ from tests.contracts.sandboxes.desktop import git, make
 
 from talaria.tools.broker.commits import describe_push, read_commits
 from talaria.tools.broker.packets import RefUpdate
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.local import Local
 
 
 async def describe(folder: Path, old: str, new: str, ref: str = "refs/heads/main") -> tuple[bool, str]:
     update = RefUpdate(old, new, ref)
-    async with Local().opened(View(project=folder, home=folder)) as host:
+    async with Local().opened(SandboxPolicy(project=folder, home=folder)) as host:
         push = describe_push(update, await read_commits(host, [folder / ".git"], [update]))
     return push.is_forced, push.text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import json
 
-from talaria.tools.sandbox.base import Bind, View
+from talaria.tools.sandbox.base import Bind, SandboxPolicy
 from talaria.tools.sandbox.caches import use_caches, with_caches
 
 
@@ -24,8 +24,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
-def view(person: Path, **more: object) -> View:
-    return View(**{"project": Path("/project"), "home": person, **more})  # pyright: ignore[reportArgumentType]
+def view(person: Path, **more: object) -> SandboxPolicy:
+    return SandboxPolicy(**{"project": Path("/project"), "home": person, **more})  # pyright: ignore[reportArgumentType]
 
 
 def test_caches_are_where_tools_look_for_them(folder: Path, tmp_path: Path) -> None:

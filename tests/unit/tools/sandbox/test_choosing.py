@@ -6,7 +6,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.sandbox.base import Level
-from talaria.tools.sandbox.choosing import Choosing
+from talaria.tools.sandbox.choosing import SandboxChooser
 from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
@@ -24,7 +24,7 @@ from talaria.tools.workspaces import Workspaces
 )
 def test_sandbox_is_the_one_that_was_set(backend: Backend, level: Level, about: str) -> None:
     docker, ssh = DockerSettings(program="podman", image="debian"), SshSettings(host="ann@there")
-    sandbox = Choosing(TerminalSettings(backend=backend, docker=docker, ssh=ssh)).sandbox
+    sandbox = SandboxChooser(TerminalSettings(backend=backend, docker=docker, ssh=ssh)).sandbox
     assert (sandbox.level, sandbox.about) == (level, about)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.docker import Engine, arguments
 from talaria.tools.sandbox.settings import DockerSettings
 
@@ -27,25 +27,27 @@ ROOTLESS_PODMAN = '{"host": {"arch": "amd64", "security": {"rootless": true}}}'
     ],
 )
 def test_files_of_the_person_are_theirs_inside_too(told: str, user: tuple[str, ...]) -> None:
-    words = run(told, View(project=Path("/p"), home=Path("/h")))
+    words = run(told, SandboxPolicy(project=Path("/p"), home=Path("/h")))
     start = words.index("--userns" if "--userns" in words else "--user")
     assert words[start : start + len(user)] == user
 
 
 @pytest.mark.parametrize(("told", "is_bare"), [(DOCKER, False), (PODMAN, True)])
 def test_podman_is_told_not_to_copy_what_lies_below_a_hidden_folder(told: str, is_bare: bool, tmp_path: Path) -> None:
-    words = run(told, View(project=tmp_path.parent, home=Path("/h"), hidden=(tmp_path,)))
+    words = run(told, SandboxPolicy(project=tmp_path.parent, home=Path("/h"), hidden=(tmp_path,)))
     (mount,) = (word for word in words if word.startswith("type=tmpfs"))
     assert ("notmpcopyup" in mount.split(",")) == is_bare
 
 
 def test_place_that_is_shown_twice_is_mounted_once() -> None:
     project = Path("/p")
-    words = run(DOCKER, View(project=project, home=project, reads=(project, Path("/r")), guarded=(Path("/r"),)))
+    words = run(
+        DOCKER, SandboxPolicy(project=project, home=project, reads=(project, Path("/r")), guarded=(Path("/r"),))
+    )
     targets = [word for word in words if "target=" in word]
     assert targets == ["type=bind,source=/p,target=/p", "type=bind,source=/r,target=/r,ro"]
     assert not any(word.startswith("/p:") for word in words)
 
 
-def run(told: str, view: View) -> tuple[str, ...]:
+def run(told: str, view: SandboxPolicy) -> tuple[str, ...]:
     return arguments(view, DockerSettings(), msgspec.json.decode(told, type=Engine), "talaria-1")

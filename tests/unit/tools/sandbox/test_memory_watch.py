@@ -12,8 +12,8 @@ from tests.unit.tools.sandbox.test_resource_limits import has_memory_groups
 
 from talaria.core.redaction import Redactor
 from talaria.tools.output import Output
-from talaria.tools.sandbox.base import Host, Limits, View
-from talaria.tools.sandbox.commands import Command
+from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.host.memory import memory_used
 from talaria.tools.sandbox.launching import launched
 from talaria.tools.sandbox.local import unwrapped
@@ -46,16 +46,18 @@ def test_memory_that_processes_share_counts_once() -> None:
 
 
 @pytest.fixture
-async def host(tmp_path: Path) -> AsyncIterator[Host]:
-    view = View(project=tmp_path, home=tmp_path, environment={"PATH": "/usr/bin:/bin"})
+async def host(tmp_path: Path) -> AsyncIterator[ToolHost]:
+    view = SandboxPolicy(project=tmp_path, home=tmp_path, environment={"PATH": "/usr/bin:/bin"})
     async with launched(unwrapped(view, view.environment, str(tmp_path / "state"), memory_bytes=120 * MIB)) as opened:
         yield opened
 
 
-async def test_the_command_that_uses_most_is_ended_without_a_control_group(host: Host, tmp_path: Path) -> None:
+async def test_the_command_that_uses_most_is_ended_without_a_control_group(host: ToolHost, tmp_path: Path) -> None:
     small, large = (
         host.start(
-            Command(program=(sys.executable, "-I", "-S", "-c", f"{TAKE.format(size)}; import time; time.sleep(60)")),
+            SandboxCommand(
+                program=(sys.executable, "-I", "-S", "-c", f"{TAKE.format(size)}; import time; time.sleep(60)")
+            ),
             Output(tmp_path / f"spill/s/{size}", Redactor()),
         )
         for size in (30, 150)
@@ -68,9 +70,9 @@ async def test_the_command_that_uses_most_is_ended_without_a_control_group(host:
 @pytest.mark.skipif(not has_memory_groups(), reason="no control group can limit memory here")
 async def test_what_the_kernel_kills_for_its_memory_is_told(tmp_path: Path) -> None:
     """The tool host is not told to look here."""
-    view = View(project=tmp_path, home=tmp_path, environment={"PATH": "/usr/bin:/bin"})
+    view = SandboxPolicy(project=tmp_path, home=tmp_path, environment={"PATH": "/usr/bin:/bin"})
     launch = unwrapped(view, view.environment, str(tmp_path / "state"))
-    async with launched(structs.replace(launch, limits=Limits(memory_bytes=64 * MIB))) as host:
+    async with launched(structs.replace(launch, limits=SandboxLimits(memory_bytes=64 * MIB))) as host:
         for command, why in ((f'{sys.executable} -ISc "{TAKE.format(200)}" || exit 7', "memory"), ("exit 7", "")):
-            end = await host.start(Command(command=command), Output(tmp_path / "spill/s/x", Redactor())).ended()
+            end = await host.start(SandboxCommand(command=command), Output(tmp_path / "spill/s/x", Redactor())).ended()
             assert (end.code, end.why, end.limit_bytes) == (7, why, 64 * MIB)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from talaria.tools.sandbox.base import Level, Limits
+from talaria.tools.sandbox.base import Level, SandboxLimits
 from talaria.tools.sandbox.canaries import GUARDED, Canaries
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.probes import ATTEMPTS, METADATA, NEEDS, Finding, judge
+from talaria.tools.sandbox.probes import ATTEMPTS, METADATA, NEEDS, ProbeResult, judge
 from talaria.tools.sandbox.resource_limits import enforced
 
 BWRAP = "/usr/bin/bwrap"
 PYTHON = "/usr/bin/python3"
 CAP_SYS_ADMIN = 1 << 21
-LIMITS = Limits(processes=60, scratch_bytes=16 << 20, file_bytes=64 << 20)
+LIMITS = SandboxLimits(processes=60, scratch_bytes=16 << 20, file_bytes=64 << 20)
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/gitconfig")
 FOR_ROOT = {
     "read a file of another user",
@@ -69,7 +69,7 @@ class Trial:
     def canaries(self) -> Canaries:
         return Canaries(project=self.project, home=self.home, agent_home=self.agent_home, limits=LIMITS)
 
-    def findings(self, level: Level) -> dict[str, Finding]:
+    def findings(self, level: Level) -> dict[str, ProbeResult]:
         with self.canaries() as canaries:
             lines = self._run(level, canaries.arguments)
             return {finding.name: finding for finding in judge(lines, canaries)}
@@ -113,7 +113,7 @@ def trial(tmp_path: Path) -> Trial:
     return Trial(tmp_path)
 
 
-def failed(findings: dict[str, Finding], level: Level) -> dict[str, str]:
+def failed(findings: dict[str, ProbeResult], level: Level) -> dict[str, str]:
     return {name: found.detail for name, found in findings.items() if found.verdict(level) == "fail"}
 
 
@@ -189,7 +189,7 @@ def line(name: str, *, succeeded: bool, detail: str = "") -> str:
     return json.dumps({"name": name, "succeeded": succeeded, "detail": detail})
 
 
-def judged(canaries: Canaries, name: str, *lines: str) -> Finding:
+def judged(canaries: Canaries, name: str, *lines: str) -> ProbeResult:
     (found,) = (finding for finding in judge(lines, canaries) if finding.name == name)
     return found
 

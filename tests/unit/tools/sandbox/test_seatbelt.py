@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from talaria.tools.sandbox import seatbelt
-from talaria.tools.sandbox.base import View
+from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.choosing import best_of_macos
 from talaria.tools.sandbox.seatbelt import profile, quoted
 
@@ -16,7 +16,7 @@ Form = str | list["Form"]
 
 PROJECT = Path('/Users/ann/a "b" \\ (c)/work')
 SCRATCH = Path("/private/var/folders/x/T/talaria-1")
-VIEW = View(
+VIEW = SandboxPolicy(
     project=PROJECT,
     home=Path("/Users/ann"),
     writes=(Path("/Users/ann/more"),),
@@ -163,7 +163,7 @@ def test_network_is_only_the_way_out_that_was_made() -> None:
 
 
 def test_view_with_nothing_to_guard_makes_no_rule_for_everything() -> None:
-    judge = Judge(profile(View(project=PROJECT, home=Path("/Users/ann")), SCRATCH, None))
+    judge = Judge(profile(SandboxPolicy(project=PROJECT, home=Path("/Users/ann")), SCRATCH, None))
     assert judge.allows("file-write-unlink", PROJECT / "x")
     assert judge.allows("file-read-data", PROJECT / "x")
 

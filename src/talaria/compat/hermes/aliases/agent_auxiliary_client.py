@@ -11,7 +11,7 @@ from typing import Any
 from talaria.compat.hermes.bound import bound
 from talaria.context.counting import CanonicalUsage
 from talaria.foreign import fitting
-from talaria.plugins.llm import DEFAULT_S, Question
+from talaria.plugins.llm import DEFAULT_S, LlmQuestion
 
 PURPOSES = {"compression": "summary"}
 """Tasks that are called something else here. One that nobody knows is answered by the main model."""
@@ -73,7 +73,7 @@ def call_llm(
         raise ValueError("There is nothing to ask: messages is empty.")
     seconds = float(timeout) if isinstance(timeout, int | float) and timeout > 0 else DEFAULT_S
     purpose = task or "plugin"
-    question = Question(messages, PURPOSES.get(purpose, purpose), max_tokens, seconds)
+    question = LlmQuestion(messages, PURPOSES.get(purpose, purpose), max_tokens, seconds)
     here = bound()
     answer = here.bridge.run(lambda: here.ask(question), seconds)
     return Completion([Choice(ReplyMessage(answer.text))], answer.model, answer.counted)

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from talaria.compat.hermes.bound import last_bound
-from talaria.foreign import Broke, contained
+from talaria.foreign import PluginError, contained
 from talaria.plugins.loading import loading
 from talaria.plugins.platforms import PlatformEntry
 
@@ -52,7 +52,7 @@ class PlatformRegistry:
         entry = self.get(name)
         try:
             return None if entry is None else contained(lambda: _made(entry, config))
-        except Broke as fault:
+        except PluginError as fault:
             log.warning("the adapter of platform %s is not made: it %s", name, fault)
             return None
 

@@ -13,11 +13,10 @@ from talaria.context.engine import ContextEngine
 from talaria.plugins.api import PluginContext as PluginContext  # noqa: PLC0414  (passed on)
 from talaria.plugins.contributions import is_bundled_engine, owner_of
 from talaria.plugins.hooks import VALID_HOOKS as VALID_HOOKS  # noqa: PLC0414  (passed on)
-from talaria.plugins.manifest import Manifest
+from talaria.plugins.manifest import PluginManifest as PluginManifest  # noqa: PLC0414  (passed on)
 from talaria.plugins.plugin import Plugin as LoadedPlugin
 from talaria.runtime.commands import Command, normalised
 
-PluginManifest = Manifest
 COMMAND_S = 30.0
 
 log = logging.getLogger(__name__)

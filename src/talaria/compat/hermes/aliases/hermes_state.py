@@ -13,7 +13,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.dialect import as_dicts
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
-from talaria.runtime.view import standing
+from talaria.runtime.view import without_undone
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
 
@@ -62,7 +62,7 @@ class SessionDB:
     def get_messages(self, session_id: str) -> list[dict[str, Any]]:
         """As the person knows them: without what was taken back."""
         entries = self._ask(lambda store: store.journal.entries(SessionId(session_id)))
-        said = [(one, one.entry.message) for one in standing(entries) if isinstance(one.entry, MessageAdded)]
+        said = [(one, one.entry.message) for one in without_undone(entries) if isinstance(one.entry, MessageAdded)]
         return [
             {"id": recorded.seq, "session_id": session_id, "timestamp": recorded.at, **as_dicts([message])[0]}
             for recorded, message in said

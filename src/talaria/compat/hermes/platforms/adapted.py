@@ -21,7 +21,7 @@ from talaria.compat.hermes.platforms.outcomes import sent_id, shown
 from talaria.compat.hermes.platforms.processing import Processing
 from talaria.core.clock import Clock
 from talaria.files import read_bytes
-from talaria.foreign import Broke, as_text, contained, fitting, happens
+from talaria.foreign import PluginError, as_text, contained, fitting, happens
 from talaria.platforms.base import (
     Address,
     Arrival,
@@ -49,7 +49,7 @@ USUAL_MAX_CHARS = 4_000
 BATCH = 100
 _DIRECT = frozenset({"dm", "private", "direct"})
 
-Tell = Callable[[str, Broke], None]
+Tell = Callable[[str, PluginError], None]
 """What of the plugin failed, and how."""
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class AdaptedPlatform:
         """As after an outage: what waits at the service is wanted. Raises `NotTaken`, `Refused`."""
         try:
             is_connected = await called(self._begin, CALL_S, self._clock)
-        except Broke as fault:
+        except PluginError as fault:
             said = self._told("connect", fault)
             raise NotTaken(f"{self._entry.label} cannot be reached: its adapter {said}.") from fault
         self._look_at_line()
@@ -128,9 +128,9 @@ class AdaptedPlatform:
     def _said(self, words: object) -> str:
         return shown(as_text(words), self._secrets)
 
-    def _told(self, method: str, fault: Broke) -> str:
+    def _told(self, method: str, fault: PluginError) -> str:
         said = self._said(fault)
-        self._tell(method, Broke(said))
+        self._tell(method, PluginError(said))
         return said
 
     async def close(self) -> None:
@@ -141,7 +141,7 @@ class AdaptedPlatform:
             self._telling.cancel()
         try:
             await called(self._adapter.disconnect, CLOSE_S, self._clock)
-        except Broke as fault:
+        except PluginError as fault:
             self._told("disconnect", fault)
 
     # What comes in.
@@ -184,7 +184,7 @@ class AdaptedPlatform:
         try:
             why = contained(lambda: self._said(adapter.fatal_error_message) if adapter.has_fatal_error else None)
             is_passing = contained(lambda: bool(adapter.fatal_error_retryable))
-        except Broke as fault:
+        except PluginError as fault:
             why, is_passing = f"its adapter {self._said(fault)}", False
         if why is not None:
             sentence = f"{self._entry.label} is not usable: {why}."
@@ -193,7 +193,7 @@ class AdaptedPlatform:
     def _says_connected(self) -> bool:
         try:
             return contained(lambda: bool(self._adapter.is_connected))
-        except Broke:
+        except PluginError:
             return False
 
     async def acknowledge(self, batch: Batch) -> None:
@@ -273,7 +273,7 @@ class AdaptedPlatform:
         """Raises `Unsure`: whoever raises, or does not return, may have done it."""
         try:
             return await called(work, CALL_S, self._clock)
-        except Broke as fault:
+        except PluginError as fault:
             raise Unsure(f"{method} of {self._entry.label} {self._told(method, fault)}.") from fault
 
 

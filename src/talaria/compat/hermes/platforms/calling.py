@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from talaria.core.clock import Clock
-from talaria.foreign import Broke, ends, looked_at, raised
+from talaria.foreign import PluginError, ends, looked_at, raised
 
 
 async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:
-    """Raises `Broke`, and nothing else. What has not returned in time is cancelled, and left alone."""
+    """Raises `PluginError`, and nothing else. What has not returned in time is cancelled, and left alone."""
     running = asyncio.ensure_future(_contained(work))
     try:
         is_in_time = await ends(running, seconds, clock)
@@ -18,9 +18,9 @@ async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Cloc
             running.cancel()
             running.add_done_callback(looked_at)
     if not is_in_time:
-        raise Broke(f"did not return within {seconds:.0f} seconds", has_hung=True)
+        raise PluginError(f"did not return within {seconds:.0f} seconds", has_hung=True)
     if running.cancelled():
-        raise Broke("was cancelled by its own code")
+        raise PluginError("was cancelled by its own code")
     return running.result()
 
 
@@ -28,7 +28,7 @@ async def _contained(work: Callable[[], Awaitable[Any]]) -> Any:
     """Also leaving the process is not for others to decide: it would stop the loop."""
     try:
         return await work()
-    except (asyncio.CancelledError, GeneratorExit, Broke):
+    except (asyncio.CancelledError, GeneratorExit, PluginError):
         raise
     except BaseException as fault:
         raise raised(fault) from fault

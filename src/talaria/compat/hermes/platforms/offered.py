@@ -14,7 +14,7 @@ from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
 from talaria.compat.hermes.platforms.outcomes import shown
 from talaria.compat.hermes.platforms.settings import PluginSettings, config_of, missing, secrets_in, settings_of
 from talaria.core.clock import Clock
-from talaria.foreign import Broke, as_text, contained, within
+from talaria.foreign import PluginError, as_text, contained, within
 from talaria.platforms.base import Kit, Platform, Refused
 from talaria.plugins.contributions import OfferedPlatform
 from talaria.plugins.platforms import PlatformEntry
@@ -59,7 +59,7 @@ class PluginPlatform:
         try:
             config = await within(partial(_config, self, settings), CHECK_S, kit.clock)
             adapter = await _made(self.entry, config, kit.clock)
-        except Broke as fault:
+        except PluginError as fault:
             self.tell("making the adapter", fault)
             raise Refused(f"{cannot}: making its adapter {shown(str(fault))}.") from fault
         if not isinstance(adapter, BasePlatformAdapter):
@@ -83,14 +83,14 @@ async def plugin_platforms(
 async def _asked(offered: OfferedPlatform, environment: Mapping[str, str], clock: Clock) -> PluginPlatform:
     entry = offered.entry
 
-    def tell(what: str, fault: Broke) -> None:
+    def tell(what: str, fault: PluginError) -> None:
         offered.problems.add(offered.plugin.key, f"{what} of its platform {entry.name}", fault)
 
     platform = PluginPlatform(entry, environment, tell)
     try:
         is_usable = await within(lambda: bool(entry.check_fn()), CHECK_S, clock)
         seed = await within(lambda: _mapping(entry.env_enablement_fn), CHECK_S, clock)
-    except Broke as fault:
+    except PluginError as fault:
         tell("the check", fault)
         return replace(platform, problem=f"its check {fault}")
     return replace(platform, problem="" if is_usable else _unusable(platform), seed=seed)
@@ -115,7 +115,7 @@ def _config(offered: PluginPlatform, settings: PluginSettings) -> PlatformConfig
     config = config_of(entry, settings, offered.seed or {}, translated or {})
     if entry.validate_config is not None and not entry.validate_config(config):
         unset = ", ".join(missing(entry, offered.environment))
-        raise Broke(f"needs more settings{f': {unset}' if unset else ''}")
+        raise PluginError(f"needs more settings{f': {unset}' if unset else ''}")
     return config
 
 
@@ -123,7 +123,7 @@ async def _made(entry: PlatformEntry, config: PlatformConfig, clock: Clock) -> o
     """In a thread; some want to see the event loop while they are made."""
     try:
         return await within(lambda: entry.adapter_factory(config), MAKE_S, clock)
-    except Broke as fault:
+    except PluginError as fault:
         if not isinstance(fault.__cause__, RuntimeError) or "event loop" not in str(fault):
             raise
     return contained(lambda: entry.adapter_factory(config))

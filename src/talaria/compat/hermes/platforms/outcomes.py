@@ -7,7 +7,7 @@ connection never stood) and what may have been (it was cut, or fell silent).
 from collections.abc import Sequence
 
 from talaria.compat.hermes.aliases.agent_redact import redact_sensitive_text
-from talaria.foreign import Broke, as_text, contained
+from talaria.foreign import PluginError, as_text, contained
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Rejected, SentId, Unsure
 from talaria.providers.redaction import redacted
 
@@ -36,7 +36,7 @@ def sent_id(result: object, key: str, label: str, secrets: Sequence[str] = ()) -
     """Raises what `Platform.send` may. A message whose name the adapter does not tell is called by our own key."""
     try:
         return contained(lambda: _read(result, key, label, secrets))
-    except Broke as fault:
+    except PluginError as fault:
         if isinstance(fault.__cause__, PlatformFailure):
             raise fault.__cause__ from None
         raise Unsure(f"What {label} answered cannot be read: it {fault}.") from fault

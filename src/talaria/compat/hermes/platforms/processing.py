@@ -9,7 +9,7 @@ from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, has_own
 from talaria.compat.hermes.platforms.calling import called
 from talaria.compat.hermes.platforms.messages import ProcessingOutcome
 from talaria.core.clock import Clock
-from talaria.foreign import Broke
+from talaria.foreign import PluginError
 from talaria.platforms.base import Address
 
 HOOK_S = 10.0
@@ -21,7 +21,7 @@ class Processing:
     """Adapters show it as a reaction, or hold the next message back until then. With an answer in several messages it
     is the first one that counts."""
 
-    def __init__(self, adapter: BasePlatformAdapter, clock: Clock, tell: Callable[[str, Broke], None]) -> None:
+    def __init__(self, adapter: BasePlatformAdapter, clock: Clock, tell: Callable[[str, PluginError], None]) -> None:
         self._adapter = adapter
         self._clock = clock
         self._tell = tell
@@ -51,5 +51,5 @@ class Processing:
             method = getattr(self._adapter, hook)
             try:
                 await called(lambda method=method, facts=facts: method(*facts), HOOK_S, self._clock)
-            except Broke as fault:
+            except PluginError as fault:
                 self._tell(hook, fault)

@@ -16,7 +16,7 @@ _SECRET = ("token", "secret", "password", "key")
 _TRUE = ("1", "true", "yes", "on")
 
 
-class Given(dict[str, Any]):
+class SecretSettings(dict[str, Any]):
     """It may hold secrets, so it does not print itself."""
 
     def __repr__(self) -> str:
@@ -24,7 +24,7 @@ class Given(dict[str, Any]):
 
 
 class PluginSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    given: Given = Given()
+    given: SecretSettings = SecretSettings()
     """The section as it stands."""
 
 
@@ -42,7 +42,7 @@ def settings_of(
     homes = (raw.get("home_channel"), seed.get("home_channel"), environment.get(entry.cron_deliver_env_var))
     common["home_channel"] = next((_place(entry.name, home) for home in homes if home), "")
     try:
-        return msgspec.structs.replace(msgspec.convert(common, PluginSettings), given=Given(raw))
+        return msgspec.structs.replace(msgspec.convert(common, PluginSettings), given=SecretSettings(raw))
     except msgspec.ValidationError as problem:
         raise BadConfig(f"gateway.platforms.{entry.name}: {problem}") from problem
 

@@ -19,7 +19,7 @@ MAX_SNIPPET_CHARS = 500
 T = TypeVar("T")
 
 
-class Hit(msgspec.Struct, frozen=True):
+class WebHit(msgspec.Struct, frozen=True):
     """One line each; whatever the service sent."""
 
     title: str
@@ -38,27 +38,27 @@ class Result(msgspec.Struct, frozen=True):
 class Results(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
 
-    def hits(self, limit: int) -> list[Hit]:
+    def hits(self, limit: int) -> list[WebHit]:
         return hits(((one.title, one.url, one.content or "") for one in self.results), limit)
 
 
 class SearchService(Protocol):
     @property
     def name(self) -> str: ...
-    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int) -> Sequence[WebHit]:
         """Raises `ToolFailed`."""
         ...
 
 
-def hits(found: Iterable[tuple[str, str, str]], limit: int) -> list[Hit]:
+def hits(found: Iterable[tuple[str, str, str]], limit: int) -> list[WebHit]:
     """From (title, address, snippet), as plain text. What is no address of a page is left out."""
-    kept: list[Hit] = []
+    kept: list[WebHit] = []
     for title, url, snippet in found:
         if len(kept) == limit:
             break
         address = _address(url)
         if address:
-            kept.append(Hit(_line(title, MAX_TITLE_CHARS) or address, address, _line(snippet, MAX_SNIPPET_CHARS)))
+            kept.append(WebHit(_line(title, MAX_TITLE_CHARS) or address, address, _line(snippet, MAX_SNIPPET_CHARS)))
     return kept
 
 

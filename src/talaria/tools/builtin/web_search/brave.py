@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
-from talaria.tools.builtin.web_search.base import Hit, decoded, hits
+from talaria.tools.builtin.web_search.base import WebHit, decoded, hits
 
 BASE_URL = "https://api.search.brave.com"
 
@@ -35,7 +35,7 @@ class Brave:
         self._key = key
         self._url = f"{base_url}/res/v1/web/search"
 
-    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int) -> Sequence[WebHit]:
         asked = urlencode({"q": query, "count": limit})
         headers = {"Accept": "application/json", "X-Subscription-Token": self._key.reveal()}
         answer = decoded(await self._fetch.call(f"{self._url}?{asked}", headers=headers), _Answer, self.name)

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 from talaria.core.errors import ToolFailed
 from talaria.net.fetch import Fetch
-from talaria.tools.builtin.web_search.base import Hit, check, hits
+from talaria.tools.builtin.web_search.base import WebHit, check, hits
 from talaria.waiting import in_thread
 
 BASE_URL = "https://html.duckduckgo.com"
@@ -19,7 +19,7 @@ class DuckDuckGo:
         self._fetch = fetch
         self._url = f"{base_url}/html/"
 
-    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int) -> Sequence[WebHit]:
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Referer": self._url}
         answer = await self._fetch.call(self._url, headers=headers, body=urlencode({"q": query}).encode())
         page = answer.text()

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from talaria.core.errors import ToolFailed
 from talaria.net.fetch import Fetch
-from talaria.tools.builtin.web_search.base import Hit, Results, decoded
+from talaria.tools.builtin.web_search.base import Results, WebHit, decoded
 
 
 class SearXNG:
@@ -15,7 +15,7 @@ class SearXNG:
         self._fetch = fetch
         self._url = f"{base_url.rstrip('/')}/search"
 
-    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int) -> Sequence[WebHit]:
         asked = urlencode({"q": query, "format": "json"})
         answer = await self._fetch.call(f"{self._url}?{asked}", headers={"Accept": "application/json"})
         if answer.status == 403:

@@ -14,7 +14,7 @@ from typing import Any, Dict, NoReturn, Optional  # noqa: UP035  (older ones hav
 OLDEST = (3, 8)
 
 
-class Sent:
+class TextImporter:
     """Imports modules from their text."""
 
     def __init__(self, sources: Dict[str, str]) -> None:  # noqa: UP006
@@ -44,7 +44,7 @@ def arrive(sources: Dict[str, str], settings: Dict[str, Any]) -> None:  # noqa: 
         os.chdir(settings["cwd"])  # from there a command may name another folder
     except OSError as fault:
         _refuse("the folder {}: {}".format(settings["cwd"], fault.strerror))
-    sys.meta_path.insert(0, Sent(sources))  # pyright: ignore[reportArgumentType]
+    sys.meta_path.insert(0, TextImporter(sources))  # pyright: ignore[reportArgumentType]
     sys.argv[1:] = [json.dumps(settings)]
     from talaria.tools.sandbox.host.loop import main  # noqa: PLC0415  (it has just arrived)
 

@@ -42,7 +42,7 @@ class Failed(Exception):
     """It is not possible; why."""
 
 
-class Missing(Exception):
+class NothingToTry(Exception):
     """There is nothing here to try it with."""
 
 
@@ -67,7 +67,7 @@ def _try(name: str, attempt: Attempt) -> NoReturn:
     try:
         _tell(name, True, attempt())
         code = 0
-    except Missing as fault:
+    except NothingToTry as fault:
         _tell(name, None, str(fault))
         code = 0
     except (Failed, OSError, subprocess.SubprocessError) as fault:
@@ -385,7 +385,7 @@ def use_memory(size_bytes: int) -> str:
 def use_instances(persons_own: int) -> str:
     """Only those of a sandbox that has a limit of its own; else it is told that there is none."""
     if not persons_own:
-        raise Missing("this kernel does not tell how many there are")
+        raise NothingToTry("this kernel does not tell how many there are")
     with open("/proc/sys/user/max_inotify_instances") as file:
         ours = int(file.read())
     if ours > persons_own // 2:
@@ -465,7 +465,7 @@ def use_gcc(project: str) -> str:
 
 def _run(*argv: str) -> str:
     if shutil.which(argv[0]) is None:
-        raise Missing(f"{argv[0]} is not installed")
+        raise NothingToTry(f"{argv[0]} is not installed")
     ran = subprocess.run(  # noqa: S603
         argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
     )

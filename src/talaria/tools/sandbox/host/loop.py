@@ -19,8 +19,8 @@ from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep, w
 from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, START, Frames, frame
 from talaria.tools.sandbox.host.memory import memory_used
 from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, mind, set_size
-from talaria.tools.sandbox.host.running import CHUNK_BYTES, Running
-from talaria.tools.sandbox.host.shell import State, proxied
+from talaria.tools.sandbox.host.running import CHUNK_BYTES, ChildCommand
+from talaria.tools.sandbox.host.shell import ShellState, proxied
 
 FULL_BYTES = 1 << 20
 """While so much waits to be sent, commands have to wait with more output."""
@@ -35,7 +35,7 @@ DISK_FULL = "disk"
 OUT_OF_MEMORY = "memory"
 
 
-class Host:
+class CommandLoop:
     def __init__(
         self, settings: dict[str, Any], incoming: int, outgoing: int, confine: Callable[[], None] = lambda: None
     ) -> None:
@@ -44,8 +44,8 @@ class Host:
         self._in, self._out = incoming, outgoing
         self._frames = Frames()
         self._outgoing = bytearray()
-        self._commands: dict[int, Running] = {}
-        self._state = State(settings["folder"], settings["cwd"])
+        self._commands: dict[int, ChildCommand] = {}
+        self._state = ShellState(settings["folder"], settings["cwd"])
         self._saving: dict[int, bool] = {}
         """Commands whose state is kept, and whether the place they end in is, too."""
         self._environment = {**os.environ, **settings.get("environment", {})}
@@ -156,7 +156,7 @@ class Host:
             self._send((frame(OUTPUT, number, f"cannot start: {fault.strerror}\n".encode()),))
             self._send((self._ended(number, NOT_STARTED),))
             return
-        self._commands[number] = Running(number, minder, *ours, wanted["limit_bytes"])
+        self._commands[number] = ChildCommand(number, minder, *ours, wanted["limit_bytes"])
         if wanted["is_kept"]:
             self._saving[number] = wanted["cwd"] is None
 
@@ -200,7 +200,7 @@ class Host:
     def _minders(self) -> frozenset[int]:
         return frozenset(running.minder for running in self._commands.values() if running.code is None)
 
-    def _finish(self, running: Running, code: int) -> None:
+    def _finish(self, running: ChildCommand, code: int) -> None:
         if (is_place_kept := self._saving.pop(running.number, None)) is not None:
             self._state.take(is_place_kept=is_place_kept)
         self._send(running.flush())
@@ -253,7 +253,7 @@ def tick_s(room_bytes: int) -> float:
     return min(TICK_S, max(QUICKEST_TICK_S, room_bytes / FILLING_BYTES_PER_S))
 
 
-def _end(running: Running, why: str) -> None:
+def _end(running: ChildCommand, why: str) -> None:
     running.why = running.why or why
     for sign in (signal.SIGTERM, signal.SIGCONT):  # a command may have stopped it
         with suppress(ProcessLookupError):
@@ -290,7 +290,7 @@ def _confined(settings: dict[str, Any], channel: Iterable[int]) -> Callable[[], 
 def main() -> None:
     settings, *channel = map(json.loads, sys.argv[1:])
     incoming, outgoing = channel * 2 if channel else (0, 1)
-    host = Host(settings, incoming, outgoing, _confined(settings, {incoming, outgoing}))
+    host = CommandLoop(settings, incoming, outgoing, _confined(settings, {incoming, outgoing}))
     try:
         host.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -11,7 +11,7 @@ TAIL_BYTES = 16_000
 MAX_UNREAD_BYTES = 4 << 20
 
 
-class Running:
+class ChildCommand:
     def __init__(self, number: int, minder: int, output: int, input: int | None, limit_bytes: int) -> None:
         self.number = number
         self.minder = minder

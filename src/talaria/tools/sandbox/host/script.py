@@ -16,7 +16,7 @@ class ToolError(Exception):
     """A tool did not do what it was asked to."""
 
 
-class Calls:
+class ScriptCalls:
     def __init__(self, answers: int, mark: str) -> None:
         self._answers = os.fdopen(answers, "r", encoding="utf-8")
         self._mark = mark
@@ -42,7 +42,7 @@ class Calls:
 
 
 def main(mark: str, names: list[str], code: str) -> None:
-    calls = Calls(os.dup(0), mark)
+    calls = ScriptCalls(os.dup(0), mark)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     tools = types.ModuleType("talaria_tools")
     functions = {name: calls.function(name) for name in names}

@@ -19,7 +19,7 @@ trap __talaria_keep EXIT
 """
 
 
-class State:
+class ShellState:
     """What one command leaves to the next; kept in a folder that only we and the commands know.
 
     Commands can put anything in its place. We opened it before the first of them, and touch only what is in it.
