@@ -67,7 +67,7 @@ clean:
 .venv/.ready: .venv/.pip pyproject.toml
 	@$(BIN)/python -m pip install --quiet --editable .
 	$(call wanted,bwrap,bubblewrap,commands run in a weaker sandbox. Install the package bubblewrap for the strict one.)
-	@$(BIN)/python -m talaria.cli.program
+	@$(BIN)/python -m talaria.cli.command_name
 	@touch $@
 
 .venv/.ready-dev: .venv/.ready pyproject.toml

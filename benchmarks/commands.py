@@ -13,7 +13,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.ids import new_call_id
 from talaria.core.messages import ToolCall, user
 from talaria.runtime.session import LiveSession
-from talaria.runtime.view import Transcript
+from talaria.runtime.transcript import Transcript
 from talaria.tools.base import Live
 
 _COMMANDS = 8

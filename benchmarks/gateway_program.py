@@ -19,8 +19,8 @@ from talaria.compose import open_application
 from talaria.config.schema import Config, ModelConfig
 from talaria.core.redaction import Redactor
 from talaria.core.secret import Secret
+from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.gateway.service import Gateway, PlatformSpec
-from talaria.gateway.settings import GatewaySettings
 from talaria.platforms.base import (
     Address,
     Arrival,

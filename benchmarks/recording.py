@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.measuring import Lap, Plan
 from benchmarks.table import Row
 from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools.undo.project import ProjectRecord
+from talaria.tools.undo.project_record import ProjectRecord
 
 _FILES = 10_000
 _MANY_FILES = 100_000

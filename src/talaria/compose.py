@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from talaria.agent.limits import Cap, Limits
 from talaria.config import routes
-from talaria.config.project import read_project_settings
+from talaria.config.project_settings import read_project_settings
 from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import known_secrets
 from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
@@ -22,33 +22,33 @@ from talaria.core.clock import Clock, SystemClock
 from talaria.core.entries import TurnOrigin
 from talaria.core.errors import BadConfig, BadInput, TalariaError
 from talaria.core.ids import OwnerId, SessionId, new_session_id
+from talaria.listed_servers import ListedServers, listed
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.builtin_commands import builtin_commands
+from talaria.runtime.command_host import Purpose
 from talaria.runtime.commands import Commands
-from talaria.runtime.host import Purpose
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import SessionConfig, TurnOptions
-from talaria.servers import ListedServers, listed
+from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.settings import Settings
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.approval import Gate
 from talaria.tools.base import Tool
 from talaria.tools.gate import PolicyGate
-from talaria.tools.permissions import Permission
 from talaria.tools.person import Person
 from talaria.tools.policy import Policy
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox_permissions import Permission
 from talaria.tools.sandbox_state import SandboxState, find_state
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
+    from talaria.builtin_tools import BuiltinTools
     from talaria.extensions import Extensions
-    from talaria.hands import BuiltinTools
     from talaria.platforms.base import Arrival
     from talaria.tools.mcp.servers import Servers
 
@@ -388,7 +388,7 @@ def _protected(settings: Settings, servers: ListedServers) -> Protected:
 def _hands(
     settings: Settings, store: Store, clock: Clock, protected: Protected, servers: ListedServers
 ) -> "BuiltinTools":
-    from talaria.hands import BuiltinTools  # noqa: PLC0415  (an embedding program may bring only its own)
+    from talaria.builtin_tools import BuiltinTools  # noqa: PLC0415  (an embedding program may bring only its own)
 
     return BuiltinTools(
         settings.home, settings.config, settings.environment, store, clock, protected, programs=servers.programs
@@ -402,7 +402,7 @@ def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[To
 
 def builtin_names() -> frozenset[str]:
     """Of those tools."""
-    from talaria.hands import names  # noqa: PLC0415
+    from talaria.builtin_tools import names  # noqa: PLC0415
 
     return frozenset(names())
 

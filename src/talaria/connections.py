@@ -36,7 +36,7 @@ class Connections:
         if endpoint.provider == DEMO:
             return DemoProvider(paths.secrets_file(self._home), self._program)
         from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
-        from talaria.providers.http import HttpProvider  # noqa: PLC0415
+        from talaria.providers.http_provider import HttpProvider  # noqa: PLC0415
         from talaria.providers.wires import wire_for  # noqa: PLC0415
 
         if self._client is None:
@@ -47,13 +47,13 @@ class Connections:
 
 async def local_choice(config: Config, environment: Mapping[str, str], clock: Clock) -> ModelChoice | None:
     """A model server on this machine, or where the settings say that one is."""
-    from talaria.providers import local  # noqa: PLC0415
+    from talaria.providers import server_discovery  # noqa: PLC0415
 
-    listening = await local.open_ports(local_servers(config, environment))
+    listening = await server_discovery.open_ports(local_servers(config, environment))
     if not listening:
         return None
     from talaria.net.client import HttpClient  # noqa: PLC0415
 
     async with HttpClient(clock) as client:
-        found = await local.first_model(listening, client)
+        found = await server_discovery.first_model(listening, client)
     return ModelChoice(found.provider, found.model) if found else None

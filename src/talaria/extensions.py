@@ -16,38 +16,38 @@ from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.compat.hermes.moving_in import move_in
 from talaria.compat.hermes.platforms.arrival_filter import HOOK, apply_answers, to_event
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
+from talaria.compat.hermes.plugin_environment import PluginEnvironment
 from talaria.compat.hermes.plugin_home import PluginHome, merged
-from talaria.compat.hermes.surroundings import PluginEnvironment
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
 from talaria.config.secrets import is_safe_mode
 from talaria.context.base import ContextKeeper
-from talaria.context.host import EngineHost
+from talaria.context.engine_host import EngineHost
 from talaria.context.hosted import HostedEngine
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.core.secret import decode_secret
-from talaria.foreign import HostedPlugin, PluginError, SerialExecutor, contained, within
-from talaria.memory.host import MemoryHost
-from talaria.memory.provider import MemoryProvider
+from talaria.memory.base import MemoryProvider
+from talaria.memory.memory_host import MemoryHost
 from talaria.platforms.base import Arrival
+from talaria.plugin_calls import HostedPlugin, PluginError, SerialExecutor, contained, within
 from talaria.plugins import bytecode
 from talaria.plugins.api import is_engine, is_memory
 from talaria.plugins.approval_hooks import ApprovalHooks
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import Contributions, chosen, gather
 from talaria.plugins.discovery import Single, discover, places
-from talaria.plugins.host import PluginHost
 from talaria.plugins.instances import commands_of, fresh
 from talaria.plugins.judging import WantedPlugins
-from talaria.plugins.models import WIRES, ProviderProfile, overridden
+from talaria.plugins.model_providers import WIRES, ProviderProfile, overridden
 from talaria.plugins.plugin import Plugin
+from talaria.plugins.plugin_host import PluginHost
 from talaria.plugins.registered import Registered
 from talaria.plugins.services import PluginServices, found_in
 from talaria.plugins.session_hooks import MakeMemory, SessionHooks
 from talaria.providers.catalog import catalog
 from talaria.runtime.commands import Commands
-from talaria.runtime.setup import SessionConfig
+from talaria.runtime.session_config import SessionConfig
 from talaria.tools.approval import ApprovalObserver
 from talaria.waiting import in_thread
 

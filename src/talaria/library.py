@@ -20,7 +20,7 @@ from talaria.core.messages import user
 from talaria.providers.catalog import catalog
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.settings import Settings, read_settings
 from talaria.tools.base import Tool
 from talaria.tools.function import tool

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from talaria.cli.commands import talaria
+from talaria.cli.command_tree import talaria
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 MARK = "<!-- From here on: python -m tests.architecture.test_cli_reference -->\n"

@@ -9,7 +9,7 @@ from talaria.compose import open_application
 from talaria.core.messages import user
 from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 CORE = [f"talaria.{area}" for area in ("agent", "runtime", "providers", "store", "net", "tools")]
 

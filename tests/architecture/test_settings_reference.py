@@ -9,9 +9,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 import pytest
 
-from talaria.gateway.settings import GatewaySettings
+from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.platforms.base import PlatformSettings
-from talaria.platforms.loading import EVERYWHERE, manifests
+from talaria.platforms.loader import EVERYWHERE, manifests
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 _, *_PARTS = re.split(r"^### (.+)$", FILE.read_text("utf-8"), flags=re.MULTILINE)
@@ -76,7 +76,7 @@ def test_what_every_platform_has_is_told() -> None:
 
 @pytest.mark.parametrize("name", manifests())
 def test_what_a_platform_has_of_its_own_is_told(name: str) -> None:
-    own = dict(settings(importlib.import_module(f"talaria.platforms.{name}.config").Settings))
+    own = dict(settings(importlib.import_module(f"talaria.platforms.{name}.config").SETTINGS))
     common = PlatformSettings.__struct_fields__
     check(defaults(SECTIONS[name]), {path: default for path, default in own.items() if path not in common})
     assert {*_variables(SECTIONS[name])} == {*manifests()[name].environment}

@@ -13,12 +13,12 @@ from talaria.compose import builtin_tools
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
-from talaria.net.web import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import AfterCrash, Claim, Invocation, Scope, Tool
 from talaria.tools.browser.browser import Browser
-from talaria.tools.browser.tools import browser_tools
+from talaria.tools.browser.browser_tools import browser_tools
 from talaria.tools.toolsets import BUILTIN, OTHERS, toolset_of
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "tools.md"

@@ -7,22 +7,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from talaria.builtin_tools import NAMES, BuiltinTools
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Denied
 from talaria.core.ids import CallId, OwnerId, SessionId
 from talaria.core.messages import ToolCall
-from talaria.hands import NAMES, BuiltinTools
-from talaria.net.web import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope, Tool
 from talaria.tools.browser.browser import Browser
-from talaria.tools.browser.tools import NAMES as OF_BROWSER
-from talaria.tools.browser.tools import browser_tools
+from talaria.tools.browser.browser_tools import NAMES as OF_BROWSER
+from talaria.tools.browser.browser_tools import browser_tools
 from talaria.tools.gate import PolicyGate
 from talaria.tools.policy import ApprovalSettings, Policy
 from talaria.tools.protected import Protected
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 INSIDE: dict[str, dict[str, Any]] = {
     "read_file": {"path": "x"},

@@ -16,7 +16,7 @@ from openai.types import CompletionUsage
 from openai.types.responses import Response
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Call, Failure, Faults, Reply, ReplyUsage, Stop, call
+from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, ReplyUsage, Stop, call
 
 MODEL = "test-model"
 QUESTION: Any = [{"role": "user", "content": "What is the weather?"}]

@@ -31,14 +31,14 @@ from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Context, Image, Text, ToolResult, User, user
 from talaria.core.secret import Secret
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Endpoint, ModelRequest, WireName
-from talaria.providers.history import History
-from talaria.providers.http import HttpProvider
+from talaria.providers.http_provider import HttpProvider
+from talaria.providers.message_history import History
 from talaria.providers.wires import wire_for
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 KEY = "sk-test"
 SYSTEM = "You are brief."

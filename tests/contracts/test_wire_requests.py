@@ -27,15 +27,15 @@ from talaria.core.messages import (
     user,
 )
 from talaria.core.secret import Secret
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest, WireName
-from talaria.providers.history import History
-from talaria.providers.http import HttpProvider
+from talaria.providers.http_provider import HttpProvider
+from talaria.providers.message_history import History
 from talaria.providers.wires import wire_for
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 WIRES: tuple[WireName, ...] = ("openai_chat", "openai_responses", "anthropic_messages")
 CACHING: tuple[Caching, ...] = ("automatic", "markers", "off")

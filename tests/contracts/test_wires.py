@@ -25,18 +25,18 @@ from talaria.net.client import HttpClient
 from talaria.net.sse import EventSplitter
 from talaria.providers.base import Delta, Endpoint, ModelRequest, Provider, WireName
 from talaria.providers.demo import DemoProvider
-from talaria.providers.history import History
-from talaria.providers.http import HttpProvider
+from talaria.providers.http_provider import HttpProvider
+from talaria.providers.message_history import History
 from talaria.providers.wires import wire_for
 from talaria.testing import ScriptedProvider
-from talaria.testing.servers import replies
+from talaria.testing.servers import scripted_replies
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Call, Failure, Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, call
 
 WIRES: tuple[WireName, ...] = ("openai_chat", "openai_responses", "anthropic_messages")
 PARALLEL = (call("weather", city="Zürich 🌦"), call("time", id="call_2", zone="Europe/Zurich", precise=True))
 EVERYTHING = Reply(
-    "Grüezi 🌞, let me look.", "Two tools, I think. 🤔", PARALLEL, replies.ReplyUsage(7, 50, 1_000, 200, 30)
+    "Grüezi 🌞, let me look.", "Two tools, I think. 🤔", PARALLEL, scripted_replies.ReplyUsage(7, 50, 1_000, 200, 30)
 )
 
 streamed_and_whole = pytest.mark.parametrize("is_streaming", [True, False], ids=["stream", "document"])

@@ -25,21 +25,21 @@ from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.gateway.envelope import read_parcel, written
 from talaria.gateway.service import Gateway, PlatformSpec
+from talaria.gateway_app import wanted
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
 from talaria.settings import read_settings
 from talaria.store.base import Journal, Store, Write
 from talaria.store.mail import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
 from talaria.store.sqlite.store import SqliteStore
-from talaria.switchboard import wanted
 from talaria.testing.crash import CrashingPlatform, CrashingProvider, CrashPoints, Moment, World, crashing
-from talaria.testing.proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
+from talaria.testing.port_proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
 from talaria.tools.base import EXCLUSIVE, Tool
 from talaria.tools.function import tool
 
 LOADED = (
     "talaria.net.client",
-    "talaria.providers.http",
+    "talaria.providers.http_provider",
     "talaria.providers.wires",
     "talaria.platforms.telegram.platform",
     "talaria.platforms.discord.platform",

@@ -21,7 +21,7 @@ from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 SESSION = SessionId("crash-session")

@@ -23,8 +23,8 @@ import pytest
 from talaria.core.clock import SystemClock
 from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
 from talaria.core.messages import Message, ToolResult, User
+from talaria.gateway.dispatcher import CUT_OFF
 from talaria.gateway.envelope import MARK, read_parcel
-from talaria.gateway.mailroom import CUT_OFF
 from talaria.store.base import Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments
@@ -33,7 +33,7 @@ from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.chat_service import ChatService
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 

@@ -26,7 +26,7 @@ from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.ids import SessionId, new_turn_id
 from talaria.core.messages import Assistant, Text, User, user
 from talaria.gateway.envelope import MARK
-from talaria.runtime.view import without_undone
+from talaria.runtime.transcript import without_undone
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment
@@ -34,7 +34,7 @@ from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.chat_service import ChatService, SeenMessage
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Reply
+from talaria.testing.servers.scripted_replies import Reply
 from talaria.testing.servers.telegram_server import TelegramServer
 
 __all__ = ["zygote"]

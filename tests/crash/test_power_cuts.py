@@ -28,7 +28,7 @@ from talaria.store.sqlite.owners import Owners as SqliteOwners
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.sessions import Sessions as SqliteSessions
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.powercut import Disk, DiskRecorder, FileWritten, Operation
 
 SESSIONS = [SessionId(f"session-{n}") for n in range(6)]

@@ -27,7 +27,7 @@ from talaria.providers.upstream import Upstream
 from talaria.settings import read_settings
 from talaria.store.base import CallEnded, CallIntended, CallStarted, Journal, Write
 from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store
-from talaria.testing.proxies import JournalProxy
+from talaria.testing.port_proxies import JournalProxy
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, AfterCrash, Tool
 from talaria.tools.function import tool
 
@@ -184,7 +184,7 @@ def child(job: Job) -> None:
 
 
 def main() -> None:
-    for name in ("talaria.net.client", "talaria.providers.http", "talaria.providers.wires", "yaml"):
+    for name in ("talaria.net.client", "talaria.providers.http_provider", "talaria.providers.wires", "yaml"):
         importlib.import_module(name)  # before the fork, once for all children
     decode = msgspec.json.Decoder(Job).decode
     gc.freeze()  # children that collect garbage would copy all of it

@@ -16,7 +16,7 @@ from tests.unit.web.conftest import Site, answer
 from talaria.core.errors import Denied
 from talaria.net.addresses import allowance
 from talaria.net.egress import Egress
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 LDH = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 

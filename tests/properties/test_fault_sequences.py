@@ -41,16 +41,16 @@ from talaria.providers.route import Route
 from talaria.providers.treatment import TREATMENTS
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import SessionConfig, TurnOptions
-from talaria.runtime.turn import Report
+from talaria.runtime.session_config import SessionConfig, TurnOptions
+from talaria.runtime.turn_runner import Report
 from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
-from talaria.testing.provider import WIRES
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.rules import transcript_problems
+from talaria.testing.scripted_provider import WIRES
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Call, Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import INDEPENDENT
 from talaria.tools.function import FunctionTool, tool

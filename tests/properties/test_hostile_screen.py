@@ -22,13 +22,13 @@ from prompt_toolkit.input import create_pipe_input
 from talaria.cli.options import CliOptions
 from talaria.cli.output_lines import output_lines
 from talaria.cli.safe import readable, visible
+from talaria.cli.screen.chat_screen import ChatScreen
 from talaria.cli.screen.clusters import ClusterOutput
 from talaria.cli.screen.completing import LineCompleter
 from talaria.cli.screen.menu import Menu, MenuItem
-from talaria.cli.screen.person import ScreenPerson
 from talaria.cli.screen.screen import REDRAW_S, Screen
-from talaria.cli.screen.status import StatusLine
-from talaria.cli.screen.talk import ChatScreen
+from talaria.cli.screen.status_line import StatusLine
+from talaria.cli.screen.terminal_person import ScreenPerson
 from talaria.cli.screen.tool_lines import ToolCallLines
 from talaria.cli.screen.turn_view import TurnView
 from talaria.cli.screen.typed import Typed
@@ -45,7 +45,7 @@ from talaria.core.events import (
 )
 from talaria.core.ids import CallId
 from talaria.core.messages import Outcome, ToolResult
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.tools.person import Question
 
 ROWS = 12

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.core.disguises import disguises
-from talaria.core.finding import HIDDEN
 from talaria.core.redaction import Redactor, is_secret
+from talaria.core.secret_finder import HIDDEN
 
 SIGNS = "abAB01 /+-_=%\\\"'é€\n:."
 secrets = st.lists(

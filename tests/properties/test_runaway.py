@@ -18,7 +18,7 @@ from talaria.agent.runaway import (
 from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import SessionId
 from talaria.providers.base import Delta, Endpoint, ModelRequest
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 
 PROSE = st.text(string.ascii_letters + " .,\n", min_size=1, max_size=400)
 

@@ -39,7 +39,7 @@ from talaria.store.mail import Cursor, Inbound, InboxDone, InboxTaken, OutboxRow
 from talaria.store.memory import MemoryStore
 from talaria.store.permissions import Approval, Grant, NewApproval
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
 

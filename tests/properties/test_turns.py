@@ -23,14 +23,14 @@ from talaria.providers.base import WireName
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import SessionConfig, TurnOptions
-from talaria.runtime.turn import Report
+from talaria.runtime.session_config import SessionConfig, TurnOptions
+from talaria.runtime.turn_runner import Report
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Write
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
-from talaria.testing.provider import RenderedRequest, ScriptedProvider
-from talaria.testing.proxies import JournalProxy, StoreProxy
+from talaria.testing.manual_clock import ManualClock
+from talaria.testing.port_proxies import JournalProxy, StoreProxy
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
+from talaria.testing.scripted_provider import RenderedRequest, ScriptedProvider
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Shown, Tool
 from talaria.tools.function import tool

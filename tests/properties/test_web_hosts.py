@@ -14,8 +14,8 @@ from talaria.net.addresses import is_public
 from talaria.net.codings import unpacked
 from talaria.net.fetch import Fetch
 from talaria.net.urls import parse
-from talaria.net.web import WebSettings
-from talaria.testing.clock import ManualClock
+from talaria.net.web_settings import WebSettings
+from talaria.testing.manual_clock import ManualClock
 
 LISTED = "127.64.0.0/10"
 """Stands for the public internet; the rest of loopback does not."""

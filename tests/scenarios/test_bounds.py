@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from talaria.builtin_tools import BuiltinTools
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
-from talaria.hands import BuiltinTools
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope

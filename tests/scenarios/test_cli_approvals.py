@@ -11,7 +11,7 @@ from talaria.compose import open_store
 from talaria.core.ids import GrantId, SessionId
 from talaria.store.base import NewSession
 from talaria.store.permissions import Grant
-from talaria.tools.permissions import SANDBOX
+from talaria.tools.sandbox_permissions import SANDBOX
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure
+from talaria.testing.servers.scripted_replies import Failure
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

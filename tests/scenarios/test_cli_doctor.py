@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from talaria.cli.health.home import space
-from talaria.cli.health.models import clock
+from talaria.cli.health.check_home import space
+from talaria.cli.health.check_models import clock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

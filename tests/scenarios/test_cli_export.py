@@ -21,7 +21,7 @@ from talaria.core.messages import Assistant, Context, Image, Text, Thinking, Too
 from talaria.core.usage import Usage
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer
-from talaria.tools.browser import program
+from talaria.tools.browser import chromium
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -85,7 +85,7 @@ def hostile(home: Path) -> str:
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    executable = program.installed()
+    executable = chromium.installed()
     if executable is None:
         pytest.skip("no Chromium here")
     async with async_playwright() as playwright:

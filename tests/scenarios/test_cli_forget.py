@@ -14,8 +14,8 @@ from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.ids import GrantId, InboxId, SessionId, TurnId
 from talaria.core.messages import user
 from talaria.core.usage import Usage
+from talaria.gateway.chat_keys import KeyRules, session_key
 from talaria.gateway.envelope import Principal, Received, written
-from talaria.gateway.keys import KeyRules, session_key
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.store.access import PairingRequest
 from talaria.store.base import NewSession, Spent

@@ -90,7 +90,7 @@ def test_help_and_mistakes_of_usage_name_the_program_as_it_is_typed(environment:
     assert "To ask a question: .venv/bin/talaria -q what" in told.stderr
 
 
-ADVICE = f"{SCRIPT.parent}/python -m talaria.cli.program"
+ADVICE = f"{SCRIPT.parent}/python -m talaria.cli.command_name"
 """What `make run` runs when it has installed everything."""
 
 

@@ -548,11 +548,11 @@ def test_skill_that_is_too_large_is_named(talaria: Talaria, hermes: Hermes, home
 def test_soul_that_hermes_wrote_itself_does_not_make_us_hermes(
     talaria: Talaria, hermes: Hermes, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from talaria.compat.hermes_home import belongings
+    from talaria.compat.hermes_home import home_files
 
     file = hermes.write("SOUL.md", "I am what I was made.\n")
-    monkeypatch.setattr(belongings, "DEFAULT_SOUL", belongings.digest(file.read_text()))
-    (step,) = belongings.belongings(hermes.root, home)
+    monkeypatch.setattr(home_files, "DEFAULT_SOUL", home_files.digest(file.read_text()))
+    (step,) = home_files.belongings(hermes.root, home)
     assert (step.item.verdict, "says that it is Hermes" in step.item.reason) == ("left", True)
 
 

@@ -13,7 +13,7 @@ from tests.scenarios.typescript import Terminal
 from talaria.settings import read_settings
 from talaria.tools.mcp import cache
 from talaria.tools.mcp.cache import Listing
-from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
+from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 SERVER = str(Path(__file__).parents[1] / "security" / "hostile_mcp_server.py")

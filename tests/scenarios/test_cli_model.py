@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply, ReplyUsage
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, ReplyUsage
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -18,7 +18,7 @@ import pytest
 from tests.scenarios.conftest import ROOT_WARNING
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

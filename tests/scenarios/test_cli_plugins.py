@@ -13,12 +13,12 @@ import pytest
 import yaml
 from tests.scenarios.typescript import Terminal
 
-from talaria.cli import commands
+from talaria.cli import command_tree
 from talaria.core.errors import OperatorError
 from talaria.plugins.contributions import OWN_COMMANDS
 from talaria.plugins.installing import installed
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -497,8 +497,8 @@ def test_what_a_plugin_says_of_itself_cannot_draw_on_the_terminal(
     (folder / "after-install.md").write_text("read \u202e\a")
     shown = [talaria("plugins", "install", str(folder))]
     (name,) = listed(talaria)
-    commands = [("enable", name), ("list",), ("info", name), ("disable", name)]
-    shown += [talaria("plugins", *command) for command in commands]
+    command_tree = [("enable", name), ("list",), ("info", name), ("disable", name)]
+    shown += [talaria("plugins", *command) for command in command_tree]
     assert [done.returncode for done in shown] == [0] * 5
     for done in shown:
         assert not set(done.stdout + done.stderr) & {"\u202e", "\a", "\x1b"}, done.args
@@ -642,7 +642,7 @@ def register(ctx):
 
 def test_the_commands_that_no_plugin_may_have_are_all_of_ours(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALARIA_HOME", str(home))
-    assert set(OWN_COMMANDS) == set(commands.talaria.list_commands(click.Context(commands.talaria)))
+    assert set(OWN_COMMANDS) == set(command_tree.talaria.list_commands(click.Context(command_tree.talaria)))
 
 
 def test_a_plugin_that_has_changed_is_told_of_when_a_chat_begins(

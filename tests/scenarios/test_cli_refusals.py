@@ -10,7 +10,7 @@ import pytest
 
 from talaria.cli import exits
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, call
+from talaria.testing.servers.scripted_replies import Failure, Reply, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 OUTSIDE = "/etc/passwd-of-nobody"

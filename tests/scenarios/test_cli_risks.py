@@ -12,7 +12,7 @@ from tests.scenarios.conftest import COMMAND
 from tests.scenarios.typescript import Terminal
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 ROOT = "Warning: Talaria is running as root."
 WEAKER = "Warning: commands run in a weaker sandbox, level landlock"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

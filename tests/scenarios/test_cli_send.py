@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.gateway.status import read_status
+from talaria.gateway.gateway_status import read_status
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.telegram_server import TelegramServer

@@ -14,7 +14,7 @@ from talaria.core.entries import Noted
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.store.mail import Inbound
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -10,7 +10,7 @@ import pytest
 
 import talaria as package
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.scenarios.typescript import Terminal
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -17,7 +17,7 @@ from talaria.compose import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure, Faults, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, ReplyUsage, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -15,7 +15,7 @@ from talaria.cli.json_output import SCHEMA
 from talaria.core.events import Event
 from talaria.core.usage import Usage
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, call
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,7 +12,7 @@ from tests.scenarios.conftest import ROOT_WARNING
 from tests.scenarios.typescript import Terminal
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 QUESTION = ", [N]o: "
 

@@ -16,7 +16,7 @@ from talaria.cli.tool_view import looked
 from talaria.config.schema import Config
 from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "connect-an-mcp-server.md"
 Talaria = Callable[..., subprocess.CompletedProcess[str]]

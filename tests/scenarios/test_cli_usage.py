@@ -14,10 +14,10 @@ from talaria.compose import open_store
 from talaria.core.ids import SessionId
 from talaria.core.usage import Usage
 from talaria.store.base import NewSession, Spent
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply
-from talaria.testing.servers.replies import ReplyUsage as Told
+from talaria.testing.servers.scripted_replies import Reply
+from talaria.testing.servers.scripted_replies import ReplyUsage as Told
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -14,8 +14,8 @@ from talaria.config.selection import ModelChoice, choose, endpoint
 from talaria.core.secret import Secret
 from talaria.settings import read_settings
 from talaria.testing import ModelServer, Reply, call
-from talaria.testing.servers.replies import ReplyUsage
-from talaria.tools.permissions import Kind, Permission, network
+from talaria.testing.servers.scripted_replies import ReplyUsage
+from talaria.tools.sandbox_permissions import Kind, Permission, network
 
 TALARIA = (sys.executable, "-m", "talaria.cli.main")
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"

@@ -12,10 +12,10 @@ from talaria.config.schema import Config, ModelConfig
 from talaria.core.ids import SessionId, new_call_id
 from talaria.core.messages import ToolCall
 from talaria.runtime.session import LiveSession
-from talaria.runtime.view import Transcript
+from talaria.runtime.transcript import Transcript
 from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
-from talaria.tools.sandbox.settings import LimitSettings, TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import LimitSettings, TerminalSettings
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from talaria.core.messages import user
 from talaria.settings import read_settings
 from talaria.store.base import Owners, Store
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure, Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, call
 
 NewAgent = Callable[..., Agent]
 

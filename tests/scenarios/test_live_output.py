@@ -14,7 +14,7 @@ from talaria.core.messages import Outcome, user
 from talaria.runtime.session import LiveSession
 from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Call, Reply, call
+from talaria.testing.servers.scripted_replies import Call, Reply, call
 
 PATIENCE_S = 30
 

@@ -14,7 +14,7 @@ from talaria import Agent, tool
 from talaria.core.errors import TalariaError
 from talaria.core.events import Event, TextDelta, ThinkingDelta, ToolBegan
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
 KEY = "sk-live-4fT9xQz7WmB2kLpR8sVd"
 PASSWORD = 'S3cr+t/"päss'
@@ -169,7 +169,7 @@ def test_the_terminal_keeps_secrets_from_the_screen_and_from_the_home(
 
 LOGGING = """
 import logging, click
-from talaria.cli.surroundings import settings
+from talaria.cli.context import settings
 found = settings(click.Context(click.Command("any")))
 key = found.environment["SERVICE_API_KEY"]
 log = logging.getLogger("talaria.any")

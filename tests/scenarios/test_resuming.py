@@ -18,12 +18,12 @@ from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.errors import Fenced
 from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, Message, ToolResult, User, user
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.settings import read_settings
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
 TALARIA = [sys.executable, "-m", "talaria.cli.main"]
 UNCONFINED = "terminal: {backend: local}\napprovals: {mode: off}\n"

@@ -20,7 +20,7 @@ from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
 from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 
 @pytest.fixture

@@ -27,12 +27,12 @@ from talaria.core.ids import new_session_id
 from talaria.core.messages import user
 from talaria.core.redaction import Redactor
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import SessionConfig
+from talaria.runtime.session_config import SessionConfig
 from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Reply
+from talaria.testing.servers.scripted_replies import Reply
 from talaria.tools.approval import OpenGate
-from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.host.descendants import descendants
 

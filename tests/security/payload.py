@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
-from talaria.testing.servers.replies import Call
+from talaria.testing.servers.scripted_replies import Call
 
 Defence = Literal["floor", "consent", "sandbox", "redaction", "limits"]
 """Always refused; refused because nobody says yes; run without reach; run on dots; run, and ended in time."""

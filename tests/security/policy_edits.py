@@ -119,7 +119,7 @@ TRICKS: Mapping[str, str] = {
     "a mount made writable": "mount -o remount,rw .git/hooks; echo evil > .git/hooks/pre-commit",
     "another root": "chroot /proc/1/root sh -c \"echo '#' >> @HOME@/config.yaml\"",
     "a disk": "for disk in /dev/sd* /dev/vd* /dev/nvme*; do echo x > $disk; done; mknod d b 8 0 && cat d > /dev/null",
-    "the tool host's program": "echo evil > /run/talaria/talaria/tools/sandbox/host/loop.py; rm -rf /run/talaria",
+    "the tool host's program": "echo evil > /run/talaria/talaria/tools/sandbox/host/command_loop.py; rm -rf /run/talaria",  # noqa: E501
     "the kernel": "echo '|/tmp/evil' > /proc/sys/kernel/core_pattern; echo 1 > /proc/sys/net/ipv4/ip_forward",
     "a control group": "mkdir /sys/fs/cgroup/evil && echo 1 > /sys/fs/cgroup/evil/release_agent",
     "forged words of the tool host": (

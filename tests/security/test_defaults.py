@@ -14,13 +14,13 @@ from tests.scenarios.conftest import commands, environment, home, server, talari
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadConfig
-from talaria.gateway.access import Gatekeeper, Rules
+from talaria.gateway.authorization import Gatekeeper, Rules
 from talaria.platforms.base import Address, Arrival, PlatformSettings, Sender
 from talaria.settings import read_settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
-from talaria.tools.sandbox.choosing import SandboxChooser
+from talaria.testing.servers.scripted_replies import Reply, call
+from talaria.tools.sandbox.chooser import SandboxChooser
 
 __all__ = ["commands", "environment", "home", "server", "talaria"]
 
@@ -83,7 +83,7 @@ def test_where_nobody_can_be_asked_the_answer_is_no(talaria: Talaria, server: Mo
 
 LOGGING = """
 import logging, click
-from talaria.cli.surroundings import settings
+from talaria.cli.context import settings
 settings(click.Context(click.Command("any")))
 logging.getLogger("talaria.any").warning("look")
 """

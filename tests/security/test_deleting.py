@@ -16,7 +16,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 from talaria.tools.person import Answer, Question
 
 __all__ = ["commands", "environment", "home", "server", "talaria"]

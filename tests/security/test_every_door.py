@@ -18,7 +18,7 @@ from talaria.compose import open_store
 from talaria.core.entries import MessageAdded
 from talaria.core.messages import ToolResult
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
 __all__ = ["commands", "environment", "home", "server", "talaria"]
 

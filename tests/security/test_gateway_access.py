@@ -36,12 +36,12 @@ from talaria.compose import open_store
 from talaria.core.errors import BadConfig
 from talaria.gateway.pairing import ALPHABET, CODE_CHARS, LIVES_S, MAX_PENDING, Pairing, new_code
 from talaria.platforms.base import Sender
-from talaria.platforms.loading import manifests, read_settings
+from talaria.platforms.loader import manifests, read_settings
 from talaria.store.access import MAX_FAILURES, Locked, Member
 from talaria.testing import ManualClock, Reply, call
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 from talaria.testing.servers.slack_server import SlackServer
 
 CANARY = "canary-Zq7"

@@ -31,11 +31,11 @@ from tests.security.chats import (
 )
 
 from talaria.core.disguises import disguises
-from talaria.switchboard import open_switchboard
+from talaria.gateway_app import open_switchboard
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal
 from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 from talaria.testing.servers.slack_server import SlackServer
 
 SECRET = "canary-of-the-owner-Xy3"

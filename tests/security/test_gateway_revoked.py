@@ -23,7 +23,7 @@ from tests.security.chats import (
 from talaria.compose import open_store
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import Slow
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 
 CANARY = "canary-Zq7"
 SLOW = Reply("First.", faults=Faults(first_byte_delay_s=0.6))

@@ -16,7 +16,7 @@ from talaria.compose import open_store
 from talaria.core.entries import MessageAdded
 from talaria.core.messages import ToolResult
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 from talaria.tools.sandbox import bubblewrap, landlocked
 
 __all__ = ["commands", "environment", "home", "server", "talaria"]

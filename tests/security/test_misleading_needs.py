@@ -15,12 +15,12 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop
 
 from talaria.cli.ask_person import TerminalPerson
 from talaria.cli.screen.menu import Menu
-from talaria.cli.screen.person import ScreenPerson
 from talaria.cli.screen.screen import Screen
+from talaria.cli.screen.terminal_person import ScreenPerson
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
+from talaria.gateway.chat_person import ChatPerson, Questions
 from talaria.gateway.envelope import Principal, read_parcel
-from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
 from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import Store

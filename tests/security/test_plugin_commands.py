@@ -12,7 +12,7 @@ from tests.scenarios.conftest import environment, home, server
 
 from talaria import Agent
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 __all__ = ["environment", "home", "server"]
 

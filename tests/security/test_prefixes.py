@@ -6,7 +6,7 @@ import pytest
 
 from talaria.core.ids import new_grant_id
 from talaria.store.permissions import Grant
-from talaria.tools.permissions import SANDBOX, Permission, is_granted, stays_inside, unsandboxed
+from talaria.tools.sandbox_permissions import SANDBOX, Permission, is_granted, stays_inside, unsandboxed
 
 PROJECT = "/work/shop"
 GRANT = Grant(new_grant_id(), "local", SANDBOX, "unsandboxed git push", PROJECT, None, 0.0, None)

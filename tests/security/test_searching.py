@@ -13,7 +13,7 @@ from talaria.core.messages import ToolCall
 from talaria.core.redaction import Redactor
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
-from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox

@@ -12,12 +12,12 @@ import pytest
 from msgspec import structs
 from tests.security.test_searching import KEY, race
 
+from talaria.builtin_tools import BuiltinTools
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.core.redaction import Redactor
-from talaria.hands import BuiltinTools
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
@@ -26,9 +26,9 @@ from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox import bubblewrap, landlocked
 from talaria.tools.sandbox.base import ToolHost
-from talaria.tools.sandbox.commands import SandboxCommand
-from talaria.tools.sandbox.reading import MAX_OPEN
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.project_reader import MAX_OPEN
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.waiting import in_thread
 
 SECRET = "sk-live-Qm3xT9vK2pLw8Zr5"
@@ -100,7 +100,7 @@ def search_programs() -> list[int]:
             continue
         try:
             parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"talaria.tools.searching.program" in (entry / "cmdline").read_bytes():
+            if b"talaria.tools.searching.search_program" in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
         except (FileNotFoundError, ProcessLookupError):
             continue

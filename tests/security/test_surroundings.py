@@ -18,7 +18,7 @@ from tests.security.world import MCP_SERVER
 import talaria
 from talaria.cli import exits
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Call, Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Call, Faults, Reply, call
 
 __all__ = ["environment", "home", "server"]
 
@@ -173,7 +173,7 @@ def test_a_project_that_holds_our_own_program_does_not_change_it(machine: Machin
     ours, source = Path(str(talaria.__file__)).parent, machine.project / "src"
     shutil.copytree(ours, source / "talaria", ignore=shutil.ignore_patterns("__pycache__"))
     machine.environment["PYTHONPATH"] = str(source)
-    program, mark = source / "talaria/tools/searching/program.py", machine.person / "escaped"
+    program, mark = source / "talaria/tools/searching/search_program.py", machine.person / "escaped"
     evil = f"open({str(mark)!r}, 'w').close()"
     changes = {
         "terminal": shell(f'sed -i "1i {evil}" {program}'),

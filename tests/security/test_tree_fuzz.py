@@ -24,13 +24,13 @@ from talaria.gateway.uploads import NotSendable, find_file
 from talaria.providers.demo import ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime.prompt import build
-from talaria.runtime.setup import SessionConfig
+from talaria.runtime.session_config import SessionConfig
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
-from talaria.tools.builtin.files import file_tools
-from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.file_tools import file_tools
+from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
@@ -38,9 +38,9 @@ from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.inside import guarded, look
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.view import view_of
-from talaria.tools.undo.recorder import ChangeRecorder, undo_file
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.undo.change_recorder import ChangeRecorder, undo_file
 from talaria.trees import Root
 
 CANARY = "canary-tree-T7pLx2QvN9kRw4ZcB6mYs1Hd"

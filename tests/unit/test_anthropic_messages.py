@@ -25,7 +25,7 @@ from talaria.core.messages import (
 from talaria.core.usage import Usage
 from talaria.providers.anthropic_messages import AnthropicMessages
 from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 
 WIRE = AnthropicMessages()
 ENDPOINT = Endpoint("anthropic", "claude-opus-5", "https://api.anthropic.com/v1", "anthropic_messages")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from talaria.core.clock import SystemClock
-from talaria.foreign import Background, HostedPlugin, Late, PluginError, SerialExecutor, fitting, returned, within
-from talaria.testing.clock import ManualClock
+from talaria.plugin_calls import Background, HostedPlugin, Late, PluginError, SerialExecutor, fitting, returned, within
+from talaria.testing.manual_clock import ManualClock
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -18,7 +18,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import BadConfig, CertificateRefused, Disconnected
 from talaria.net.client import HttpClient, Response, Timeouts
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
 QUESTION = b'{"model":"m","stream":true,"messages":[]}'
 STREAMED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"

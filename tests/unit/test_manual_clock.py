@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 
 async def test_sleeper_wakes_when_its_deadline_has_passed() -> None:

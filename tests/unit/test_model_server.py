@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Call, Failure, Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, call
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 END_MARKERS = {"chat": b"[DONE]", "responses": b"response.completed", "messages": b"message_stop"}

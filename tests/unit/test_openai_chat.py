@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.providers.base import Caching, Endpoint, ModelRequest
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 from talaria.providers.openai_chat import OpenAIChat
 
 WIRE = OpenAIChat()

@@ -13,7 +13,7 @@ from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Image, Message, Text, Thinking, ToolCall, ToolResult, user
 from talaria.providers.base import Caching, Delta, Endpoint, ModelRequest
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 from talaria.providers.openai_responses import OpenAIResponses
 
 WIRE = OpenAIResponses()

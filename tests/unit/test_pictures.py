@@ -13,7 +13,7 @@ from talaria.core import pictures
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolResult, User, user
 from talaria.core.pictures import MAX_BYTES, MAX_ENCODED_BYTES, Unfit, fit, media_type, pixels, without_images
-from talaria.providers.history import CHARS_PER_TOKEN, IMAGE_CHARS, size_tokens
+from talaria.providers.message_history import CHARS_PER_TOKEN, IMAGE_CHARS, size_tokens
 
 DOT = Image("image/png", "aGk=")
 

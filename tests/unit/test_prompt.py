@@ -9,7 +9,7 @@ from talaria.core.ids import SessionId
 from talaria.providers.demo import ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime.prompt import build
-from talaria.runtime.setup import SessionConfig, spill_folder
+from talaria.runtime.session_config import SessionConfig, spill_folder
 
 
 @pytest.fixture

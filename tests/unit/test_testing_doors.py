@@ -7,7 +7,7 @@ import pytest
 
 from talaria import testing
 from talaria.testing import ModelServer, ScriptedProvider
-from talaria.testing.provider import ScriptedProvider as Defined
+from talaria.testing.scripted_provider import ScriptedProvider as Defined
 from talaria.testing.servers.model_server import ModelServer as AlsoDefined
 
 

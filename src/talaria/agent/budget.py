@@ -12,7 +12,7 @@ from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.messages import Assistant
 from talaria.core.usage import NO_USAGE, Usage
 from talaria.providers.base import Endpoint, ModelRequest
-from talaria.providers.history import size_tokens
+from talaria.providers.message_history import size_tokens
 from talaria.providers.size import prompt_tokens
 from talaria.store.base import Amount, Released, Spending, Spent, Totals
 from talaria.waiting import completed

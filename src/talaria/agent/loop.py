@@ -2,8 +2,8 @@
 
 import msgspec
 
-from talaria.agent.asking import ask
-from talaria.agent.healing import announce
+from talaria.agent.failover import announce
+from talaria.agent.model_call import ask
 from talaria.agent.sink import Sink
 from talaria.agent.tool_calls import intents, run_calls
 from talaria.agent.turn import Turn
@@ -19,7 +19,7 @@ _CLOSING = user(
 
 
 async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int = 0) -> Assistant:
-    """Return the final answer; `runtime/turn.py` commits it together with the turn's end."""
+    """Return the final answer; `runtime/turn_runner.py` commits it together with the turn's end."""
     if not turn.walk.is_on_primary:
         primary = turn.walk.route.primary
         await announce(turn, primary, f"{primary.label} asked not to be called yet.", sink)

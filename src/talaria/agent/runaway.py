@@ -1,6 +1,6 @@
 """Notices an answer that would not come to an end: one that repeats itself, or is longer than its model can write.
 
-Pure: `agent/asking.py` adds what streams in, and stops reading when it is told why.
+Pure: `agent/model_call.py` adds what streams in, and stops reading when it is told why.
 """
 
 from talaria.core.events import TextDelta

@@ -8,8 +8,8 @@ import msgspec
 from talaria.agent.breaker import Breaker
 from talaria.agent.budget import Budget
 from talaria.agent.hooks import Facts, Hooks, NoHooks
+from talaria.agent.route_cursor import RouteCursor
 from talaria.agent.sink import Sink
-from talaria.agent.walk import RouteCursor
 from talaria.context.base import ContextKeeper
 from talaria.context.thrashing import Compactions
 from talaria.core.clock import Clock
@@ -18,9 +18,9 @@ from talaria.core.events import Notice
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, user
 from talaria.core.redaction import Redactor
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.providers.base import Endpoint, ModelRequest
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 from talaria.providers.size import prompt_tokens
 from talaria.store.base import Write
 

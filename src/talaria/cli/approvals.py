@@ -4,15 +4,15 @@ from datetime import datetime
 
 import click
 
+from talaria.cli.context import home, with_store
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
 from talaria.cli.safe import brief, visible
-from talaria.cli.surroundings import home, with_store
 from talaria.core.errors import BadInput
 from talaria.runtime.sandbox_report import describe_grant, place_of
 from talaria.store.base import Store
 from talaria.store.permissions import Grant
-from talaria.tools.permissions import SANDBOX
+from talaria.tools.sandbox_permissions import SANDBOX
 
 SHOWN_CHARS = 100
 

@@ -45,9 +45,9 @@ def command(
     ctx.find_root().obj = profile or ctx.find_root().obj
     options = CliOptions(format, query is not None, model, resume, is_continuing, max_turns, yolo)
     if options.has_screen and not images:
-        from talaria.cli.screen.opening import run_screen  # noqa: PLC0415  (loads the rest behind the prompt)
+        from talaria.cli.screen.startup import run_screen  # noqa: PLC0415  (loads the rest behind the prompt)
 
         return run_screen(ctx.find_root().obj, options)
-    from talaria.cli.asking import answer  # noqa: PLC0415  (who has a screen does not wait for it)
+    from talaria.cli.question import answer  # noqa: PLC0415  (who has a screen does not wait for it)
 
     return answer(ctx, options, query, images)

@@ -8,13 +8,13 @@ from typing import Any, cast
 import click
 import msgspec
 
-from talaria.cli import exits, surroundings
+from talaria.cli import context, exits
 from talaria.cli.json_output import print_json
 from talaria.cli.notices import say
 from talaria.config import paths, selection
 from talaria.config.edit import set_project_value, set_value, unset_value
 from talaria.config.load import read_yaml
-from talaria.config.project import check_key, gone_projects, project_file, read_project_settings
+from talaria.config.project_settings import check_key, gone_projects, project_file, read_project_settings
 from talaria.config.schema import Config
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.secret import Secret
@@ -35,7 +35,7 @@ of_project = click.option(
 @of_project
 @click.pass_context
 def path(ctx: click.Context, *, project: bool) -> None:
-    home = surroundings.home(ctx)
+    home = context.home(ctx)
     click.echo(project_file(home, Path.cwd()) if project else paths.config_file(home))
 
 
@@ -44,7 +44,7 @@ def path(ctx: click.Context, *, project: bool) -> None:
 @of_project
 @click.pass_context
 def get(ctx: click.Context, key: str | None, *, project: bool) -> None:
-    settings = surroundings.lenient_settings(ctx)
+    settings = context.lenient_settings(ctx)
     if project:
         _get_of_project(settings, key)
         return
@@ -83,18 +83,18 @@ def _get_of_project(settings: Settings, key: str | None) -> None:
 @click.pass_context
 def set_(ctx: click.Context, key: str, value: str, *, project: bool) -> None:
     if project:
-        file = set_project_value(surroundings.home(ctx), Path.cwd(), key, value)
+        file = set_project_value(context.home(ctx), Path.cwd(), key, value)
         say(f"Set {key} for {Path.cwd()} in {file}. It holds for conversations that you begin there from now on.")
-        _warn_of_missing(surroundings.lenient_settings(ctx), key)
+        _warn_of_missing(context.lenient_settings(ctx), key)
         return
-    before = read_settings_leniently(surroundings.home(ctx)).problems
-    file = set_value(surroundings.home(ctx), key, value)
+    before = read_settings_leniently(context.home(ctx)).problems
+    file = set_value(context.home(ctx), key, value)
     say(f"Set {key} in {file}.")
-    still_wrong = {problem.sentence for problem in surroundings.lenient_settings(ctx).problems}
+    still_wrong = {problem.sentence for problem in context.lenient_settings(ctx).problems}
     for problem in before:
         if problem.sentence not in still_wrong:
             say(f"That put right: {problem.sentence}")
-    _tell_gateway(surroundings.home(ctx))
+    _tell_gateway(context.home(ctx))
 
 
 @command.command("unset", help="Take one setting out of config.yaml, so that its default holds.")
@@ -102,7 +102,7 @@ def set_(ctx: click.Context, key: str, value: str, *, project: bool) -> None:
 @of_project
 @click.pass_context
 def unset(ctx: click.Context, key: str, *, project: bool) -> None:
-    home = surroundings.home(ctx)
+    home = context.home(ctx)
     file = unset_value(home, key, Path.cwd() if project else None)
     say(f"Took {key} out of {file}.")
     if not project:
@@ -134,7 +134,7 @@ def _tell_gateway(home: Path) -> None:
 @command.command("check", help="Check config.yaml and .env.")
 @click.pass_context
 def check(ctx: click.Context) -> int:
-    settings = surroundings.lenient_settings(ctx)
+    settings = context.lenient_settings(ctx)
     if settings.problems:
         return exits.BAD_INPUT
     selection.check(settings.config, settings.environment)

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from talaria import __version__
-from talaria.cli import exits, program, risks
-from talaria.cli.front import UserInterface
+from talaria.cli import command_name, exits, risks
+from talaria.cli.attached_pictures import read_image
 from talaria.cli.options import CliOptions
-from talaria.cli.outcomes import is_unasked
-from talaria.cli.pictures import read_image
 from talaria.cli.references import references, with_references
 from talaria.cli.safe import visible
+from talaria.cli.tool_outcomes import is_unasked
+from talaria.cli.user_interface import UserInterface
 from talaria.compose import Application, open_application, with_model
 from talaria.core.errors import BadInput, TalariaError, UnknownSession
 from talaria.core.events import Event, ToolEnded
@@ -24,8 +24,8 @@ from talaria.runtime.handoff import hand_off
 from talaria.runtime.open_chat import OpenChat, Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
-from talaria.runtime.turn import Report
-from talaria.runtime.view import read_latest_turns
+from talaria.runtime.transcript import read_latest_turns
+from talaria.runtime.turn_runner import Report
 from talaria.settings import Settings
 from talaria.store.base import Session, Sessions
 from talaria.tools.sandbox.base import Sandbox
@@ -39,7 +39,7 @@ INTERRUPTED = "Interrupted."
 async def open_conversation(
     settings: Settings, options: CliOptions, front: UserInterface
 ) -> "AsyncGenerator[Conversation]":
-    async with open_application(settings, model=options.model, program=program.name()) as app:
+    async with open_application(settings, model=options.model, program=command_name.name()) as app:
         conversation = Conversation(app, options, front, await _chosen_row(app.store.sessions, options))
         try:
             yield conversation

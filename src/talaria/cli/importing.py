@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from talaria.cli import exits, surroundings
+from talaria.cli import context, exits
+from talaria.cli.command_name import runnable
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
-from talaria.cli.program import runnable
 from talaria.cli.progress import Progress
-from talaria.compat.hermes_home.conversations import move
+from talaria.compat.hermes_home.conversation_import import move
 from talaria.compat.hermes_home.home import locate
 from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
 from talaria.compat.hermes_home.report import Item, Verdict, failed
@@ -47,7 +47,7 @@ command = click.Group("import", help="Bring along what another program keeps.")
 @json_option
 @click.pass_context
 def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: bool, as_json: bool) -> int:
-    home = surroundings.home(ctx)
+    home = context.home(ctx)
     root = locate(path, os.environ, home)
     ours = Ours.read(home, read_settings(home).environment)
     items = take_files(root, ours, with_keys=with_keys, is_dry_run=is_dry_run)

@@ -10,12 +10,12 @@ import msgspec
 
 from talaria.cli import exits
 from talaria.cli.notices import say
-from talaria.cli.outcomes import outcome, refusal
 from talaria.cli.safe import escaped_json
+from talaria.cli.tool_outcomes import outcome, refusal
 from talaria.core.errors import TalariaError
 from talaria.core.events import Event, Notice, RouteSwitched, ToolEnded, TurnBegan
 from talaria.core.messages import ToolResult
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -28,7 +28,7 @@ def _run(given: Sequence[str]) -> int:
         start = plain_start.read(given)
         if start is not None and start.options.has_screen:
             return start.run()
-    from talaria.cli.commands import run  # noqa: PLC0415  (loads click)
+    from talaria.cli.command_tree import run  # noqa: PLC0415  (loads click)
 
     return run(given)
 

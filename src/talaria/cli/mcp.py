@@ -12,20 +12,20 @@ from typing import Any
 import click
 import msgspec
 
-from talaria.cli import surroundings
+from talaria.cli import context
 from talaria.cli.arguments import ListingGroup
+from talaria.cli.command_name import runnable
 from talaria.cli.confirming import yes_option
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
-from talaria.cli.program import runnable
 from talaria.cli.safe import brief, visible
 from talaria.config import edit
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError
-from talaria.servers import listed
+from talaria.listed_servers import listed
 from talaria.settings import Settings
-from talaria.tools.mcp import cache, project
-from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
+from talaria.tools.mcp import cache, project_servers
+from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.servers import open_servers
 from talaria.waiting import in_thread
 
@@ -73,7 +73,7 @@ command = ListingGroup("mcp", help="List, add and try MCP servers: programs that
 @json_option
 @click.pass_context
 def list_servers(ctx: click.Context, as_json: bool) -> None:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     chosen = _chosen(settings)
     rows = list(_rows(settings, chosen.entries))
     if as_json:
@@ -94,14 +94,14 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def test(ctx: click.Context, name: str, as_json: bool) -> None:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     began = time.monotonic()
     trial = asyncio.run(tried(settings, name, _named(settings, name)))
     if trial.refused and not as_json and sys.stdin.isatty() and name in settings.config.all_mcp_servers:
         say(f"{name} tried to reach {', '.join(trial.refused)}, which the sandbox refused.")
         if click.confirm("Allow?", default=False, err=True):
             _give(settings, name, network=trial.refused)
-            settings = surroundings.settings(ctx)
+            settings = context.settings(ctx)
             began = time.monotonic()
             trial = asyncio.run(tried(settings, name, _named(settings, name)))
     seconds = time.monotonic() - began
@@ -138,15 +138,15 @@ async def tried(settings: Settings, name: str, entry: ServerEntry) -> ServerTria
 @yes_option
 @click.pass_context
 def trust(ctx: click.Context, yes: bool) -> None:
-    settings = surroundings.settings(ctx)
-    found = project.find(Path.cwd())
+    settings = context.settings(ctx)
+    found = project_servers.find(Path.cwd())
     if found is None:
-        raise BadInput(f"There is no {project.FILE} in {Path.cwd()}.")
-    if project.is_trusted(found, settings.home):
+        raise BadInput(f"There is no {project_servers.FILE} in {Path.cwd()}.")
+    if project_servers.is_trusted(found, settings.home):
         show(f"You have already agreed to {found.file}.")
         return
     show(f"{found.file} starts or reaches:")
-    for name, entry in project.entries(found, settings.environment).items():
+    for name, entry in project_servers.entries(found, settings.environment).items():
         show(visible(f"  {name}: {entry.place}"))
         if handed := [*entry.env, *entry.headers]:
             show(visible(f"    and is handed: {', '.join(handed)}"))
@@ -158,7 +158,7 @@ def trust(ctx: click.Context, yes: bool) -> None:
         if not sys.stdin.isatty():
             raise BadInput("Nobody is here to agree; look at the file, then: talaria mcp trust --yes")
         click.confirm("Agree?", abort=True)
-    project.trust(found, settings.home)
+    project_servers.trust(found, settings.home)
     show("Agreed. If the file changes, you are asked again.")
 
 
@@ -183,7 +183,7 @@ def add(
     write: tuple[str, ...],
     is_outside: bool,
 ) -> None:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise BadInput(f"{name!r} cannot name a server: use letters, digits, - and _.")
     if name in settings.config.all_mcp_servers:
@@ -228,7 +228,7 @@ def sandbox(
     write: tuple[str, ...],
     is_outside: bool,
 ) -> None:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     if is_outside and (network or read or write):
         raise BadInput("--off goes alone: a server outside the sandbox can reach, read and change all that you can.")
     if is_outside:
@@ -301,8 +301,8 @@ def _kept(home: Path, server: str, item: str) -> tuple[str, str]:
     return name, f"${{{variable}}}"
 
 
-def _chosen(settings: Settings) -> project.Chosen:
-    return project.choose(settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment)
+def _chosen(settings: Settings) -> project_servers.Chosen:
+    return project_servers.choose(settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment)
 
 
 def _named(settings: Settings, name: str) -> ServerEntry:
@@ -321,6 +321,6 @@ def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[Se
     for name, entry in entries.items():
         listing = cache.read(cache.file_for(settings.home, name, entry))
         known = len(listing.offers) if listing is not None and listing.is_known else None
-        source = "config.yaml" if name in configured else project.FILE
+        source = "config.yaml" if name in configured else project_servers.FILE
         is_sandboxed = None if entry.command is None else sandboxes.confine(name, entry) is not None
         yield ServerRow(name, entry.place, source, "enabled" if entry.enabled else "disabled", known, is_sandboxed)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
-from talaria.cli import surroundings, survey, trial
+from talaria.cli import context, model_status, model_trial
 from talaria.cli.arguments import ListingGroup
 from talaria.cli.json_output import json_option, print_json
+from talaria.cli.model_status import Default, KnownModel, Models, ProviderState
+from talaria.cli.model_trial import ModelTrial
 from talaria.cli.notices import say, show
-from talaria.cli.survey import Default, KnownModel, Models, ProviderState
-from talaria.cli.trial import ModelTrial
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.selection import DEMO, ModelChoice, as_default, choose, endpoint
@@ -30,7 +30,7 @@ command = ListingGroup("model", help="List and try models, and choose the defaul
 @click.option("--live/--no-live", "is_live", default=True, help="Whether to look at ports and ask for lists.")
 @click.pass_context
 def list_models(ctx: click.Context, provider: str | None, as_json: bool, is_live: bool) -> None:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     if provider is None:
         asyncio.run(_list_providers(settings, as_json=as_json, is_live=is_live))
     else:
@@ -42,7 +42,7 @@ def list_models(ctx: click.Context, provider: str | None, as_json: bool, is_live
 @json_option
 @click.pass_context
 def try_(ctx: click.Context, name: str | None, as_json: bool) -> None:
-    tried = asyncio.run(trial.run(surroundings.settings(ctx), name))
+    tried = asyncio.run(model_trial.run(context.settings(ctx), name))
     if as_json:
         print_json({"ok": True, **msgspec.structs.asdict(tried)})
     else:
@@ -54,7 +54,7 @@ def try_(ctx: click.Context, name: str | None, as_json: bool) -> None:
 @click.option("--no-try", "is_sure", is_flag=True, help="Do not try it first.")
 @click.pass_context
 def set_(ctx: click.Context, name: str, is_sure: bool) -> None:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     choice = _named(settings, name) if is_sure else _proven(settings, name)
     written = as_default(choice, settings.config)
     for key, value in written.items():
@@ -66,7 +66,7 @@ def set_(ctx: click.Context, name: str, is_sure: bool) -> None:
 def _proven(settings: Settings, name: str) -> ModelChoice:
     """The model that NAME means, after it has answered."""
     try:
-        tried = asyncio.run(trial.run(settings, name))
+        tried = asyncio.run(model_trial.run(settings, name))
     except (ProviderFailure, MissingCredential) as failure:
         insist = f"`talaria model set {name} --no-try` sets it all the same."
         failure.args = (f"{failure} Nothing was changed; {insist}",)
@@ -85,7 +85,7 @@ def _named(settings: Settings, name: str) -> ModelChoice:
         endpoint(choice, settings.config, settings.environment)
     except MissingCredential as missing:
         say(str(missing))
-    return ModelChoice(choice.provider, choice.model or survey.default_model(choice.provider, settings.config))
+    return ModelChoice(choice.provider, choice.model or model_status.default_model(choice.provider, settings.config))
 
 
 def _as_text(tried: ModelTrial) -> str:
@@ -96,7 +96,7 @@ def _as_text(tried: ModelTrial) -> str:
 
 
 async def _list_providers(settings: Settings, *, as_json: bool, is_live: bool) -> None:
-    found, default = await survey.overview(settings, is_live=is_live)
+    found, default = await model_status.overview(settings, is_live=is_live)
     if as_json:
         rows = [{**msgspec.structs.asdict(row), "is_default": row.name == default.provider} for row in found]
         print_json({"default": default, "providers": rows})
@@ -130,8 +130,8 @@ def _about(default: Default) -> Iterator[str]:
 
 
 async def _list_models(name: str, settings: Settings, *, as_json: bool, is_live: bool) -> None:
-    found = await survey.models(name, settings, is_live=is_live)
-    default = await survey.default(settings, is_live=is_live)
+    found = await model_status.models(name, settings, is_live=is_live)
+    default = await model_status.default(settings, is_live=is_live)
     if as_json:
         print_json(found)
         return

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from talaria.cli.program import runnable
+from talaria.cli.command_name import runnable
 from talaria.cli.safe import printable
 
 

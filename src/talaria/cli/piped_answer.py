@@ -10,7 +10,7 @@ from typing import TextIO
 
 from talaria.cli.notices import say
 from talaria.core.events import AnswerRestarted, Event, RoundEnded, TextDelta
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 
 LONGEST_HELD_CHARS = 1_000
 """A line that becomes longer is printed as it comes."""

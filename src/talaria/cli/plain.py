@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from talaria.cli import exits
+from talaria.cli.answer_view import AnswerView, view_for
 from talaria.cli.ask_person import TerminalPerson
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.foreground import interruptible
@@ -13,14 +14,13 @@ from talaria.cli.json_output import print_failure
 from talaria.cli.lines import lines
 from talaria.cli.notices import complain, discard_output, say
 from talaria.cli.options import CliOptions, Format
-from talaria.cli.render import AnswerView, view_for
 from talaria.core.entries import Recorded
 from talaria.core.errors import TalariaError
 from talaria.core.events import Event
 from talaria.core.messages import User
 from talaria.runtime.open_chat import Reason
 from talaria.runtime.recorder import Observer
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.settings import Settings
 from talaria.store.base import Session
 

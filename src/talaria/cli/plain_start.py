@@ -15,12 +15,12 @@ class PlainStart(NamedTuple):
     options: CliOptions
 
     def run(self) -> int:
-        from talaria.cli.screen.opening import run_screen  # noqa: PLC0415  (who has no screen does not wait for it)
+        from talaria.cli.screen.startup import run_screen  # noqa: PLC0415  (who has no screen does not wait for it)
 
         try:
             return run_screen(self.profile, self.options)
         except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  (told)
-            from talaria.cli.border import told  # noqa: PLC0415
+            from talaria.cli.error_messages import told  # noqa: PLC0415
 
             return told(fault)
 

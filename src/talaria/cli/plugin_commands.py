@@ -6,12 +6,12 @@ import logging
 
 import click
 
-from talaria.cli import exits, surroundings
+from talaria.cli import context, exits
 from talaria.cli.notices import complain
 from talaria.cli.plugin_view import opened
 from talaria.core.errors import BadInput
 from talaria.extensions import Extensions
-from talaria.foreign import Background, PluginError, as_text, contained, returned
+from talaria.plugin_calls import Background, PluginError, as_text, contained, returned
 from talaria.plugins.plugin import Plugin
 from talaria.plugins.registered import PluginCli
 from talaria.settings import Settings
@@ -30,7 +30,7 @@ def command(name: str, help: str) -> click.Command:  # noqa: A002
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     @click.pass_context
     def run(ctx: click.Context, arguments: tuple[str, ...]) -> int:
-        return asyncio.run(_run(name, arguments, surroundings.settings(ctx)))
+        return asyncio.run(_run(name, arguments, context.settings(ctx)))
 
     return run
 

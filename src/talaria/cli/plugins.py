@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import click
 
-from talaria.cli import surroundings
+from talaria.cli import context
+from talaria.cli.command_name import runnable
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
 from talaria.cli.plugin_view import (
@@ -24,7 +25,6 @@ from talaria.cli.plugin_view import (
     only_key,
     rows,
 )
-from talaria.cli.program import runnable
 from talaria.cli.progress import Progress
 from talaria.cli.safe import brief
 from talaria.compat.hermes.moving_in import move_in
@@ -60,7 +60,7 @@ def command(ctx: click.Context) -> None:
 @json_option
 @click.pass_context
 def list_plugins(ctx: click.Context, as_json: bool) -> None:
-    settings = surroundings.lenient_settings(ctx)
+    settings = context.lenient_settings(ctx)
     listed, offered = looked(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
     if as_json:
         print_json({"plugins": listed, "choices": offered})
@@ -81,7 +81,7 @@ def list_plugins(ctx: click.Context, as_json: bool) -> None:
 @click.argument("name")
 @click.pass_context
 def info(ctx: click.Context, name: str) -> None:
-    settings = surroundings.lenient_settings(ctx)
+    settings = context.lenient_settings(ctx)
     show(*looked(settings, lambda extensions: list(about(named(extensions, name)))))
 
 
@@ -93,7 +93,7 @@ def info(ctx: click.Context, name: str) -> None:
 @click.option("--enable", "is_enabling", is_flag=True, help="Enable it, too.")
 @click.pass_context
 def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> None:
-    home = surroundings.home(ctx)
+    home = context.home(ctx)
     say(f"Fetching {source} …")
     with Progress(f"Installing {source}"):
         folder, manifest = installed(source, home / "plugins", replace=force)
@@ -116,7 +116,7 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
 @click.argument("name")
 @click.pass_context
 def enable(ctx: click.Context, name: str) -> None:
-    settings = surroundings.lenient_settings(ctx)
+    settings = context.lenient_settings(ctx)
     _check_editable(settings, name)
     found = _found(settings, name)
     _check_enabling(settings, found)
@@ -172,7 +172,7 @@ def _content(found: FoundPlugin) -> str:
 @click.argument("name")
 @click.pass_context
 def disable(ctx: click.Context, name: str) -> None:
-    settings = surroundings.lenient_settings(ctx)
+    settings = context.lenient_settings(ctx)
     _check_editable(settings, name)
     enabled, found = settings.config.plugins.enabled, all_found(settings)
     keys = keys_called(name, found)
@@ -193,7 +193,7 @@ def disable(ctx: click.Context, name: str) -> None:
 @click.argument("name")
 @click.pass_context
 def remove(ctx: click.Context, name: str) -> None:
-    settings = surroundings.lenient_settings(ctx)
+    settings = context.lenient_settings(ctx)
     found = _found(settings, name)
     if found.folder is None and found.behind is not None:
         found = found.behind
@@ -213,7 +213,7 @@ def remove(ctx: click.Context, name: str) -> None:
 @click.argument("name", required=False)
 @click.pass_context
 def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
-    settings = surroundings.lenient_settings(ctx)
+    settings = context.lenient_settings(ctx)
     offered, before = looked(settings, choices)[kind], _chosen(settings, kind)
     picked = name if name is not None else _picked(kind, offered, before)
     if picked is None or picked == before:

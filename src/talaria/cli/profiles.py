@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from talaria.cli import surroundings
+from talaria.cli import context
 from talaria.cli.confirming import confirmed, yes_option
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
@@ -24,8 +24,8 @@ command = click.Group("profiles", help="List, make and delete profiles; `talaria
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    used = surroundings.home(ctx)
-    homes = {name: paths.home(name) for name in ("default", *surroundings.profiles())}
+    used = context.home(ctx)
+    homes = {name: paths.home(name) for name in ("default", *context.profiles())}
     if as_json:
         print_json([{"name": name, "home": str(home), "is_used": home == used} for name, home in homes.items()])
         return
@@ -37,7 +37,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 @click.option("--clone", "is_clone", is_flag=True, help="With the settings and keys of the profile in use.")
 @click.pass_context
 def create(ctx: click.Context, name: str, is_clone: bool) -> None:
-    home, model = paths.home(name), surroundings.home(ctx)
+    home, model = paths.home(name), context.home(ctx)
     try:
         home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(mode=0o700)
@@ -59,7 +59,7 @@ def _copy(file: Path, to: Path) -> None:
 @click.argument("name")
 @yes_option
 def delete(name: str, yes: bool) -> None:
-    home = surroundings.home_of(name)
+    home = context.home_of(name)
     if home == paths.home():
         raise BadInput(f"The usual home is no profile; it is at {home}.")
     if Presence(home / "run").living() or holder(gateway_file(home)):

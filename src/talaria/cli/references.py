@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.cli.pictures import MAX_IMAGE_BYTES, image_of
+from talaria.cli.attached_pictures import MAX_IMAGE_BYTES, image_of
 from talaria.core.errors import BadInput
 from talaria.core.messages import Context, Image, Text, User
 from talaria.core.pictures import media_type

@@ -4,7 +4,7 @@ import os
 import sys
 
 from talaria.tools.sandbox.base import Sandbox
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 ROOT = (
     "Warning: Talaria is running as root. Plugins, MCP servers and commands that you allow outside the sandbox can do "

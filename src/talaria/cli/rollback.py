@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from talaria.cli import exits, surroundings
+from talaria.cli import context, exits
+from talaria.cli.command_name import runnable
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
-from talaria.cli.program import runnable
 from talaria.core.errors import BadInput, UnknownSession
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
@@ -16,8 +16,8 @@ from talaria.runtime.rollback import described, listing, on_disk, told
 from talaria.store.base import Store
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.diffs import visible
+from talaria.tools.undo.change_recorder import ChangeRecorder, undo_file
 from talaria.tools.undo.checkpoints import Checkpoint, Restored
-from talaria.tools.undo.recorder import ChangeRecorder, undo_file
 
 _MAX_DIGITS = 9
 
@@ -45,8 +45,8 @@ def command(
     What is replaced is kept as a checkpoint, too.
     """
     name, wanted = _meant(session, number)
-    settings = surroundings.lenient_settings(ctx)
-    id = surroundings.with_store(settings.home, lambda store: _session(store, name))
+    settings = context.lenient_settings(ctx)
+    id = context.with_store(settings.home, lambda store: _session(store, name))
     recorder = ChangeRecorder(SqliteUndoStore(undo_file(settings.home)), settings.home, settings.config.checkpoints)
     try:
         kept = recorder.checkpoints(id)

@@ -16,9 +16,9 @@ from talaria.core.clock import Clock, SystemClock
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Tool
-from talaria.tools.mcp import project
-from talaria.tools.mcp.connection import ServerConnection
-from talaria.tools.mcp.tools import tools_of
+from talaria.tools.mcp import project_servers
+from talaria.tools.mcp.server_connection import ServerConnection
+from talaria.tools.mcp.server_tools import tools_of
 from talaria.tools.registry import Toolbox
 from talaria.tools.toolsets import BUILTIN, toolset_of
 
@@ -94,7 +94,9 @@ async def _of_plugins(settings: Settings, clock: Clock) -> tuple[list[Tool], set
 
 async def _of_servers(settings: Settings, clock: Clock) -> tuple[tuple[Tool, ...], dict[str, str]]:
     """What they offered last; and of which toolsets nothing is known."""
-    entries = project.choose(settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment).entries
+    entries = project_servers.choose(
+        settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment
+    ).entries
     connections = [
         ServerConnection(name, entry, settings.home, clock, settings.environment, None)
         for name, entry in entries.items()

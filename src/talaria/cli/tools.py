@@ -6,11 +6,11 @@ from difflib import get_close_matches
 
 import click
 
-from talaria.cli import surroundings
+from talaria.cli import context
 from talaria.cli.arguments import ListingGroup
+from talaria.cli.command_name import runnable
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
-from talaria.cli.program import runnable
 from talaria.cli.safe import brief
 from talaria.cli.tool_view import Group, looked
 from talaria.config import edit
@@ -27,7 +27,7 @@ command = ListingGroup("tools", help="List tools, and choose which of them the m
 @json_option
 @click.pass_context
 def list_tools(ctx: click.Context, as_json: bool) -> None:
-    view = looked(surroundings.settings(ctx))
+    view = looked(context.settings(ctx))
     shown = [group for group in view.groups.values() if group.tools or group.problem]
     if as_json:
         print_json({"toolsets": shown, "notices": view.notices})
@@ -60,7 +60,7 @@ def disable(ctx: click.Context, names: tuple[str, ...]) -> None:
 
 
 def _turn(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     groups, before = looked(settings).groups, settings.config.tools
     after: Switches = before
     for name in names:

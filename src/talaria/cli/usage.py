@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
+from talaria.cli.context import home, with_store
 from talaria.cli.json_output import json_option, print_json
+from talaria.cli.model_trial import TRIALS
 from talaria.cli.notices import say, show
 from talaria.cli.safe import brief, printable
-from talaria.cli.surroundings import home, with_store
-from talaria.cli.trial import TRIALS
 from talaria.core.ids import SessionId
 from talaria.runtime.accounts import cache_share, calls, dollars, midnight, total
 from talaria.store.base import Sessions, Store, UsageKey, UsageRow

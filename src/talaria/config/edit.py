@@ -10,7 +10,7 @@ from typing import Any, cast
 from talaria.config import paths
 from talaria.config.lenient import decode_leniently, read_env_leniently
 from talaria.config.load import parse_yaml, read_yaml
-from talaria.config.project import check_key, note_project, project_file
+from talaria.config.project_settings import check_key, note_project, project_file
 from talaria.config.secrets import unquoted
 from talaria.core.errors import BadConfig, BadInput, OperatorError
 from talaria.files import replace_file

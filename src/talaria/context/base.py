@@ -1,17 +1,17 @@
-"""The ports of this area: a `ContextKeeper` keeps a conversation within its model's window; a `Compactor` says what it becomes
-when that fills."""
+"""The ports of this area: a `ContextKeeper` keeps a conversation within its model's window; a `Compactor` says what
+it becomes when that fills."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from talaria.core.compaction import SummaryAuthor
+from talaria.core.compacted import SummaryAuthor
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message
 from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 from talaria.tools.base import Tool
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from talaria.context import summary
 from talaria.context.base import CompactionRequest, Shortened
 from talaria.context.cutting import Cut, cut
 from talaria.context.pruning import clip, fitted, pruned
-from talaria.core.compaction import SummaryAuthor
+from talaria.core.compacted import SummaryAuthor
 from talaria.core.errors import LimitReached, ProviderFailure
 from talaria.core.messages import Context, Message, User
-from talaria.providers.history import CHARS_PER_TOKEN, size_tokens
+from talaria.providers.message_history import CHARS_PER_TOKEN, size_tokens
 
 HEAD_SHARE = 0.1
 """Of the room below the threshold, for what stays at the beginning."""

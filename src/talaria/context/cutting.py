@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from talaria.core.messages import Assistant, Message, ToolResult, User
-from talaria.providers.history import size_tokens
+from talaria.providers.message_history import size_tokens
 
 HEAD_MESSAGES = 3
 TAIL_STRETCH = 1.5

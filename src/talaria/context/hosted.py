@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from talaria.context.engine import ContextEngine
-from talaria.foreign import HostedPlugin
+from talaria.plugin_calls import HostedPlugin
 
 
 @dataclass(frozen=True, slots=True)

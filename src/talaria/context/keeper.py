@@ -7,7 +7,7 @@ from talaria.context.base import CompactionRequest, Compactor, ContextKeeper, Pl
 from talaria.core.messages import Message
 from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 from talaria.tools.base import Tool
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from talaria.core.messages import Assistant, AssistantPart, Message, Text, ToolCall, ToolResult, User, UserPart
 from talaria.core.pictures import has_images, without_images
-from talaria.providers.history import size_tokens
+from talaria.providers.message_history import size_tokens
 
 MAX_OUTPUT_CHARS = 200
 MAX_ARGUMENT_CHARS = 500

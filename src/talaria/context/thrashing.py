@@ -1,6 +1,6 @@
 """Whether making a conversation shorter still helps: told from the compactions that the journal has."""
 
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 
 MAX_FRUITLESS = 2
 COOL_DOWN_S = 600.0

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 from talaria.core.ids import TurnId
 from talaria.core.messages import Message
 from talaria.core.usage import NO_USAGE, Usage

@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from talaria.core.disguises import disguises
-from talaria.core.finding import HIDDEN, MIN_CHARS, Finder, Flat, decoded, encoded, without
 from talaria.core.messages import Assistant, AssistantPart, Image, Text, Thinking
+from talaria.core.secret_finder import HIDDEN, MIN_CHARS, Finder, Flat, decoded, encoded, without
 
 MIN_SIGNS = 4
 """What is shorter, or of fewer different signs, may be part of anything."""

@@ -16,7 +16,7 @@ from talaria.core.errors import (
 )
 from talaria.core.ids import SessionId
 from talaria.platforms.base import Address, PlatformFailure
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.store.mail import OutboxRow
 
 REFUSALS_EACH_MINUTE = 20

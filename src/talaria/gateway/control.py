@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
-from talaria.gateway.chat import PlatformChat
-from talaria.gateway.desk import GatewayState
+from talaria.gateway.chat_person import Questions
 from talaria.gateway.envelope import Received, read_received
-from talaria.gateway.person import Questions
-from talaria.runtime.pool import SessionPool
+from talaria.gateway.gateway_state import GatewayState
+from talaria.gateway.platform_chat import PlatformChat
+from talaria.runtime.session_pool import SessionPool
 from talaria.store.chats import BusyMode
 from talaria.store.mail import Inbound
 from talaria.tools.person import Answer

@@ -6,20 +6,20 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.ids import InboxId, SessionId
-from talaria.gateway.access import Gatekeeper
+from talaria.gateway.authorization import Gatekeeper
+from talaria.gateway.chat_keys import is_everybodys
+from talaria.gateway.chat_person import ChatPerson, Questions
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.desk import GatewayState
 from talaria.gateway.envelope import Principal, Received
 from talaria.gateway.folders import folder_name
-from talaria.gateway.keys import is_everybodys
+from talaria.gateway.gateway_state import GatewayState
 from talaria.gateway.links import PlatformLinks
-from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
 from talaria.gateway.uploads import find_file
 from talaria.platforms.base import Capabilities
-from talaria.runtime.letter import Asker, TurnMail, TurnResult
-from talaria.runtime.pool import SessionPool
 from talaria.runtime.session import LiveSession
+from talaria.runtime.session_pool import SessionPool
+from talaria.runtime.turn_mail import Asker, TurnMail, TurnResult
 from talaria.store.base import Session
 from talaria.store.mail import Outgoing
 from talaria.trees import Root

@@ -5,8 +5,8 @@ import logging
 
 from talaria.core.clock import Clock
 from talaria.core.errors import StoreUnavailable
+from talaria.gateway.chat_sender import LONGEST_WAIT_S, ChatSender, Draft, OnChatMoved, Undelivered
 from talaria.gateway.counts import Counts
-from talaria.gateway.line import LONGEST_WAIT_S, ChatSender, Draft, OnChatMoved, Undelivered
 from talaria.gateway.links import PlatformLinks
 from talaria.platforms.base import Address
 from talaria.store.mail import Outbox

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from talaria.core.errors import SessionBusy, TalariaError
 from talaria.core.ids import SessionId, new_session_id
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.desk import GatewayState
 from talaria.gateway.envelope import OutgoingBody, Received, written
+from talaria.gateway.gateway_settings import ResetPolicy
+from talaria.gateway.gateway_state import GatewayState
 from talaria.gateway.replies import LIVES_S
-from talaria.gateway.settings import ResetPolicy
-from talaria.runtime.pool import SessionPool
 from talaria.runtime.session import LiveSession
+from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import Session
 from talaria.store.mail import Inbound, Outgoing
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
 from talaria.net import tls
-from talaria.net.pool import ConnectionPool
+from talaria.net.connection_pool import ConnectionPool
 from talaria.net.proxies import proxy_for
 from talaria.net.stall import StallWatch
 from talaria.net.timeouts import Timeouts

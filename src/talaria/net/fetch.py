@@ -20,7 +20,7 @@ from talaria.net.charsets import charset_of, decoded
 from talaria.net.lookups import Lookup, system_lookup, vetted
 from talaria.net.stall import StallWatch
 from talaria.net.urls import WebUrl, parse
-from talaria.net.web import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:

@@ -257,7 +257,7 @@ class Platform(Protocol):
         ...
 
     async def send(self, message: Outbound) -> SentId:
-        """Raises `NotTaken`, `Unsure`, `Rejected`, `AccessLost`, `ChatMoved`, `Refused`. Never sends twice by itself."""
+        """Raises `NotTaken`, `Unsure`, `Rejected`, `AccessLost`, `ChatMoved`, `Refused`. Never sends twice."""
         ...
 
     async def edit(self, sent: SentId, message: Outbound) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from talaria.context.engine import ContextEngine
-from talaria.foreign import as_text
-from talaria.memory.provider import MemoryProvider
-from talaria.plugins.manifest import PluginManifest
-from talaria.plugins.platforms import PlatformEntry, flaw
+from talaria.memory.base import MemoryProvider
+from talaria.plugin_calls import as_text
+from talaria.plugins.platform_plugins import PlatformEntry, flaw
+from talaria.plugins.plugin_manifest import PluginManifest
 from talaria.plugins.registered import PluginCli, PluginCommand, PluginSkill, PluginTool, Registered
 from talaria.tools.schema_tool import BadSchema, spec_of
 

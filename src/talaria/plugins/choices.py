@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from talaria.plugins.discovery import Single
-from talaria.plugins.host import PluginHost
+from talaria.plugins.plugin_host import PluginHost
 from talaria.plugins.registered import Registered, engine_name, memory_name
 
 BUILTIN = ("compressor", "Built in: leaves out old tool output, then sums up the middle with a model.")

@@ -12,11 +12,11 @@ from typing import Any
 from talaria.context.hosted import HostedEngine
 from talaria.core.clock import Clock
 from talaria.core.errors import OperatorError, UserFacing
-from talaria.foreign import PluginError, as_text, contained, fitting, returned, within
+from talaria.plugin_calls import PluginError, as_text, contained, fitting, returned, within
 from talaria.plugins.discovery import ENGINES
-from talaria.plugins.host import PluginHost
-from talaria.plugins.platforms import OWN_PLATFORMS, PlatformEntry
+from talaria.plugins.platform_plugins import OWN_PLATFORMS, PlatformEntry
 from talaria.plugins.plugin import Plugin
+from talaria.plugins.plugin_host import PluginHost
 from talaria.plugins.problems import Problems
 from talaria.plugins.registered import PluginCommand, PluginSkill, PluginTool, engine_name, memory_name
 from talaria.runtime.chat import Chat, Outcome, Say

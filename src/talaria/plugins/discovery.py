@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from talaria.plugins.manifest import BadManifest, PluginManifest, is_file, manifest_file, read_manifest
+from talaria.plugins.plugin_manifest import BadManifest, PluginManifest, is_file, manifest_file, read_manifest
 
 Source = Literal["bundled", "user", "project", "package"]
 Single = Literal["engine", "memory"]

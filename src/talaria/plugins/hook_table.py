@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from talaria.core.clock import Clock
-from talaria.foreign import Background, PluginError, as_text, fitting, returned, within
+from talaria.plugin_calls import Background, PluginError, as_text, fitting, returned, within
 from talaria.plugins.problems import Problems
 
 HOOK_S = 10.0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from talaria.plugins import consent
 from talaria.plugins.consent import CACHE, SKIPPED, Consents, PluginConsent
-from talaria.plugins.copying import LeadsElsewhere, copy_folder
 from talaria.plugins.discovery import MODELS, FoundPlugin, own_names, shared_names
 from talaria.plugins.plugin import Plugin, Status
+from talaria.plugins.plugin_copy import LeadsElsewhere, copy_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from talaria.context.engine import ContextEngine
-from talaria.foreign import PluginError
+from talaria.plugin_calls import PluginError
 from talaria.plugins.api import PluginContext, nothing
 from talaria.plugins.discovery import MODELS, FoundPlugin
 

@@ -4,7 +4,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal
 
-from talaria.foreign import Background
+from talaria.plugin_calls import Background
 from talaria.plugins.consent import PluginConsent
 from talaria.plugins.discovery import FoundPlugin
 from talaria.plugins.loading import Register

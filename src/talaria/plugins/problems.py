@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from talaria.foreign import PluginError
+from talaria.plugin_calls import PluginError
 
 MAX_PROBLEMS = 200
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from talaria.context.engine import ContextEngine
-from talaria.core.tools import ToolSpec
-from talaria.foreign import PluginError, as_text, contained
-from talaria.memory.provider import MemoryProvider
-from talaria.plugins.platforms import PlatformEntry
+from talaria.core.tool_spec import ToolSpec
+from talaria.memory.base import MemoryProvider
+from talaria.plugin_calls import PluginError, as_text, contained
+from talaria.plugins.platform_plugins import PlatformEntry
 
 
 @dataclass(frozen=True, slots=True)

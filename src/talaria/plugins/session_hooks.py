@@ -8,10 +8,10 @@ from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message
-from talaria.memory.host import MemoryHost
+from talaria.memory.memory_host import MemoryHost
 from talaria.plugins.contributions import Contributions, usable
 from talaria.plugins.hook_table import HookTable
-from talaria.plugins.hooks import PluginHooks
+from talaria.plugins.plugin_hooks import PluginHooks
 from talaria.plugins.skills import skill_tool
 
 MakeMemory = Callable[[Tell], MemoryHost]

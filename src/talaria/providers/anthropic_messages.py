@@ -12,10 +12,10 @@ from talaria.core.messages import Assistant, AssistantPart, Context, Image, Mess
 from talaria.core.secret import Secret
 from talaria.providers import prefix
 from talaria.providers.anthropic_messages_stream import MessagesDecoder
-from talaria.providers.arguments import as_object
 from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.identifiers import fitting
 from talaria.providers.repairs import drops_extras, repaired
+from talaria.providers.tool_arguments import as_object
 
 DEFAULT_MAX_TOKENS = 8192
 MIN_BUDGET_TOKENS = 1024

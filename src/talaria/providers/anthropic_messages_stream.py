@@ -9,9 +9,9 @@ from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, AssistantPart, StopReason, Text, Thinking, ToolCall
 from talaria.core.usage import Usage
-from talaria.providers import failures
+from talaria.providers import provider_failures
 from talaria.providers.base import Delta, Endpoint
-from talaria.providers.reading import ABSENT, count, is_present, leniently, read
+from talaria.providers.decoding import ABSENT, count, is_present, leniently, read
 
 _encode = msgspec.json.Encoder().encode
 _STOPS: dict[str, StopReason] = {
@@ -152,7 +152,7 @@ class MessagesDecoder:
 
     def finish(self) -> Assistant:
         if self._stop_reason is None and not self.is_complete:
-            raise failures.broken_off()
+            raise provider_failures.broken_off()
         parts = tuple(part for _, block in sorted(self._blocks.items()) if (part := self._part(block)) is not None)
         return Assistant(parts, self._stop(parts), self._usage, self._endpoint.origin)
 

@@ -11,9 +11,9 @@ from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, Message
 from talaria.core.secret import NO_SECRET, Secret
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.net.timeouts import Timeouts
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 
 WireName = Literal["openai_chat", "openai_responses", "anthropic_messages"]
 Rotation = Literal["fill_first", "round_robin", "least_used", "random"]

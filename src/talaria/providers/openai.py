@@ -12,7 +12,7 @@ from talaria.core.messages import Context, Image, Text, User, UserPart
 from talaria.core.secret import Secret
 from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint, ModelRequest
-from talaria.providers.reading import count
+from talaria.providers.decoding import count
 
 Encoded = dict[str, Any]
 _FAMILY = re.compile(r"(?P<five>gpt-5(?P<dot>\.\d)?)|o[134]\b")

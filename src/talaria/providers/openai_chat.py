@@ -22,14 +22,14 @@ from talaria.core.messages import (
     User,
     UserPart,
 )
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.core.usage import Usage
-from talaria.providers import failures, openai, prefix
-from talaria.providers.arguments import as_object
+from talaria.providers import openai, prefix, provider_failures
 from talaria.providers.base import Delta, Endpoint, ModelRequest
+from talaria.providers.decoding import ABSENT, leniently, read
 from talaria.providers.identifiers import fitting, returning
-from talaria.providers.reading import ABSENT, leniently, read
 from talaria.providers.repairs import drops_extras, repaired
+from talaria.providers.tool_arguments import as_object
 
 _encode = msgspec.json.Encoder().encode
 _USER = b'{"role":"user"'
@@ -331,7 +331,7 @@ class ChatDecoder:
 
     def finish(self) -> Assistant:
         if self._finish is None and not self.is_complete:
-            raise failures.broken_off()
+            raise provider_failures.broken_off()
         return Assistant(tuple(self._parts()), self._stop(), self._counted(), self._endpoint.origin)
 
     def _parts(self) -> Iterable[AssistantPart]:

@@ -18,11 +18,11 @@ from talaria.core.messages import (
     UserPart,
 )
 from talaria.providers import openai, prefix
-from talaria.providers.arguments import as_object
 from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.identifiers import fitting
 from talaria.providers.openai_responses_stream import ResponsesDecoder
 from talaria.providers.repairs import drops_extras, repaired
+from talaria.providers.tool_arguments import as_object
 
 MIN_OUTPUT_TOKENS = 16
 """A limit below it is refused."""

@@ -9,9 +9,9 @@ from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, AssistantPart, StopReason, Text, Thinking, ToolCall
 from talaria.core.usage import Usage
-from talaria.providers import failures, openai
+from talaria.providers import openai, provider_failures
 from talaria.providers.base import Delta, Endpoint
-from talaria.providers.reading import ABSENT, decoded, is_present, leniently, read
+from talaria.providers.decoding import ABSENT, decoded, is_present, leniently, read
 
 _encode = msgspec.json.Encoder().encode
 _INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refused"}
@@ -117,7 +117,7 @@ class ResponsesDecoder:
                 self.take_response(event.response, has_failed=event.type == "response.failed")
             case "error":
                 error = _encode({"code": event.code, "message": event.message or ""})
-                raise failures.in_stream(self._endpoint.label, error)
+                raise provider_failures.in_stream(self._endpoint.label, error)
             case _:
                 pass
 
@@ -132,7 +132,7 @@ class ResponsesDecoder:
         """The whole response: the last event of a stream, or a document."""
         response = read(_RESPONSES, data, self._endpoint.label)
         if has_failed or response.status == "failed":
-            raise failures.in_stream(self._endpoint.label, b"{}")
+            raise provider_failures.in_stream(self._endpoint.label, b"{}")
         self._response = response
         for index, raw in enumerate(() if self._items else response.output or ()):
             self._report(index, raw, is_whole=True)
@@ -140,7 +140,7 @@ class ResponsesDecoder:
 
     def finish(self) -> Assistant:
         if not self.is_complete:
-            raise failures.broken_off()
+            raise provider_failures.broken_off()
         parts = tuple(part for index in sorted(self._items) if (part := self._part(index)) is not None)
         return Assistant(parts, self._stop(parts), self._counted(), self._endpoint.origin)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from talaria.agent.asking import ask
 from talaria.agent.budget import Account, Budget
 from talaria.agent.limits import Limits
+from talaria.agent.model_call import ask
+from talaria.agent.route_cursor import RouteCursor
 from talaria.agent.turn import Turn
-from talaria.agent.walk import RouteCursor
 from talaria.context.summary import SYSTEM
 from talaria.core.clock import Clock
 from talaria.core.errors import StoreUnavailable
@@ -18,7 +18,7 @@ from talaria.core.events import Event
 from talaria.core.ids import OwnerId, SessionId, new_turn_id
 from talaria.core.messages import Assistant, Message, user
 from talaria.core.redaction import Redactor
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.store.base import Spending, Write

@@ -8,7 +8,7 @@ from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.ids import TurnId
 from talaria.core.messages import Assistant, Text
 from talaria.core.usage import Usage
-from talaria.providers.history import History
+from talaria.providers.message_history import History
 from talaria.store.base import CallEnded, CallRow, Write
 
 _LAST_WORDS = {"interrupted": "[This turn was interrupted.]", "failed": "[This turn failed before its answer.]"}

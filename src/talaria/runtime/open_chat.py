@@ -10,16 +10,16 @@ from talaria.core.ids import SessionId, TurnId, new_session_id
 from talaria.core.messages import Message
 from talaria.runtime.accounts import summary
 from talaria.runtime.builtin_commands import recalled
+from talaria.runtime.command_host import CommandHost
 from talaria.runtime.commands import Surface, help_text
-from talaria.runtime.host import CommandHost
 from talaria.runtime.recorder import Observer
 from talaria.runtime.rollback import after_undo, differences, rolled_back
 from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, place_of, take_grant_back
 from talaria.runtime.session import LiveSession
 from talaria.runtime.titles import title_for
-from talaria.runtime.view import read_latest_turns, without_undone
+from talaria.runtime.transcript import read_latest_turns, without_undone
 from talaria.store.base import Session
-from talaria.tools.permissions import SANDBOX, read_grant
+from talaria.tools.sandbox_permissions import SANDBOX, read_grant
 from talaria.tools.toolsets import toolset_of
 from talaria.waiting import completed, in_thread
 

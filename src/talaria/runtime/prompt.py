@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from talaria.files import read_text
-from talaria.runtime.setup import SessionConfig
+from talaria.runtime.session_config import SessionConfig
 from talaria.trees import Root, read_all
 
 CONTEXT_FILES = ("TALARIA.md", "AGENTS.md", "CLAUDE.md")

@@ -12,8 +12,8 @@ from talaria.core.errors import Fenced, StoreUnavailable
 from talaria.core.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta
 from talaria.core.ids import Epoch
 from talaria.core.redaction import Redactor
-from talaria.runtime.tenure import SessionLease
-from talaria.runtime.view import Transcript
+from talaria.runtime.lease import SessionLease
+from talaria.runtime.transcript import Transcript
 from talaria.store.base import Write
 from talaria.waiting import completed
 

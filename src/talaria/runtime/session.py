@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from talaria.agent import interrupted
+from talaria.agent.compaction import shorten
 from talaria.agent.hooks import Hooks, Leaving, NoHooks
 from talaria.agent.loop import run_turn
-from talaria.agent.room import shorten
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
 from talaria.context.base import CompactionRequest, ContextKeeper
@@ -22,17 +22,17 @@ from talaria.core.redaction import Redactor
 from talaria.providers.size import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime import current
-from talaria.runtime.beginning import TurnFactory
-from talaria.runtime.belongings import SessionResources
 from talaria.runtime.closing import closing
-from talaria.runtime.companions import SessionServices
-from talaria.runtime.letter import Asker, TurnMail
+from talaria.runtime.lease import SessionLease
 from talaria.runtime.recorder import Observer, Recorder
-from talaria.runtime.setup import SessionConfig, TurnOptions
-from talaria.runtime.standing import NEVER_HELD, SessionState
-from talaria.runtime.tenure import SessionLease
-from talaria.runtime.turn import Report, RunningTurn, TurnRunner
-from talaria.runtime.view import Transcript
+from talaria.runtime.resources import SessionResources
+from talaria.runtime.services import SessionServices
+from talaria.runtime.session_config import SessionConfig, TurnOptions
+from talaria.runtime.session_state import NEVER_HELD, SessionState
+from talaria.runtime.transcript import Transcript
+from talaria.runtime.turn_factory import TurnFactory
+from talaria.runtime.turn_mail import Asker, TurnMail
+from talaria.runtime.turn_runner import Report, RunningTurn, TurnRunner
 from talaria.store.base import Session, Store
 from talaria.store.mail import InboxDone, InboxTaken
 from talaria.tools.approval import Gate

@@ -30,25 +30,25 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from talaria.testing.clock import ManualClock
     from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store, moments
-    from talaria.testing.provider import ScriptedProvider
+    from talaria.testing.manual_clock import ManualClock
     from talaria.testing.rules import (
         chat_problems,
         messages_problems,
         responses_problems,
         transcript_problems,
     )
+    from talaria.testing.scripted_provider import ScriptedProvider
     from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-    from talaria.testing.servers.replies import Call, Failure, Faults, Reply, call
+    from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, call
 
 _HOMES = {
-    "clock": ("ManualClock",),
+    "manual_clock": ("ManualClock",),
     "crash": ("CrashPoints", "CrashingProvider", "Moment", "World", "crashing_store", "moments"),
-    "provider": ("ScriptedProvider",),
+    "scripted_provider": ("ScriptedProvider",),
     "rules": ("chat_problems", "messages_problems", "responses_problems", "transcript_problems"),
     "servers.model_server": ("ModelServer", "RecordedRequest"),
-    "servers.replies": ("Call", "Failure", "Faults", "Reply", "call"),
+    "servers.scripted_replies": ("Call", "Failure", "Faults", "Reply", "call"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

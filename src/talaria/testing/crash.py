@@ -21,7 +21,7 @@ from talaria.platforms.base import Address, Batch, Outbound, Platform, SentId
 from talaria.providers.base import Delta, ModelRequest, Provider
 from talaria.store.base import Held, Journal, Store, Write
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.proxies import JournalProxy, StoreProxy
+from talaria.testing.port_proxies import JournalProxy, StoreProxy
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import msgspec
 from talaria.core.errors import Denied
 from talaria.core.messages import ToolCall
 from talaria.tools.base import Claim, Invocation, Scope
-from talaria.tools.permissions import Kind
+from talaria.tools.sandbox_permissions import Kind
 
 
 class Gate(Protocol):

@@ -11,11 +11,11 @@ from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import FileChange, Image, Outcome, ToolCall, ToolResult
 from talaria.core.redaction import Redactor
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.files import harmless
 from talaria.tools.output import SpillLimits
-from talaria.tools.permissions import Kind, Permission
 from talaria.tools.person import Person, Proposal
+from talaria.tools.sandbox_permissions import Kind, Permission
 
 T = TypeVar("T")
 AfterCrash = Literal["repeat", "keyed", "once"]

@@ -15,13 +15,13 @@ from talaria.core.messages import Outcome, ToolCall, ToolResult
 from talaria.tools.approval import Gate, digest
 from talaria.tools.base import NOTHING, PRIVATE, Invocation, Live, Run, Scope, Shown, Tool
 from talaria.tools.output import cap
-from talaria.tools.permissions import Kind
 from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox_permissions import Kind
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
-    from talaria.tools.undo.project import Recording
-    from talaria.tools.undo.recorder import ChangeRecorder, RecordedChanges
+    from talaria.tools.undo.change_recorder import ChangeRecorder, RecordedChanges
+    from talaria.tools.undo.project_record import Recording
 
 MAX_ERROR_CHARS = 8_000
 MAX_OUTCOME_CHARS = 300
@@ -148,7 +148,7 @@ class Executor:
         return msgspec.structs.replace(result, changes=recorded.changes, more_changes=recorded.more)
 
     async def _compared(self, recording: "Recording") -> "RecordedChanges":
-        from talaria.tools.undo.recorder import RecordedChanges  # noqa: PLC0415  (loaded by now)
+        from talaria.tools.undo.change_recorder import RecordedChanges  # noqa: PLC0415  (loaded by now)
 
         if self._recorder is None:
             return RecordedChanges()

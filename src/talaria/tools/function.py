@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args, get_ori
 
 import msgspec
 
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.tools.base import EXCLUSIVE, NOTHING, UNKNOWN, AfterCrash, Claim, Effect, Run, Scope, Shown, decoded
 from talaria.tools.person import Proposal
 from talaria.waiting import in_thread

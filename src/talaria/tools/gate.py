@@ -20,9 +20,9 @@ from talaria.core.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded
-from talaria.tools.permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted, stays_inside
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import BELOW, Policy, PolicyRequest, Verdict
+from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted, stays_inside
 from talaria.waiting import completed, in_thread
 
 log = logging.getLogger(__name__)

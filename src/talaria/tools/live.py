@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from talaria.tools.base import Live
 from talaria.tools.output import Output
-from talaria.tools.sandbox.commands import OutputSink
+from talaria.tools.sandbox.running_command import OutputSink
 
 PAUSE_S = 0.125
 """Between two looks: a command that prints without end costs no more than one that prints a line."""

@@ -15,9 +15,9 @@ import msgspec
 from talaria.tools import shell_words
 from talaria.tools.base import Claim
 from talaria.tools.hosts import is_covered
-from talaria.tools.permissions import Permission
 from talaria.tools.protected import Protected
 from talaria.tools.repositories import find_enclosing
+from talaria.tools.sandbox_permissions import Permission
 
 Decision = Literal["allow", "ask", "deny"]
 Lasting = Literal["once", "session", "project", "always"]

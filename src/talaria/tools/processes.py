@@ -9,7 +9,7 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.tools.base import Shown
 from talaria.tools.output import Output
-from talaria.tools.sandbox.commands import ExitStatus, RunningCommand, SandboxCommand
+from talaria.tools.sandbox.running_command import ExitStatus, RunningCommand, SandboxCommand
 from talaria.tools.sizes import show_size
 
 MAX_RUNNING = 16

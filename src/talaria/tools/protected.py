@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from talaria.tools.credentials import SECRETS, SYSTEM_SECRETS
+from talaria.tools.credential_files import SECRETS, SYSTEM_SECRETS
 from talaria.tools.repositories import OBEYED, OF_WORKTREES, WORKTREE_SETTINGS, is_obeyed
 
 HOST_KEYS = (Path("/etc/ssh"), "ssh_host_*_key")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from talaria.core.errors import BadArguments, BadConfig, Denied
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.tools.base import Tool
 from talaria.tools.toolsets import EVERYTHING, Switches
 

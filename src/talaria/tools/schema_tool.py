@@ -8,8 +8,8 @@ from typing import Any, cast
 import msgspec
 
 from talaria.core.messages import Outcome
-from talaria.core.tools import ToolSpec
-from talaria.foreign import as_text
+from talaria.core.tool_spec import ToolSpec
+from talaria.plugin_calls import as_text
 from talaria.tools.base import EXCLUSIVE, UNKNOWN, AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
 from talaria.tools.function import DEFAULT_TIMEOUT_S
 

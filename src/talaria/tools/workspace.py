@@ -23,22 +23,22 @@ from typing import TYPE_CHECKING
 from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
-from talaria.tools.opening import RunningConsent
-from talaria.tools.permissions import Permission
 from talaria.tools.policy_files import HeldChange, PolicyFiles
 from talaria.tools.processes import Processes
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.commands import ExitStatus, OutputSink, RunningCommand, SandboxCommand
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.way_out import EgressProxy
+from talaria.tools.sandbox.egress_proxy import EgressProxy
+from talaria.tools.sandbox.running_command import ExitStatus, OutputSink, RunningCommand, SandboxCommand
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox_grants import RunningConsent
+from talaria.tools.sandbox_permissions import Permission
 from talaria.trees import Root
 from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
     from talaria.net.egress import Serve
     from talaria.net.proxy_requests import ProxyRequest
-    from talaria.tools.broker.service import CredentialBroker
+    from talaria.tools.broker.broker import CredentialBroker
     from talaria.tools.folder_events import FolderEvents
     from talaria.tools.sandbox.ports import Ports
 
@@ -392,7 +392,7 @@ class Workspace:
         if request.url.host != PROGRAM_HOST and request.credential != GIT_LOGIN:
             return None
         if self._broker is None:
-            from talaria.tools.broker.session import make_broker  # noqa: PLC0415  (few sessions reach a remote)
+            from talaria.tools.broker.session_broker import make_broker  # noqa: PLC0415  (few sessions reach a remote)
 
             self._broker = make_broker(self.consent, git, self.way_out, lambda: self.top, lambda: self.roots, reading)
         return self._broker.intercept(request)

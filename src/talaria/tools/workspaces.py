@@ -21,16 +21,16 @@ from talaria.core.ids import SessionId
 from talaria.files import harmless
 from talaria.tools.base import Scope
 from talaria.tools.git_settings import GitSettings
-from talaria.tools.permissions import Permission
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.choosing import SandboxChooser
+from talaria.tools.sandbox.chooser import SandboxChooser
+from talaria.tools.sandbox.egress_proxy import EgressProxy
+from talaria.tools.sandbox.project_reader import LEVELS, MAX_OPEN, Reader
 from talaria.tools.sandbox.project_state import project_folder
-from talaria.tools.sandbox.reading import LEVELS, MAX_OPEN, Reader
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.view import NEVER, view_of
-from talaria.tools.sandbox.way_out import EgressProxy
+from talaria.tools.sandbox.sandbox_policy import NEVER, view_of
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox_permissions import Permission
 from talaria.tools.workspace import Workspace
 from talaria.waiting import completed, in_thread
 

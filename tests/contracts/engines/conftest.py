@@ -19,10 +19,10 @@ from talaria.runtime.chat import Say
 from talaria.runtime.commands import obey
 from talaria.runtime.open_chat import OpenChat
 from talaria.runtime.session import LiveSession
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
 
 PLUGINS = Path(__file__).parents[2] / "plugins"

@@ -11,11 +11,11 @@ import pytest
 from tests.contracts.engines.conftest import OpenWorld, World
 
 from talaria.core.clock import SystemClock
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 from talaria.runtime.session import LiveSession
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
 
 Install = Callable[..., Path]
 

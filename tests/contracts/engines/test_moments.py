@@ -12,7 +12,7 @@ from tests.contracts.engines.test_section_e import calls, grown, names, recorder
 from talaria.core.errors import SessionBusy
 from talaria.core.messages import Image, Text, User, user
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, call
+from talaria.testing.servers.scripted_replies import Failure, Reply, call
 
 Install = Callable[..., Path]
 

@@ -14,7 +14,7 @@ from talaria.plugins.choices import engine_choices
 from talaria.runtime.commands import GivenCommand
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, ReplyUsage
+from talaria.testing.servers.scripted_replies import Reply, ReplyUsage
 
 Install = Callable[..., Path]
 KEY = "agent:main:telegram:dm:42"

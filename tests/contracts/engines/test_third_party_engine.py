@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.contracts.engines.conftest import OpenWorld, World
 
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Reply, ReplyUsage, call
 
 Install = Callable[..., Path]
 

@@ -24,11 +24,11 @@ from talaria.core.messages import Message, ToolResult, user
 from talaria.core.secret import Secret
 from talaria.providers.base import WireName
 from talaria.runtime.session import LiveSession
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.base import INDEPENDENT

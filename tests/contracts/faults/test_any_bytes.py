@@ -23,12 +23,12 @@ from talaria.core.messages import user
 from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
-from talaria.testing.provider import WIRES
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.rules import transcript_problems
+from talaria.testing.scripted_provider import WIRES
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
 from talaria.testing.servers.model_server import Answer, ModelServer
-from talaria.testing.servers.replies import Call, Failure, Faults, Reply, dumped, framed
+from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, dumped, framed
 
 LONG_NUMBER = b"9" * 5000
 """Longer than Python reads by default."""

@@ -17,7 +17,7 @@ from talaria.config.schema import LimitsConfig, TurnCapConfig
 from talaria.core.errors import LimitReached
 from talaria.providers.base import WireName
 from talaria.testing.servers.model_server import Answer, ModelServer
-from talaria.testing.servers.replies import Call, Failure, Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, call
 
 if TYPE_CHECKING:
     from tests.contracts.faults.conftest import OpenWorld

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from talaria.testing.servers.model_server import Answer, ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
 if TYPE_CHECKING:
     from tests.contracts.faults.conftest import OpenWorld

@@ -31,13 +31,13 @@ from tests.contracts.faults.platform_stage import (
 from talaria.compose import open_store
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
-from talaria.gateway import presenter
+from talaria.gateway import preview
 from talaria.gateway.envelope import MARK, OutgoingBody, written
 from talaria.store.base import Store
 from talaria.store.mail import Outbox, OutboxRow, Outgoing
-from talaria.testing.proxies import OutboxProxy
+from talaria.testing.port_proxies import OutboxProxy
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
 ANSWERED = (TELEGRAM, DISCORD, SLACK, WEBHOOK)
 UNDER_WAY = 0.25
@@ -107,7 +107,7 @@ SENDS = [
 @pytest.fixture
 async def stage(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # bots of other tests have the same name
-    monkeypatch.setattr(presenter, "SHOWN_AFTER_S", math.inf)
+    monkeypatch.setattr(preview, "SHOWN_AFTER_S", math.inf)
     async with staged(place, tmp_path) as stage:
         yield stage
 
@@ -115,7 +115,7 @@ async def stage(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def shown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are, while they are written."""
-    monkeypatch.setattr(presenter, "SHOWN_AFTER_S", 1.0)
+    monkeypatch.setattr(preview, "SHOWN_AFTER_S", 1.0)
 
 
 @played(SENDS)

@@ -24,10 +24,10 @@ from tests.contracts.faults.platform_stage import (
     staged,
 )
 
-from talaria.gateway import presenter
+from talaria.gateway import preview
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
 from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.replies import Faults, Reply
+from talaria.testing.servers.scripted_replies import Faults, Reply
 from talaria.testing.servers.slack_workspace import BOT, BOT_ID
 
 Act = Callable[[Stage], Awaitable[object]]
@@ -158,7 +158,7 @@ DOORS = [
 @pytest.fixture
 async def stage(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # bots of other tests have the same name
-    monkeypatch.setattr(presenter, "SHOWN_AFTER_S", math.inf)
+    monkeypatch.setattr(preview, "SHOWN_AFTER_S", math.inf)
     async with staged(place, tmp_path) as stage:
         yield stage
 

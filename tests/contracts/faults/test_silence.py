@@ -13,9 +13,9 @@ from talaria.config.schema import LimitsConfig, TimeoutsConfig, TurnCapConfig
 from talaria.core.errors import LimitReached
 from talaria.core.events import RouteSwitched, TextDelta
 from talaria.providers.base import WireName
-from talaria.testing.provider import WIRES
+from talaria.testing.scripted_provider import WIRES
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply
+from talaria.testing.servers.scripted_replies import Faults, Reply
 
 if TYPE_CHECKING:
     from tests.contracts.faults.conftest import OpenWorld, World

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure
+from talaria.testing.servers.scripted_replies import Failure
 
 if TYPE_CHECKING:
     from tests.contracts.faults.conftest import OpenWorld

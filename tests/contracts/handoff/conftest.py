@@ -11,7 +11,7 @@ from tests.scenarios.gateway.house import OWNER, House
 from talaria.compose import Application, open_application
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.gateway.handoff import EVERY_S
+from talaria.gateway.handoff_receiver import EVERY_S
 from talaria.runtime.handoff import hand_off
 from talaria.store.base import HandoffState
 from talaria.testing import Reply

@@ -14,7 +14,7 @@ from talaria.compose import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import HandoffState
 from talaria.testing import Reply
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 
 __all__ = ["environment", "home", "station"]
 

@@ -20,9 +20,9 @@ from talaria.runtime.handoff import GIVEN_UP, NOBODY, HandoffFailed, hand_off
 from talaria.settings import Settings
 from talaria.store.base import HandoffState, NewSession, Store
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import Refusal
-from talaria.testing.servers.replies import Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
 S1 = SessionId("s1")
 DM = f"agent:main:telegram:dm:{OWNER}"

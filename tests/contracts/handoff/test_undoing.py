@@ -16,14 +16,14 @@ from talaria.cli.gateway import log as gateway_log
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
-from talaria.gateway.handoff import EVERY_S
+from talaria.gateway.handoff_receiver import EVERY_S
+from talaria.gateway_app import wanted
 from talaria.platforms.base import Address, ChatInfo, Platform, Sender
 from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
-from talaria.runtime.view import without_undone
+from talaria.runtime.transcript import without_undone
 from talaria.store.base import HandoffState
-from talaria.switchboard import wanted
 from talaria.testing.servers.chat_service import Refusal, Slow
-from talaria.testing.servers.replies import Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
 __all__ = ["house", "in_chat", "in_forum", "run_folder", "terminal"]
 

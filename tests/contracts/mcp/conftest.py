@@ -20,15 +20,15 @@ import uvicorn
 from talaria.core.clock import Clock
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope, Tool
 from talaria.tools.executor import Executor
-from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.sandboxing import ServerSandboxes
+from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.mcp.servers import Servers, open_servers
 from talaria.tools.registry import Toolbox
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 
 EVERYTHING = "@modelcontextprotocol/server-everything"
 VERSION = "2026.8.31"

@@ -14,8 +14,8 @@ from tests.contracts.mcp.conftest import Open, Use, names
 
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
-from talaria.testing.clock import ManualClock
-from talaria.tools.mcp.entries import ServerEntry
+from talaria.testing.manual_clock import ManualClock
+from talaria.tools.mcp.server_entries import ServerEntry
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from blockbuster import blockbuster_ctx
 from tests.contracts.mcp.conftest import Odd, Open, Use, names, received, until
 
 from talaria.core.secret import Secret
-from talaria.testing.clock import ManualClock
-from talaria.tools.mcp.entries import ServerEntry, ToolFilter
+from talaria.testing.manual_clock import ManualClock
 from talaria.tools.mcp.sandboxing import ServerSandboxes
+from talaria.tools.mcp.server_entries import ServerEntry, ToolFilter
 from talaria.tools.mcp.servers import open_servers
 from talaria.tools.person import Proposal
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 
 async def test_call_that_hangs_ends_in_its_time_and_the_server_is_told(

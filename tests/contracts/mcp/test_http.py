@@ -15,9 +15,9 @@ from starlette.routing import Route
 from tests.contracts.mcp.conftest import Open, Use, closing_connections, names, serving, until
 
 from talaria.core.secret import Secret
-from talaria.testing.clock import ManualClock
-from talaria.tools.mcp.entries import ServerEntry
-from talaria.tools.mcp.http import client_for
+from talaria.testing.manual_clock import ManualClock
+from talaria.tools.mcp.http_transport import client_for
+from talaria.tools.mcp.server_entries import ServerEntry
 
 
 class Library:

@@ -19,10 +19,10 @@ import asyncio, os, sys
 from contextlib import suppress
 from pathlib import Path
 from talaria.core.clock import SystemClock
-from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
+from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.servers import open_servers
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 async def main():
     folder, clock = Path(sys.argv[3]), SystemClock()

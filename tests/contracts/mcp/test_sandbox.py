@@ -14,15 +14,15 @@ from tests.contracts.mcp.escapes import LEVELS, findings
 from tests.contracts.sandboxes.test_levels import findings_of_a_user
 
 from talaria.core.secret import Secret
-from talaria.testing.clock import ManualClock
-from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
+from talaria.testing.manual_clock import ManualClock
 from talaria.tools.mcp.sandboxing import Launched
+from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.servers import Servers
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
+from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.launching import START_S
-from talaria.tools.sandbox.settings import Backend
-from talaria.tools.sandbox.way_out import EgressProxy
+from talaria.tools.sandbox.sandbox_settings import Backend
 
 HOSTILE = Path(__file__).parents[2] / "security" / "hostile_mcp_server.py"
 SANDBOXED = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])

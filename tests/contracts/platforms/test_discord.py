@@ -30,7 +30,7 @@ from talaria.platforms.base import (
 from talaria.platforms.discord import config
 from talaria.platforms.discord import platform as discord_platform
 from talaria.platforms.discord.config import DiscordSettings
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import ChatService
 from talaria.testing.servers.discord_server import DiscordServer
 

@@ -23,7 +23,7 @@ from talaria.platforms.base import (
     SentId,
     Unsure,
 )
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
 from talaria.testing.servers.discord_server import DiscordServer
 

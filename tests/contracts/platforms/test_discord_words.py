@@ -20,7 +20,7 @@ from talaria.platforms.discord.incoming import DiscordAccount, DiscordChannel, D
 from talaria.platforms.discord.render import MAX_CHARS, content, plain, render
 from talaria.platforms.failures import silence
 from talaria.platforms.splitting import units
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.discord_world import unmarked
 
 

@@ -31,7 +31,7 @@ from talaria.platforms.base import (
 from talaria.platforms.slack import history
 from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
 from talaria.testing.servers.slack_server import SlackServer
 

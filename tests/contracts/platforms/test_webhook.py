@@ -16,7 +16,7 @@ from talaria.platforms.base import Address, Arrival, Batch, Kit, NotTaken, Platf
 from talaria.platforms.webhook import platform as webhook
 from talaria.platforms.webhook.config import WebhookRoute, WebhookSettings
 from talaria.platforms.webhook.platform import Webhook
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 SECRET, OTHER = "a secret of the platform", "a secret of its own"
 REPLY_URL = "https://example.org/replies"

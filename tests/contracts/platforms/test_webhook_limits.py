@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from talaria.core.errors import BadInput
 from talaria.core.secret import Secret
-from talaria.platforms.webhook import incoming, signing
+from talaria.platforms.webhook import body_signatures, incoming
 from talaria.platforms.webhook.config import WebhookRoute
-from talaria.platforms.webhook.limits import Pace, Recent
+from talaria.platforms.webhook.rate_limits import Pace, Recent
 
 MESSAGES = WebhookRoute(reply_url="https://example.org")
 EVENTS = WebhookRoute(reply_url="https://example.org", kind="github")
@@ -37,10 +37,15 @@ def test_any_body_is_an_arrival_or_refused(body: bytes) -> None:
         assert (arrival.where.chat + "/").startswith("ci/")
 
 
-@given(st.dictionaries(st.sampled_from([signing.TIMESTAMP, signing.SIGNATURE, signing.GITHUB_SIGNATURE]), st.text()))
+@given(
+    st.dictionaries(
+        st.sampled_from([body_signatures.TIMESTAMP, body_signatures.SIGNATURE, body_signatures.GITHUB_SIGNATURE]),
+        st.text(),
+    )
+)
 def test_any_headers_prove_nothing(headers: dict[str, str]) -> None:
     for route in (MESSAGES, EVENTS):
-        proof = signing.proof(route, headers)
+        proof = body_signatures.proof(route, headers)
         assert proof is None or not proof.holds(Secret("s" * 16), b"{}")
 
 

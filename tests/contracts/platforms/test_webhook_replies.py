@@ -27,9 +27,9 @@ from talaria.platforms.base import (
 from talaria.platforms.webhook import platform as webhook
 from talaria.platforms.webhook.config import WebhookRoute, WebhookSettings
 from talaria.platforms.webhook.platform import Webhook
-from talaria.testing.clock import ManualClock
-from talaria.testing.servers.http import HttpRequest, HttpResponse, read_request, send
-from talaria.testing.servers.replies import Faults
+from talaria.testing.manual_clock import ManualClock
+from talaria.testing.servers.http_server import HttpRequest, HttpResponse, read_request, send
+from talaria.testing.servers.scripted_replies import Faults
 
 SECRET, OTHER = "a secret of the platform", "a secret of its own"
 ANSWER = Outbound(Address("webhook", "ci/deploys", "t1"), "**Done.**", "s1:4", reply_to="m1")

@@ -11,7 +11,7 @@ from talaria.core.secret import Secret, decode_secret
 from talaria.platforms.base import Kit, PlatformManifest
 from talaria.platforms.webhook import platform as webhook
 from talaria.platforms.webhook.config import WebhookSettings, check
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 GOOD: dict[str, Any] = {"secret": "s" * 16, "routes": {"ci": {"reply_url": "https://example.org/x"}}}
 

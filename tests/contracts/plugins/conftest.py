@@ -17,7 +17,7 @@ from talaria.core.clock import Clock
 from talaria.extensions import Extensions
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
 
 __all__ = ["home", "install", "server", "write_plugin"]

@@ -18,9 +18,9 @@ from tests.contracts.plugins.conftest import (
 from talaria.compose import builtin_names
 from talaria.core.messages import user
 from talaria.runtime.commands import Command
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 GOOD = """
 def register(ctx):

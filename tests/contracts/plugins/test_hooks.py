@@ -22,11 +22,11 @@ from talaria.core.events import AnswerRestarted, TextDelta, ToolEnded
 from talaria.core.ids import TurnId
 from talaria.core.messages import Assistant, ToolResult, user
 from talaria.platforms.base import Address, Arrival, Sender
-from talaria.plugins.hooks import FIRED, VALID_HOOKS
+from talaria.plugins.plugin_hooks import FIRED, VALID_HOOKS
 from talaria.runtime.session import LiveSession
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
 from talaria.tools.person import Answer, Question
 
 LISTENER = (

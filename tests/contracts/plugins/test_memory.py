@@ -18,9 +18,9 @@ from tests.contracts.plugins.conftest import (
     write_plugin,
 )
 
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
 
 MEMORY = (
     NOTES

@@ -13,7 +13,7 @@ from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platf
 from talaria.core.clock import Clock
 from talaria.core.errors import TalariaError
 from talaria.platforms.base import Address, Arrival, Batch, Kit, NotTaken, Outbound, Platform, Refused, Rejected, Unsure
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 ADAPTER = """
 import asyncio

@@ -23,14 +23,14 @@ from tests.contracts.plugins.conftest import (
 from talaria.core.errors import UserFacing
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
-from talaria.core.tools import ToolSpec
+from talaria.core.tool_spec import ToolSpec
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.dispatching import dispatch
 from talaria.runtime.chat import Say
 from talaria.runtime.commands import Command
 from talaria.runtime.current import Serving, serving
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Call, Failure, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Call, Failure, Reply, ReplyUsage, call
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope
 from talaria.tools.executor import Executor

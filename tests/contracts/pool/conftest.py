@@ -15,15 +15,15 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, user
 from talaria.providers.base import Delta, ModelRequest
 from talaria.providers.upstream import Upstream
-from talaria.runtime.pool import SessionPool
 from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
-from talaria.runtime.setup import SessionConfig
-from talaria.runtime.turn import Report
+from talaria.runtime.session_config import SessionConfig
+from talaria.runtime.session_pool import SessionPool
+from talaria.runtime.turn_runner import Report
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
-from talaria.testing.provider import ScriptedProvider
+from talaria.testing.manual_clock import ManualClock
+from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.base import Tool
 

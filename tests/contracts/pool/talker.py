@@ -10,9 +10,9 @@ from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.providers.upstream import Upstream
-from talaria.runtime.pool import SessionPool
+from talaria.runtime.session_pool import SessionPool
 from talaria.settings import read_settings
-from talaria.testing.provider import ScriptedProvider
+from talaria.testing.scripted_provider import ScriptedProvider
 
 CAP, TALKERS, EACH = 16, 8, 20
 

@@ -22,10 +22,10 @@ from talaria.store.base import Store
 from talaria.store.mail import Inbox, Outgoing
 from talaria.store.memory import MemoryStore
 from talaria.testing import Reply
-from talaria.testing.clock import ManualClock
-from talaria.testing.proxies import InboxProxy, StoreProxy
+from talaria.testing.manual_clock import ManualClock
+from talaria.testing.port_proxies import InboxProxy, StoreProxy
 from talaria.testing.servers.chat_service import Slow
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 
 __all__ = ["gateway_house", "run_folder"]
 

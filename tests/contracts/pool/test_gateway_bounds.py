@@ -16,11 +16,11 @@ from talaria.compose import open_store
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.gateway.service import SWEEP_S
+from talaria.gateway_app import GatewayApp
 from talaria.store.base import Session, Sessions, Store
-from talaria.switchboard import GatewayApp
 from talaria.testing import Reply, call
-from talaria.testing.proxies import SessionsProxy, StoreProxy
-from talaria.testing.servers.replies import Faults
+from talaria.testing.port_proxies import SessionsProxy, StoreProxy
+from talaria.testing.servers.scripted_replies import Faults
 
 __all__ = ["gateway_house", "run_folder"]
 

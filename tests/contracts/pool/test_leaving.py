@@ -16,9 +16,9 @@ from tests.contracts.pool.conftest import Closed, House, OpenHouse
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.testing.provider import ScriptedProvider
+from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 from talaria.tools.browser.browser import is_available
 
 A = SessionId("a")

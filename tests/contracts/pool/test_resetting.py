@@ -14,9 +14,9 @@ from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import user_texts
 
 from talaria.config.load import decode
+from talaria.gateway.gateway_settings import ResetMode, ResetPolicy
 from talaria.gateway.resetting import is_over
 from talaria.gateway.service import SWEEP_S
-from talaria.gateway.settings import ResetMode, ResetPolicy
 from talaria.testing import Reply, call
 
 __all__ = ["house", "run_folder"]

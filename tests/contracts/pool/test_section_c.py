@@ -13,12 +13,12 @@ from tests.contracts.pool.conftest import Closed, House, OpenHouse
 from talaria.core.events import Event, TextDelta
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.runtime.pool import CAP, IDLE_S, SessionPool
-from talaria.runtime.setup import SessionConfig
+from talaria.runtime.session_config import SessionConfig
+from talaria.runtime.session_pool import CAP, IDLE_S, SessionPool
 from talaria.store.mail import Inbound
-from talaria.testing.provider import ScriptedProvider
+from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 from talaria.tools.function import tool
 
 MODEL: dict[str, Any] = {"provider": "custom", "default": "big", "api_key": "sk-1"}

@@ -19,10 +19,10 @@ from talaria.core.messages import user
 from talaria.providers.base import Provider
 from talaria.providers.upstream import Upstream
 from talaria.runtime.recorder import Observer
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.base import Tool
 

@@ -11,7 +11,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.runtime.titles import title_for
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply
+from talaria.testing.servers.scripted_replies import Failure, Reply
 
 if TYPE_CHECKING:
     from tests.contracts.routes.conftest import OpenWorld, World

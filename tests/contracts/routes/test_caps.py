@@ -11,11 +11,11 @@ from talaria.core.errors import LimitReached, StoreUnavailable
 from talaria.core.events import Notice
 from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.messages import user
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.store.base import Amount, Spending, Totals
-from talaria.testing.proxies import StoreProxy
+from talaria.testing.port_proxies import StoreProxy
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, ReplyUsage, call
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:

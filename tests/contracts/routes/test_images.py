@@ -7,7 +7,7 @@ import pytest
 from talaria.core.messages import Image
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Reply, call
+from talaria.testing.servers.scripted_replies import Failure, Reply, call
 from talaria.tools.base import Shown
 from talaria.tools.function import FunctionTool, tool
 

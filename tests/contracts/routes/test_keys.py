@@ -7,7 +7,7 @@ import pytest
 
 from talaria.core.errors import KeyRejected
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure
+from talaria.testing.servers.scripted_replies import Failure
 
 if TYPE_CHECKING:
     from tests.contracts.routes.conftest import OpenWorld

@@ -15,9 +15,9 @@ from talaria.core.events import Event, Notice
 from talaria.core.messages import Assistant, user
 from talaria.core.secret import Secret
 from talaria.providers.base import Delta, Endpoint, ModelRequest, Provider
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
 if TYPE_CHECKING:
     from tests.contracts.routes.conftest import OpenWorld, World

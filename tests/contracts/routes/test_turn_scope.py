@@ -10,7 +10,7 @@ from talaria.core.errors import Disconnected, KeyRejected, LimitReached
 from talaria.core.events import AnswerRestarted, Notice, TextDelta
 from talaria.testing.rules import transcript_problems
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Failure, Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, call
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ from talaria.tools.base import Invocation, Scope, Tool
 from talaria.tools.builtin.process import process_tools
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
-from talaria.tools.permissions import Kind
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
-from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import Backend, DockerSettings, SshSettings, TerminalSettings
+from talaria.tools.sandbox_permissions import Kind
 from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]

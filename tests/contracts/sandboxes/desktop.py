@@ -21,7 +21,7 @@ from talaria.tools.person import Answer, Instead, Person, Question
 from talaria.tools.policy import ApprovalSettings, Policy
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from talaria.tools.sandbox.base import Guarded, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.commands import SandboxCommand
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.view import view_of
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 HOLD = """
 import ctypes, mmap, os, select, socket, sys, threading

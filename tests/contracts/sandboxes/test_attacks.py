@@ -13,10 +13,10 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
 from talaria.tools.protected import Protected
-from talaria.tools.sandbox import commands
+from talaria.tools.sandbox import running_command
 from talaria.tools.sandbox.bubblewrap import arguments
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
-from talaria.tools.sandbox.view import view_of
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
@@ -46,7 +46,7 @@ async def test_a_program_that_a_command_has_planted_is_not_run_by_us(
 async def test_a_command_cannot_hold_its_session_up(
     use: Use, backend: Backend, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(commands, "KILL_S", 1.0)
+    monkeypatch.setattr(running_command, "KILL_S", 1.0)
     async with asyncio.timeout(60):
         await use("terminal", command=command, timeout_s=1)
         assert "on\n" in (await use("terminal", command="echo on", timeout_s=30)).text
@@ -122,7 +122,7 @@ async def test_nothing_is_started_in_a_session_that_is_closed(workspaces: Worksp
     workspace = await workspaces.open(scope)
     await workspaces.close(scope.session)
     with pytest.raises(ToolFailed, match="is closed"):
-        await workspace.start(commands.SandboxCommand(command="true"), _Nothing())
+        await workspace.start(running_command.SandboxCommand(command="true"), _Nothing())
 
 
 class _Nothing:

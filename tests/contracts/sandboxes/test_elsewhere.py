@@ -13,9 +13,9 @@ from msgspec import structs
 from talaria.core.errors import ToolFailed
 from talaria.core.messages import ToolResult
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.docker import Docker
-from talaria.tools.sandbox.settings import DockerSettings, SshSettings, TerminalSettings
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_settings import DockerSettings, SshSettings, TerminalSettings
 from talaria.tools.sandbox.ssh import Ssh
 
 Use = Callable[..., Awaitable[ToolResult]]

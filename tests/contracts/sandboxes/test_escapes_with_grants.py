@@ -19,12 +19,12 @@ from talaria.tools.output import Output
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.caches import use_caches, with_caches
-from talaria.tools.sandbox.commands import SandboxCommand
+from talaria.tools.sandbox.egress_proxy import EgressProxy
+from talaria.tools.sandbox.escape_trial import attempted
 from talaria.tools.sandbox.landlocked import Landlocked
 from talaria.tools.sandbox.probes import ProbeResult
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
-from talaria.tools.sandbox.trial import attempted
-from talaria.tools.sandbox.way_out import EgressProxy
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 
 HERE = Path(__file__).parent
 PUBLISHED = 8137

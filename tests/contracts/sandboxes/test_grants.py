@@ -22,8 +22,8 @@ from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Scope
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.sandbox import landlocked, ports
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
-from talaria.tools.sandbox.view import view_of
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
 

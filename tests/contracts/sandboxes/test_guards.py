@@ -14,10 +14,10 @@ from tests.contracts.sandboxes.users import a_user, only_as_root
 
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.choosing import SandboxChooser
-from talaria.tools.sandbox.commands import SandboxCommand
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
-from talaria.tools.sandbox.view import view_of
+from talaria.tools.sandbox.chooser import SandboxChooser
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 
 SCENARIO = str(guard_scenario.__file__)
 PLACES = [".git/config", ".git/hooks", "new/.git/config"]

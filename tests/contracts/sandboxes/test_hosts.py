@@ -12,17 +12,17 @@ import pytest
 from tests.contracts.sandboxes.descriptors import assert_descriptors_fall_to, count_descriptors
 
 from talaria.tools.sandbox.base import SandboxPolicy
-from talaria.tools.sandbox.choosing import SandboxChooser
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.chooser import SandboxChooser
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 AGENT = """\
 import asyncio, sys
 from pathlib import Path
 import msgspec
 from talaria.tools.sandbox.base import SandboxPolicy
-from talaria.tools.sandbox.choosing import SandboxChooser
-from talaria.tools.sandbox.commands import SandboxCommand
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.chooser import SandboxChooser
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 class Sink:
     def add(self, chunk): sys.stdout.buffer.write(chunk); sys.stdout.buffer.flush()
@@ -30,7 +30,8 @@ class Sink:
 
 async def main():
     settings = msgspec.json.decode(sys.argv[1], type=TerminalSettings)
-    async with SandboxChooser(settings).sandbox.opened(SandboxPolicy(project=Path(sys.argv[2]), home=Path.home())) as host:
+    policy = SandboxPolicy(project=Path(sys.argv[2]), home=Path.home())
+    async with SandboxChooser(settings).sandbox.opened(policy) as host:
         await host.start(SandboxCommand(command=sys.argv[3]), Sink()).ended()
 
 asyncio.run(main())

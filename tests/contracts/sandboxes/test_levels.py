@@ -17,13 +17,13 @@ from talaria.core.redaction import Redactor
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.host import landlock
 from talaria.tools.sandbox.host.shell import ShellState
 from talaria.tools.sandbox.probes import ATTEMPTS, NEEDS
 from talaria.tools.sandbox.resource_trial import DISK, RESOURCES
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
-from talaria.tools.sandbox.view import view_of
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
@@ -31,9 +31,9 @@ Use = Callable[..., Awaitable[ToolResult]]
 MATRIX = """\
 import asyncio, json, sys
 from pathlib import Path
-from talaria.tools.sandbox.choosing import SandboxChooser
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.trial import attempted
+from talaria.tools.sandbox.chooser import SandboxChooser
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox.escape_trial import attempted
 
 settings = TerminalSettings(backend=sys.argv[1])
 sandbox = SandboxChooser(settings).sandbox

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from talaria.core.messages import ToolResult
-from talaria.tools.sandbox.host.loop import QUICKEST_TICK_S, TICK_S, tick_s
+from talaria.tools.sandbox.host.command_loop import QUICKEST_TICK_S, TICK_S, tick_s
 
 Use = Callable[..., Awaitable[ToolResult]]
 

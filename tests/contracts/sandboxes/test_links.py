@@ -20,11 +20,11 @@ from talaria.tools.output import Output
 from talaria.tools.quarantine import MAX_COPIED_BYTES, Quarantine
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.commands import SandboxCommand
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.egress_proxy import EgressProxy
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.sandbox.system import own_code
-from talaria.tools.sandbox.view import view_of
-from talaria.tools.sandbox.way_out import EgressProxy
 from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces
 from talaria.trees import Root
@@ -207,7 +207,7 @@ async def test_our_own_code_cannot_be_written_whatever_the_settings_say(
     places = [place for place in own_code() if place.is_relative_to(PACKAGE.parents[1])]
     assert PACKAGE in places
     asked = " ".join(
-        str(place) for place in (PACKAGE, PACKAGE / "tools", PACKAGE / "tools/searching/program.py", *places)
+        str(place) for place in (PACKAGE, PACKAGE / "tools", PACKAGE / "tools/searching/search_program.py", *places)
     )
     quarantine = Quarantine(tmp_path / "home", scope.session)
     workspace = Workspace(Bubblewrap(), scope.cwd, lambda _: view, EgressProxy((), (), SystemClock()), quarantine)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from talaria.core.messages import ToolResult
-from talaria.tools.sandbox.settings import Backend, LimitSettings, TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import Backend, LimitSettings, TerminalSettings
 
 Use = Callable[..., Awaitable[ToolResult]]
 CONFINED = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)

@@ -9,8 +9,8 @@ import pytest
 from talaria.core.clock import SystemClock
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
-from talaria.tools.sandbox.commands import SandboxCommand
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
 Fetch = Callable[..., Awaitable[str]]

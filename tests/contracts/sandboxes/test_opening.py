@@ -8,7 +8,7 @@ from talaria.core.clock import SystemClock
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Claim
 from talaria.tools.person import Answer
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
 FETCH = "curl -sS --noproxy '' --max-time 30 http://127.0.0.1:{port}/"

@@ -20,7 +20,7 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Invocation, Scope
-from talaria.tools.builtin.files import file_tools
+from talaria.tools.builtin.file_tools import file_tools
 from talaria.tools.builtin.process import process_tools
 from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.builtin.terminal import terminal_tools

@@ -13,9 +13,9 @@ from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
-from talaria.tools.sandbox.commands import SandboxCommand
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
-from talaria.tools.sandbox.view import view_of
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 
 Use = Callable[..., Awaitable[ToolResult]]
 

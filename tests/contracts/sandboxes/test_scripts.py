@@ -11,7 +11,7 @@ from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.code import MAX_CALLS, code_tools
-from talaria.tools.builtin.files import file_tools
+from talaria.tools.builtin.file_tools import file_tools
 from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox

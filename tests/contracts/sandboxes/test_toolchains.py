@@ -12,7 +12,7 @@ from tests.contracts.sandboxes.conftest import Alone, Use, calling
 from talaria.core.clock import SystemClock
 from talaria.tools.base import Scope
 from talaria.tools.builtin.terminal import terminal_tools
-from talaria.tools.sandbox.settings import Backend, TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
 SANDBOXES: tuple[Backend, ...] = ("seatbelt",) if sys.platform == "darwin" else ("bubblewrap", "landlock")

@@ -9,7 +9,7 @@ from talaria.core.ids import Epoch, OwnerId, SessionId
 from talaria.store.base import Held, NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 
 @pytest.fixture

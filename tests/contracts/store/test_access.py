@@ -4,7 +4,7 @@ import pytest
 from talaria.core.ids import SessionId
 from talaria.store.access import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, PairingRequest
 from talaria.store.base import Store
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 TTL_S = 600.0
 

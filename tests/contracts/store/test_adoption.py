@@ -7,7 +7,7 @@ from talaria.core.ids import OwnerId, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, user
 from talaria.core.usage import Usage
 from talaria.store.base import Adoption, BrokenRuleError, Held, NewSession, Store
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 OLD = SessionId("20250101_120000_abcdef")
 FIRST, SECOND = TurnId("turn-1"), TurnId("turn-2")

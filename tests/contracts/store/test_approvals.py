@@ -5,7 +5,7 @@ import pytest
 from talaria.core.ids import ApprovalId, CallId, OwnerId, SessionId, TurnId, new_approval_id
 from talaria.store.base import BrokenRuleError, NewSession, Store
 from talaria.store.permissions import Approval, NewApproval
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 ANN, BOB = "ann", "bob"
 TEN_MINUTES_S = 600.0

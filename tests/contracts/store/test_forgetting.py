@@ -18,7 +18,7 @@ from talaria.store.mail import Inbound, InboxTaken, Outgoing
 from talaria.store.memory import MemoryStore
 from talaria.store.permissions import Grant, NewApproval
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 ANN = Whose(
     "telegram",

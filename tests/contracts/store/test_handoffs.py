@@ -5,7 +5,7 @@ from talaria.core.ids import Epoch, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, user
 from talaria.store.base import HandoffState, NewSession, Store
 from talaria.store.mail import Inbound
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 
 async def running(store: Store, session: SessionId) -> None:

@@ -19,7 +19,7 @@ from talaria.store.base import (
     Write,
 )
 from talaria.store.mail import Inbound, InboxDone, InboxTaken, Outgoing
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 TURN = TurnId("turn-1")
 OTHER = SessionId("session-2")

@@ -4,7 +4,7 @@ from talaria.core.entries import Noted
 from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.store.base import BrokenRuleError, Store
 from talaria.store.mail import OutboxRow, OutboxState, Outgoing
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 TTL_S = 60.0
 CHAT = "telegram:42"

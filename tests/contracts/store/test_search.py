@@ -6,7 +6,7 @@ from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.ids import CallId, Epoch, SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Text, Thinking, ToolCall, ToolResult, User, user
 from talaria.store.base import NewSession, SearchHit, Store
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 Say = Callable[[str], Awaitable[None]]
 

@@ -14,7 +14,7 @@ from talaria.store.base import (
     Store,
 )
 from talaria.store.mail import Inbound, Outgoing
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 
 def turn(name: str) -> TurnId:

@@ -19,7 +19,7 @@ from talaria.store.base import (
     UsageKey,
     UsageRow,
 )
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 A_DAY_S = 86_400.0
 OTHER = SessionId("session-2")

@@ -14,12 +14,12 @@ from talaria.core.messages import Message
 from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
-from talaria.runtime.setup import SessionConfig, TurnOptions
+from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
-from talaria.testing.provider import ScriptedProvider
-from talaria.testing.proxies import StoreProxy
+from talaria.testing.manual_clock import ManualClock
+from talaria.testing.port_proxies import StoreProxy
+from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Tool
 from talaria.tools.registry import Toolbox

@@ -14,7 +14,7 @@ from talaria.compose import Application, OpenStore, open_application, open_store
 from talaria.config.load import decode
 from talaria.context.summary import OPENING, SYSTEM
 from talaria.core.clock import Clock
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import Overloaded, RequestRejected
 from talaria.core.ids import CallId, Epoch, SessionId
@@ -28,7 +28,7 @@ from talaria.settings import Settings
 from talaria.store.base import Write
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock, ScriptedProvider, transcript_problems
-from talaria.testing.proxies import JournalProxy, StoreProxy
+from talaria.testing.port_proxies import JournalProxy, StoreProxy
 from talaria.tools.builtin.recall import recall_tools
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox

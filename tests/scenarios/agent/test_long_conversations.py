@@ -8,17 +8,17 @@ import pytest
 
 from talaria.compose import Application, open_application
 from talaria.config.load import decode
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 from talaria.core.entries import Entry, MessageAdded
 from talaria.core.events import Event, Notice
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Failure, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
 from talaria.tools.function import tool
 
 SESSION = SessionId("long")

@@ -23,8 +23,8 @@ from talaria.core.ids import CallId, Epoch, SessionId
 from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, User, user
 from talaria.core.usage import Usage
 from talaria.store.base import CallIntended, Write
-from talaria.testing.clock import ManualClock
-from talaria.testing.proxies import JournalProxy
+from talaria.testing.manual_clock import ManualClock
+from talaria.testing.port_proxies import JournalProxy
 from talaria.testing.rules import transcript_problems
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run, Scope

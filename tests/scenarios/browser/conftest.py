@@ -18,12 +18,12 @@ from aiohttp import web
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import CallId, SessionId
-from talaria.net.web import WebSettings
-from talaria.testing.clock import ManualClock
+from talaria.net.web_settings import WebSettings
+from talaria.testing.manual_clock import ManualClock
 from talaria.tools.base import Run, Scope, Shown, Tool
-from talaria.tools.browser import program
+from talaria.tools.browser import chromium
 from talaria.tools.browser.browser import Browser, is_available
-from talaria.tools.browser.tools import browser_tools
+from talaria.tools.browser.browser_tools import browser_tools
 
 PUBLIC = "127.0.0.2"
 PRIVATE = "127.0.0.3"
@@ -193,7 +193,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> None:
+def needs_chromium() -> None:
     if not is_available():
         pytest.skip("needs Chromium and the playwright package")
 
@@ -204,7 +204,7 @@ def names() -> Names:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def browser(chromium: None, names: Names) -> AsyncIterator[Browser]:
+async def browser(needs_chromium: None, names: Names) -> AsyncIterator[Browser]:
     browser = Browser(WebSettings(allow_private=(PUBLIC,)), SystemClock(), lookup=names)
     async with browser.visiting(SessionId("keeps it open"), opens=True):
         pass
@@ -225,11 +225,11 @@ def clock() -> ManualClock:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def bare_browser(chromium: None, names: Names, clock: ManualClock) -> AsyncIterator[Browser]:
+async def bare_browser(needs_chromium: None, names: Names, clock: ManualClock) -> AsyncIterator[Browser]:
     """Another one: without bubblewrap, impatient, and with a clock that is turned by hand."""
     browser = Browser(WebSettings(allow_private=(PUBLIC,), timeout_s=IMPATIENT_S), clock, lookup=names)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "BWRAP", "/nonexistent/bwrap")
+        patch.setattr(chromium, "BWRAP", "/nonexistent/bwrap")
         async with browser.visiting(SessionId("keeps it open"), opens=True):
             pass
     yield browser

@@ -190,10 +190,10 @@ import asyncio, sys
 from pathlib import Path
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
-from talaria.net.web import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.tools.base import Run, Scope
 from talaria.tools.browser.browser import Browser
-from talaria.tools.browser.tools import browser_tools
+from talaria.tools.browser.browser_tools import browser_tools
 
 async def main():
     browser = Browser(WebSettings(allow_private=("127.0.0.2",)), SystemClock())

@@ -12,7 +12,7 @@ from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, is_al
 
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.tools.browser.browser import IDLE_S, Browser
 from talaria.tools.browser.tabs import MAX_DIALOGS, MAX_TABS
 

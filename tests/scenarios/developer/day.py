@@ -20,7 +20,7 @@ from talaria.core.messages import ToolResult
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.tools.person import Answer, Question
-from talaria.tools.sandbox.settings import Backend
+from talaria.tools.sandbox.sandbox_settings import Backend
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 

@@ -12,7 +12,7 @@ from tests.scenarios.developer import git_day, go_day, node_day, python_day
 from tests.scenarios.developer.day import Day, Missing, a_day
 
 from talaria.tools.sandbox import bubblewrap, landlocked
-from talaria.tools.sandbox.settings import Backend
+from talaria.tools.sandbox.sandbox_settings import Backend
 
 DAYS: Mapping[str, Callable[[Day], Awaitable[None]]] = {
     "python": python_day.spend,

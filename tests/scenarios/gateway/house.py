@@ -8,9 +8,9 @@ from typing import Any
 
 from talaria.config.load import decode
 from talaria.core.ids import SessionId
+from talaria.gateway_app import GatewayApp, open_switchboard
 from talaria.settings import Settings, read_settings
 from talaria.store.base import Store
-from talaria.switchboard import GatewayApp, open_switchboard
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import SeenMessage

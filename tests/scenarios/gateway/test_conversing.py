@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.scenarios.gateway.house import OWNER, House
 
-from talaria.gateway.commands import GREETING
+from talaria.gateway.chat_commands import GREETING
 from talaria.testing import ModelServer, Reply, call
-from talaria.testing.servers.replies import Faults, ReplyUsage
+from talaria.testing.servers.scripted_replies import Faults, ReplyUsage
 
 GROUP = "-4002"
 STRANGER = "666"

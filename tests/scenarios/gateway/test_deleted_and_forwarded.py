@@ -10,7 +10,7 @@ from tests.scenarios.gateway.test_conversing import user_texts
 
 from talaria.testing import Reply
 from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 from talaria.testing.servers.slack_server import SlackServer
 
 SLOW = Reply("First.", faults=Faults(first_byte_delay_s=0.8))

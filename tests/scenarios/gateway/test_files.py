@@ -16,7 +16,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import Refusal
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

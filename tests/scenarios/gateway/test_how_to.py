@@ -21,12 +21,12 @@ from talaria.compose import open_store
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
 from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.gateway_status import read_status
 from talaria.gateway.pairing import LET_IN, Pairing
-from talaria.gateway.status import read_status
+from talaria.gateway_app import wanted
 from talaria.platforms.base import Sender
-from talaria.platforms.webhook import signing
+from talaria.platforms.webhook import body_signatures
 from talaria.settings import read_settings
-from talaria.switchboard import wanted
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.discord_server import DiscordServer
@@ -266,7 +266,9 @@ async def test_the_signature_in_the_reference_is_right(somebody: Somebody) -> No
     example = re.search(r"`(\w+)`, the timestamp (\d+) and the body `(.+?)` the signature is\s+`(v1=\w+)`", told)
     assert example is not None
     secret, timestamp, body, signature = example.groups()
-    assert signing.signed(Secret(secret), body.encode(), float(timestamp))[signing.SIGNATURE] == signature
+    assert (
+        body_signatures.signed(Secret(secret), body.encode(), float(timestamp))[body_signatures.SIGNATURE] == signature
+    )
     signs = next(line for line in blocks("reference/webhook.md", "sh")[0].splitlines() if line.startswith("signature="))
     somebody.environment |= {"WEBHOOK_SECRET": secret, "timestamp": timestamp, "body": body}
     assert await somebody.does(f'{signs}\nprintf %s "v1=$signature"') == signature

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from talaria.compose import Application, open_application
 from talaria.config.schema import Config, ModelConfig
+from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.gateway.service import Gateway, PlatformSpec
-from talaria.gateway.settings import GatewaySettings
 from talaria.platforms.base import (
     Address,
     Arrival,

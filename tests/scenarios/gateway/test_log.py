@@ -17,7 +17,7 @@ from talaria.core.redaction import Redactor
 from talaria.gateway.audit import MINUTE_S, REFUSALS_EACH_MINUTE, log_handoff
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import Refusal
-from talaria.testing.servers.replies import Failure, Faults
+from talaria.testing.servers.scripted_replies import Failure, Faults
 
 CANARY = "canary-Zq7"
 STRANGER = "666"

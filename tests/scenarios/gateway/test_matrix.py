@@ -26,7 +26,7 @@ from talaria.compose import open_application
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import LostAnswer
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 from talaria.testing.servers.synapse import Homeserver, Synapse
 from talaria.testing.servers.synapse_person import SynapseUser
 from talaria.testing.servers.telegram_server import TelegramServer

@@ -20,11 +20,11 @@ import pytest
 
 from talaria.compose import open_store
 from talaria.gateway.claims import gateway_file, holder
-from talaria.gateway.status import read_status, status_file
+from talaria.gateway.gateway_status import read_status, status_file
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Refusal, Slow
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 from talaria.testing.servers.telegram_server import TelegramServer
 
 PAUSE_S = 5.0

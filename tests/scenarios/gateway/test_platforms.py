@@ -19,7 +19,7 @@ from talaria.store.access import Member
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
 from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 

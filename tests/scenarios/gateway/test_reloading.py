@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import msgspec
 from tests.scenarios.gateway.house import House
 
+from talaria.gateway_app import wanted
 from talaria.platforms.base import Platform, Sender
-from talaria.switchboard import wanted
 
 
 async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(house: House) -> None:

@@ -14,15 +14,15 @@ from talaria.compose import open_store
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import SessionId
 from talaria.gateway.connector import REFUSED_WAIT_S
+from talaria.gateway.dispatcher import HELD, TOLD_AFTER_S
 from talaria.gateway.envelope import BESIDE, MARK, OutgoingBody, written
 from talaria.gateway.links import PAUSE
-from talaria.gateway.mailroom import HELD, TOLD_AFTER_S
+from talaria.gateway_app import open_switchboard
 from talaria.store.base import Held
 from talaria.store.mail import Outgoing
-from talaria.switchboard import open_switchboard
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
-from talaria.testing.servers.replies import Faults
+from talaria.testing.servers.scripted_replies import Faults
 from talaria.testing.servers.slack_server import SlackServer
 
 KEY = f"agent:main:telegram:dm:{OWNER}"

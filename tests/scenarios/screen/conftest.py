@@ -12,7 +12,7 @@ import pytest
 from tests.scenarios.screen.emulator import Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
 OpenScreen = Callable[..., Terminal]
 Run = Callable[..., subprocess.CompletedProcess[str]]

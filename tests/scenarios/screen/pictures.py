@@ -20,7 +20,7 @@ import pyte
 from tests.scenarios.screen.emulator import DOWN, END, ENTER, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, ReplyUsage, call
 
 FOLDER = Path(__file__).parents[3] / "docs" / "screens"
 _CELL, _LINE, _LEFT, _TOP = 8.43, 19, 18, 46

@@ -3,7 +3,7 @@
 from tests.scenarios.screen.conftest import OpenScreen, Run
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 STEPS = [
     {"id": "a", "content": "Read the code", "status": "completed"},

@@ -14,7 +14,7 @@ from talaria.core.messages import Assistant, Text, user
 from talaria.store.base import NewSession
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Reply, ReplyUsage, call
 
 TALK = (
     Reply("Looking.", thinking="Where might it be?", calls=(call("terminal", command="echo found; echo it"),)),

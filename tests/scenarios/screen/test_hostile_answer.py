@@ -6,7 +6,7 @@ from tests.scenarios.screen.conftest import OpenScreen
 from tests.scenarios.screen.emulator import ENTER
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 ATTACK = "\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x07\x1b[3;5r\x1b[?1049h\x1bc\x1b(0\x9b2J\x07"
 BACKGROUND = b"\x1b]11;?\x1b\\"

@@ -20,7 +20,7 @@ from tests.scenarios.screen.emulator import (
 )
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Call, Reply, call
+from talaria.testing.servers.scripted_replies import Call, Reply, call
 from talaria.tools.sandbox import landlocked
 
 BOX = "── May terminal do this?"

@@ -6,7 +6,7 @@ from tests.scenarios.screen.conftest import OpenScreen, said_to, see_quiet
 from tests.scenarios.screen.emulator import ENTER, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 FAMILY, HEART, ENGLAND = (
     "👨\u200d👩\u200d👧\u200d👦",

@@ -11,7 +11,7 @@ from tests.scenarios.screen.conftest import READY, RUNNING, OpenScreen, Run, bei
 from tests.scenarios.screen.emulator import END, ENTER, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
 COLOUR = re.compile(rb"\x1b\[[0-9;]*\b(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
 PARAGRAPHS = [f"Paragraph {number} says a few words more than fit into a narrow line." for number in range(40)]

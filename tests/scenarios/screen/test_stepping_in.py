@@ -9,7 +9,7 @@ from tests.scenarios.screen.conftest import Held, OpenScreen, Run, said_to, see_
 from tests.scenarios.screen.emulator import DETAILS, END, ENTER, ESCAPE, INTERRUPT, PATIENCE_S, STEER, Terminal
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
 
 @pytest.fixture

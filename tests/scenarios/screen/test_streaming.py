@@ -8,7 +8,7 @@ from tests.scenarios.screen.conftest import Held, OpenScreen, between, see_quiet
 from tests.scenarios.screen.emulator import DETAILS, Terminal
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply, ReplyUsage, call
+from talaria.testing.servers.scripted_replies import Faults, Reply, ReplyUsage, call
 
 ANSWER = """# Wings
 

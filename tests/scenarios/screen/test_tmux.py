@@ -13,7 +13,7 @@ from tests.scenarios.screen.conftest import READY, RUNNING, being_written, said_
 from tests.scenarios.screen.emulator import PATIENCE_S, talaria
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Faults, Reply
+from talaria.testing.servers.scripted_replies import Faults, Reply
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
 

@@ -6,7 +6,7 @@ from tests.scenarios.screen.conftest import Held, OpenScreen, see_quiet
 from tests.scenarios.screen.emulator import DETAILS
 
 from talaria.testing.servers.model_server import ModelServer
-from talaria.testing.servers.replies import Reply, call
+from talaria.testing.servers.scripted_replies import Reply, call
 
 WAIT = "until [ -e go ]; do sleep 0.01; done; rm go"
 

@@ -12,7 +12,7 @@ from talaria.core.events import AnswerRestarted, Event, RoundEnded, TextDelta
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, ToolCall
 from talaria.core.usage import NO_USAGE
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 
 AGAIN = AnswerRestarted("It broke off.")
 CALLS = RoundEnded(Assistant((ToolCall(CallId("c"), "list_files", "{}"),), "calls"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import talaria
-from talaria.cli import program
-from talaria.cli.commands import talaria as root_command
+from talaria.cli import command_name
+from talaria.cli.command_tree import talaria as root_command
 from talaria.cli.notices import complain
 
 SOURCE = Path(talaria.__file__).parent
@@ -20,16 +20,16 @@ NOT_SENTENCES = {
     "cli/completion/values.py": "a key of a table",
     "cli/rollback.py": "a part of a sentence that is put together elsewhere",
     "cli/usage.py": "the title of calls that are nobody's conversation",
-    "gateway/pairing.py": "hashed",
+    "gateway/pairing_commands.py": "hashed",
 }
 
 
 @pytest.fixture(autouse=True)
 def off_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PATH", "/nowhere")
-    program.name.cache_clear()
+    command_name.name.cache_clear()
     yield
-    program.name.cache_clear()
+    command_name.name.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def off_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_a_command_in_a_sentence_can_be_typed(sentence: str) -> None:
-    assert program.name().endswith("/talaria")
-    told = program.runnable(sentence.replace("{}", "talaria"))
-    assert told == sentence.replace("{}", program.name())
-    assert program.runnable(told) == told
+    assert command_name.name().endswith("/talaria")
+    told = command_name.runnable(sentence.replace("{}", "talaria"))
+    assert told == sentence.replace("{}", command_name.name())
+    assert command_name.runnable(told) == told
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_command_in_a_sentence_can_be_typed(sentence: str) -> None:
     ],
 )
 def test_what_is_not_a_command_stays(sentence: str) -> None:
-    assert program.runnable(sentence) == sentence
+    assert command_name.runnable(sentence) == sentence
 
 
 def sentences() -> Iterator[tuple[str, str]]:
@@ -81,9 +81,11 @@ def sentences() -> Iterator[tuple[str, str]]:
 def test_every_hint_in_the_source_is_written_so_that_it_is_recognised() -> None:
     found = [(file, text) for file, text in sentences() if file not in NOT_SENTENCES]
     assert len(found) > 50
-    assert [(file, text) for file, text in found if COMMAND.search(program.runnable(text))] == []
+    assert [(file, text) for file, text in found if COMMAND.search(command_name.runnable(text))] == []
 
 
 def test_what_is_said_names_commands_that_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
     complain("No gateway runs here; `talaria gateway start` starts one.")
-    assert capsys.readouterr().err == (f"talaria: No gateway runs here; `{program.name()} gateway start` starts one.\n")
+    assert capsys.readouterr().err == (
+        f"talaria: No gateway runs here; `{command_name.name()} gateway start` starts one.\n"
+    )

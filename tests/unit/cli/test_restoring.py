@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.keeping.reading import unpack
+from talaria.cli.backup.unpack import unpack
 from talaria.cli.main import main
 from talaria.cli.progress import Progress
 from talaria.compose import open_store

@@ -8,7 +8,7 @@ from talaria.cli import risks
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.landlocked import Landlocked
 from talaria.tools.sandbox.local import Local
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 
 @pytest.mark.parametrize(("user", "is_warned"), [(0, True), (1000, False)])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.unit.tools.undo_scenario import SESSION, Project
 
-from talaria.cli.keeping.manifest import is_kept
-from talaria.cli.sessions.files import remove_files
+from talaria.cli.backup.backup_manifest import is_kept
+from talaria.cli.sessions.session_files import remove_files
 from talaria.core.ids import SessionId
 from talaria.tools.quarantine import Quarantine
 from talaria.trees import Root

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
+from talaria.cli.answer_view import TextView
 from talaria.cli.json_output import JsonView
-from talaria.cli.render import TextView
 from talaria.core.events import ToolBegan, ToolEnded
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Outcome, ToolResult
 from talaria.core.usage import Usage
-from talaria.runtime.turn import Report
+from talaria.runtime.turn_runner import Report
 
 REPORT = Report(SessionId("s"), TurnId("t"), "completed", "So.", Usage(), "m")
 

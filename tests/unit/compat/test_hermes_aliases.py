@@ -24,15 +24,15 @@ from talaria.core.errors import BadInput, Denied
 from talaria.core.ids import SessionId
 from talaria.core.messages import ToolCall
 from talaria.core.usage import Usage
-from talaria.foreign import Background
-from talaria.memory.provider import MemoryProvider
+from talaria.memory.base import MemoryProvider
+from talaria.plugin_calls import Background
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import gather, usable
 from talaria.plugins.discovery import Places, discover
-from talaria.plugins.host import PluginHost
 from talaria.plugins.judging import WantedPlugins
 from talaria.plugins.llm import LlmAnswer, LlmQuestion
-from talaria.plugins.models import ProviderProfile
+from talaria.plugins.model_providers import ProviderProfile
+from talaria.plugins.plugin_host import PluginHost
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
 from talaria.runtime.current import Serving, serving

@@ -7,14 +7,14 @@ import pytest
 
 from talaria.cli import progress
 from talaria.cli.main import main
-from talaria.compat.hermes_home.conversations import move
+from talaria.compat.hermes_home.conversation_import import move
 from talaria.compat.hermes_home.receivers import StoreReceiver
 from talaria.compat.hermes_home.report import Item
 from talaria.compat.hermes_home.rows import HermesSession
 from talaria.core.entries import Recorded
 from talaria.core.errors import StoreUnavailable
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.tools.registry import Toolbox
 
 SCHEMA = """

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from talaria.compat.hermes_home.exchanges import NO_ANSWER, NO_BEGINNING, NO_RESULT, NO_WORDS
 from talaria.compat.hermes_home.journals import journal
 from talaria.compat.hermes_home.rows import MessageRow
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User
-from talaria.runtime.view import Transcript
+from talaria.runtime.transcript import Transcript
 from talaria.testing.rules import transcript_problems
 
 PNG = "iVBORw0KGgo="

@@ -36,9 +36,9 @@ from talaria.compat.hermes.aliases.gateway_platforms_base import (
     utf16_len,
 )
 from talaria.compat.hermes.aliases.gateway_session import SessionSource, build_session_key
-from talaria.compat.hermes.platforms.incoming import arrival
-from talaria.compat.hermes.platforms.outcomes import sent_id
-from talaria.compat.hermes.platforms.settings import config_of, settings_of
+from talaria.compat.hermes.platforms.adapter_settings import config_of, settings_of
+from talaria.compat.hermes.platforms.incoming_events import arrival
+from talaria.compat.hermes.platforms.send_outcomes import sent_id
 from talaria.platforms.base import (
     AccessLost,
     Address,
@@ -50,7 +50,7 @@ from talaria.platforms.base import (
     Sender,
     Unsure,
 )
-from talaria.plugins.platforms import PlatformEntry
+from talaria.plugins.platform_plugins import PlatformEntry
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from talaria.compat.hermes_home.report import ImportStep, Item
-from talaria.compat.hermes_home.settings import setting_steps, wishes
+from talaria.compat.hermes_home.setting_import import setting_steps, wishes
 from talaria.compat.hermes_home.wishes import Permissions
 from talaria.config.edit import set_value
 from talaria.config.load import load, read_yaml

@@ -15,8 +15,8 @@ from talaria.settings import read_settings
 from talaria.tools.base import Claim
 from talaria.tools.policy import ApprovalSettings, Policy, PolicyRequest
 from talaria.tools.protected import Protected
+from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.variables import listed_variables
-from talaria.tools.sandbox.way_out import EgressProxy
 
 SUGGESTIONS = re.findall(r"^#   (\w+: .*?)(?:   *[a-z].*)?$", BEGINNING, re.MULTILINE)
 

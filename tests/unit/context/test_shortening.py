@@ -12,7 +12,7 @@ from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
 from talaria.core.transcripts import transcript_problems
 from talaria.core.usage import Usage
-from talaria.providers.history import CHARS_PER_TOKEN, History, size_tokens
+from talaria.providers.message_history import CHARS_PER_TOKEN, History, size_tokens
 
 GOAL = "Map every milestone between Ulm and Linz."
 

@@ -5,7 +5,7 @@ from talaria.gateway.arrivals import MOST_KNOWN, Arrivals
 from talaria.gateway.envelope import Principal, Received
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.store.mail import Inbound
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 HERE = SessionId("here")
 

@@ -8,8 +8,8 @@ import pytest
 
 from talaria.core.errors import Denied
 from talaria.core.ids import SessionId
+from talaria.gateway.chat_person import ChatPerson, Questions
 from talaria.gateway.envelope import Principal, read_parcel
-from talaria.gateway.person import ChatPerson, Questions
 from talaria.gateway.replies import Replies
 from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import NewSession, Store

@@ -5,7 +5,7 @@ from typing import cast
 from talaria.core.events import Event, ToolBegan, ToolEnded, ToolOutput, TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import ToolResult
-from talaria.gateway.presenter import SHOWN_AFTER_S, LivePreview
+from talaria.gateway.preview import SHOWN_AFTER_S, LivePreview
 from talaria.platforms.base import Address, Capabilities, Platform
 
 

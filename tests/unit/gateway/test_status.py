@@ -13,8 +13,16 @@ import pytest
 
 from talaria.gateway.claims import claimed, gateway_file
 from talaria.gateway.connector import Health
-from talaria.gateway.status import EVERY_S, LOOK_S, SILENT_S, GatewayStatus, keep_status, read_status, status_file
-from talaria.testing.clock import ManualClock
+from talaria.gateway.gateway_status import (
+    EVERY_S,
+    LOOK_S,
+    SILENT_S,
+    GatewayStatus,
+    keep_status,
+    read_status,
+    status_file,
+)
+from talaria.testing.manual_clock import ManualClock
 
 WELL = Health("telegram", "connected", "42", heard_at=1.0)
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from talaria.core.ids import SessionId
 from talaria.gateway.links import PlatformLinks
-from talaria.gateway.presenter import SHOWN_AFTER_S, TICK_S, PreviewUpdater
+from talaria.gateway.preview import SHOWN_AFTER_S, TICK_S, PreviewUpdater
 from talaria.platforms.base import Address, Capabilities, Platform
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock

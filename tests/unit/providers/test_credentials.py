@@ -9,7 +9,7 @@ from talaria.core.errors import KeyRejected, ProviderFailure, RateLimited
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.providers.base import Rotation
 from talaria.providers.credentials import KeyPool
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 A, B, C = (Secret(f"sk-{letter}") for letter in "abc")
 BILLING = KeyRejected("Pay.", kind="billing")

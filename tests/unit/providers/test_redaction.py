@@ -2,7 +2,7 @@
 
 import pytest
 
-from talaria.providers.redaction import redacted
+from talaria.providers.endpoint_redaction import redacted
 
 
 @pytest.mark.parametrize(

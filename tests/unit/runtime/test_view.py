@@ -7,11 +7,11 @@ import pytest
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted, Undone
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Text, user
-from talaria.runtime.view import MOST_RECALLED_ENTRIES, read_latest_turns
+from talaria.runtime.transcript import MOST_RECALLED_ENTRIES, read_latest_turns
 from talaria.store.base import NewSession
 from talaria.store.memory.store import MemoryStore
-from talaria.testing.clock import ManualClock
-from talaria.testing.proxies import JournalProxy
+from talaria.testing.manual_clock import ManualClock
+from talaria.testing.port_proxies import JournalProxy
 
 SESSION = SessionId("s")
 

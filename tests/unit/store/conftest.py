@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 
 @pytest.fixture

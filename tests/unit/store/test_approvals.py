@@ -16,7 +16,7 @@ from talaria.store.permissions import Grant, NewApproval
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.migrate import steps
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 SESSION = SessionId("session")
 PERSON = "ann"

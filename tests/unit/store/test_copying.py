@@ -12,7 +12,7 @@ from talaria.store.base import NewSession
 from talaria.store.sqlite.copying import STEP_PAGES
 from talaria.store.sqlite.search import FEED_BATCH
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 SESSION = SessionId("session")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from talaria.core.ids import SessionId
 from talaria.store.mail import Inbound, Outgoing
-from talaria.testing.clock import ManualClock
 from talaria.testing.crash import CrashPoints, World, crashing_store
+from talaria.testing.manual_clock import ManualClock
 
 SESSION = SessionId("session-1")
 

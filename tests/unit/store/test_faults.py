@@ -16,7 +16,7 @@ from talaria.core.messages import user
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 SESSION = SessionId("s")
 PADDING = "x" * 20_000

@@ -9,7 +9,7 @@ from talaria.core.errors import OperatorError
 from talaria.core.ids import SessionId
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 
 async def use(store: SqliteStore, text: str = "kept") -> None:

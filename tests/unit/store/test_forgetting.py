@@ -13,7 +13,7 @@ from talaria.core.messages import user
 from talaria.store.base import NewSession
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 WORD = "marzipan-under-the-stairs"
 SESSION = SessionId("session")

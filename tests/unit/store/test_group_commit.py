@@ -14,7 +14,7 @@ from talaria.store.base import BrokenRuleError, Held, NewSession
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.testing.powercut import DiskRecorder, FileSynced
 
 

@@ -19,7 +19,7 @@ from talaria.store.base import Amount, NewSession, Totals, UsageRow
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.migrate import LATEST, steps
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 AT = 1_770_000_000.0
 """2026-02-02 02:40 UTC: the day before, twelve hours further west."""

@@ -19,7 +19,7 @@ from talaria.core.ids import SessionId
 from talaria.store.base import Held
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 SCRIPT = Path(__file__).with_name("hammer.py")
 

@@ -12,7 +12,7 @@ import pytest
 from talaria.core.ids import OwnerId, SessionId
 from talaria.store.base import Amount, Totals
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 SESSION = SessionId("session")
 PERSON = "ann"

@@ -9,7 +9,7 @@ from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 
 async def test_version_changes_with_every_commit_of_another_process(home: Path, clock: ManualClock) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from talaria.core.messages import Outcome
 from talaria.tools.processes import outcome_of, with_output
-from talaria.tools.sandbox.commands import LOST, ExitStatus
+from talaria.tools.sandbox.running_command import LOST, ExitStatus
 
 
 @pytest.mark.parametrize(

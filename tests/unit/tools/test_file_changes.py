@@ -12,7 +12,7 @@ from talaria.core.messages import FileChange, ToolCall, ToolResult
 from talaria.core.redaction import Redactor
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
-from talaria.tools.builtin import files
+from talaria.tools.builtin import file_tools
 from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.person import Proposal
@@ -22,7 +22,7 @@ Use = Callable[..., Awaitable[ToolResult]]
 
 
 def asked(scope: Scope, name: str, **arguments: object) -> Proposal:
-    executor = Executor(Toolbox(files.file_tools(ReadFiles())), OpenGate(), scope)
+    executor = Executor(Toolbox(file_tools.file_tools(ReadFiles())), OpenGate(), scope)
     question = executor.prepare(ToolCall(CallId("c"), name, json.dumps(arguments))).invocation.question
     assert isinstance(question, Proposal)
     return question
@@ -50,7 +50,7 @@ async def test_a_change_shows_no_secret(scope: Scope, cwd: Path) -> None:
     secret = "sk-live-0123456789abcdef"
     (cwd / "a").write_text(f"key={secret}\nport=1\n")
     guarded = msgspec.structs.replace(scope, redactor=Redactor([secret]))
-    executor = Executor(Toolbox(files.file_tools(ReadFiles())), OpenGate(), guarded)
+    executor = Executor(Toolbox(file_tools.file_tools(ReadFiles())), OpenGate(), guarded)
     arguments = json.dumps({"path": "a", "content": f"key={secret}\nport=2\n"})
     question = asked(guarded, "write_file", **json.loads(arguments))
     result = await executor.call(ToolCall(CallId("c"), "write_file", arguments))

@@ -19,9 +19,9 @@ from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Invocation, Scope
-from talaria.tools.builtin.files import file_tools
+from talaria.tools.builtin.file_tools import file_tools
 from talaria.tools.builtin.located import is_outside
-from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.person import Proposal

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 from talaria.core.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted, Undone
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User, user
 from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 from talaria.tools.base import READS, Run, Scope, Shown, Tool
 from talaria.tools.builtin.recall import EXCERPT_CHARS, MAX_LIMIT, PAGE_BYTES, recall_tools
 from talaria.tools.output import HEAD_BYTES, TAIL_BYTES

@@ -241,7 +241,7 @@ async def test_search_that_runs_out_of_time_shows_what_it_has_found(
 ) -> None:
     (cwd / "a").write_text("aab\n")
     (cwd / "b").write_text("a" * 60 + "c")
-    monkeypatch.setattr("talaria.tools.builtin.search.TIME_S", 1.0)
+    monkeypatch.setattr("talaria.tools.builtin.search_tools.TIME_S", 1.0)
     result = await use("search_files", pattern="(a+)+b")
     assert result.text == f"{cwd}/a\n1|aab\n[the search was stopped after 1 seconds; narrow it]"
 
@@ -282,6 +282,6 @@ async def test_pathological_pattern_is_killed_and_freezes_nobody(
     use: Use, cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (cwd / "trap").write_text("a" * 60 + "b")
-    monkeypatch.setattr("talaria.tools.builtin.search.TIME_S", 0.5)
+    monkeypatch.setattr("talaria.tools.builtin.search_tools.TIME_S", 0.5)
     result = await use("search_files", pattern="(?=a)(a+)+$")  # no other program knows how to look ahead
     assert result.text == "Error: The search took longer than 0 seconds; narrow it."

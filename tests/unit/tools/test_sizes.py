@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from talaria.tools.sandbox.settings import LimitSettings, TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import LimitSettings, TerminalSettings
 from talaria.tools.sizes import parse_size, show_size
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
-from talaria.runtime.setup import spill_folder
+from talaria.runtime.session_config import spill_folder
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import NOTHING, Effect, Scope
 from talaria.tools.builtin.todo import MAX_CHARS, MAX_ID_CHARS, MAX_STEPS, list_file, todo

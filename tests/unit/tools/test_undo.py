@@ -21,9 +21,9 @@ from talaria.tools.base import Claim, Live, Run, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox
+from talaria.tools.undo.change_recorder import undo_file
 from talaria.tools.undo.checkpoints import checkpoint_folder
-from talaria.tools.undo.recorder import undo_file
-from talaria.tools.undo.settings import CheckpointSettings
+from talaria.tools.undo.undo_settings import CheckpointSettings
 
 
 @pytest.fixture

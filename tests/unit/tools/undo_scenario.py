@@ -9,11 +9,11 @@ from pathlib import Path
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
 from talaria.store.sqlite.undo import SqliteUndoStore
+from talaria.tools.undo.change_recorder import ChangeRecorder, undo_file
 from talaria.tools.undo.checkpoints import Checkpoints, RestoreResult, checkpoint_folder
-from talaria.tools.undo.project import ProjectRecord
-from talaria.tools.undo.recorder import ChangeRecorder, undo_file
-from talaria.tools.undo.settings import CheckpointSettings
+from talaria.tools.undo.project_record import ProjectRecord
 from talaria.tools.undo.shelf import OldCheckpoints
+from talaria.tools.undo.undo_settings import CheckpointSettings
 
 SESSION = SessionId("session-1")
 Picture = dict[str, tuple[object, ...]]

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from talaria.net.fetch import Fetch
-from talaria.net.web import WebSettings
-from talaria.testing.clock import ManualClock
+from talaria.net.web_settings import WebSettings
+from talaria.testing.manual_clock import ManualClock
 
 PUBLIC = "127.0.0.2"
 PRIVATE = "127.0.0.3"

@@ -18,7 +18,7 @@ from talaria.core.errors import Denied
 from talaria.net.addresses import allowance
 from talaria.net.egress import HEAD_S, LOOKUP_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, Admit, Egress
 from talaria.net.tunnels import IDLE_S
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 LIMIT_S = 10.0
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"

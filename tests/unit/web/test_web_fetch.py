@@ -12,10 +12,10 @@ from talaria.core.errors import MissingCredential
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.net.fetch import Fetch
-from talaria.net.web import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
-from talaria.tools.builtin.web import MAX_KEPT, NAMES, PAGE_BYTES, web_tools
+from talaria.tools.builtin.web_tools import MAX_KEPT, NAMES, PAGE_BYTES, web_tools
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 
@@ -167,7 +167,7 @@ def test_search_that_has_no_key_is_told_at_once(fetch: Fetch, environment: Mappi
 
 
 def test_nothing_of_weight_is_loaded_before_a_page_is_fetched() -> None:
-    script = "import sys, talaria.tools.builtin.web; print(*sys.modules)"
+    script = "import sys, talaria.tools.builtin.web_tools; print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(ended.stdout.split())
     assert "talaria.net.fetch" in loaded

@@ -13,7 +13,7 @@ from talaria.cli.safe import brief, printable
 from talaria.core.errors import TalariaError
 
 if TYPE_CHECKING:
-    from talaria.cli.commands import LazyGroup
+    from talaria.cli.command_tree import LazyGroup
 
 Shell = Literal["bash", "zsh", "fish"]
 Item = CompletionItem[str]
@@ -128,7 +128,7 @@ def _is_quoted(line: str) -> bool:
 
 def _completed(arguments: Sequence[str], word: str) -> Sequence[Item]:
     """Without a command, options are those of `chat`, too."""
-    from talaria.cli.commands import talaria  # noqa: PLC0415  (it loads us)
+    from talaria.cli.command_tree import talaria  # noqa: PLC0415  (it loads us)
 
     start = profile_length(arguments)
     with talaria.make_context("talaria", list(arguments[:start]), resilient_parsing=True) as ctx:

@@ -8,12 +8,12 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from talaria.cli import surroundings, survey
+from talaria.cli import context, model_status
 from talaria.cli.gateway.send import platforms
 from talaria.config import paths
 from talaria.config.schema import Config
 from talaria.config.selection import DEMO
-from talaria.platforms.loading import EVERYWHERE, manifests
+from talaria.platforms.loader import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
 from talaria.settings import read_settings
 
@@ -28,22 +28,24 @@ def sessions(home: Path) -> Found:
     """Latest first: by title, if they have one, and by id."""
     if not paths.database_file(home).exists():
         return
-    rows = surroundings.with_store(home, lambda store: store.sessions.list(MAX_SESSIONS))
+    rows = context.with_store(home, lambda store: store.sessions.list(MAX_SESSIONS))
     yield from ((row.title, row.preview) for row in rows if row.title)
     yield from ((row.id, row.title or row.preview) for row in rows)
 
 
 def models(home: Path) -> Found:
     config = read_settings(home).config
-    for name in survey.names(config):
-        usual = survey.default_model(name, config)
-        known = dict.fromkeys((*(model.name for model in survey.known_models(name, config)), *filter(None, [usual])))
+    for name in model_status.names(config):
+        usual = model_status.default_model(name, config)
+        known = dict.fromkeys(
+            (*(model.name for model in model_status.known_models(name, config)), *filter(None, [usual]))
+        )
         yield from ((f"{name}:{model}", "its usual one" if model == usual else "") for model in known)
     yield DEMO, "a scripted stand-in"
 
 
 def providers(home: Path) -> Found:
-    return [(name, "") for name in survey.names(read_settings(home).config)]
+    return [(name, "") for name in model_status.names(read_settings(home).config)]
 
 
 def servers(home: Path) -> Found:
@@ -51,7 +53,7 @@ def servers(home: Path) -> Found:
 
 
 def profiles(_: Path) -> Found:
-    return [(name, "") for name in ("default", *surroundings.profiles())]
+    return [(name, "") for name in ("default", *context.profiles())]
 
 
 def targets(home: Path) -> Found:
@@ -130,6 +132,6 @@ class _Values(click.ParamType[str]):
         incomplete: str,
     ) -> list[CompletionItem[str]]:
         named = [one.params.get("profile") for one in (ctx, ctx.find_root())]
-        home = surroundings.home_of(next(filter(None, named), None))
+        home = context.home_of(next(filter(None, named), None))
         found = {value: told for value, told in self._find(home) if value.startswith(incomplete)}
         return [CompletionItem(value, help=told) for value, told in found.items() if value.isprintable()]

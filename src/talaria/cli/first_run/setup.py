@@ -13,19 +13,19 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from talaria.cli import exits, importing, surroundings, survey, trial
+from talaria.cli import context, exits, importing, model_status, model_trial
+from talaria.cli.command_name import link_advice
 from talaria.cli.first_run import questions as ask
 from talaria.cli.first_run.candidate import Candidate
+from talaria.cli.model_status import Default, ProviderState
 from talaria.cli.notices import say
-from talaria.cli.program import link_advice
-from talaria.cli.survey import Default, ProviderState
 from talaria.compat.hermes_home.home import locate
 from talaria.config import paths
 from talaria.config.selection import DEMO, ModelChoice, endpoint, split
 from talaria.core.errors import BadConfig, BadInput, KeyRejected, MissingCredential, OperatorError, TalariaError
 from talaria.providers.catalog import catalog
 from talaria.settings import Settings
-from talaria.tools.sandbox.choosing import SandboxChooser
+from talaria.tools.sandbox.chooser import SandboxChooser
 
 _USE = {"": "yes", "y": "yes", "yes": "yes", "n": "other", "no": "other", "s": "skip", "skip": "skip"}
 _FAILED = {"a": "again", "o": "other", "k": "keep", "": "skip", "s": "skip"}
@@ -54,7 +54,7 @@ class ModelCandidates(NamedTuple):
 @click.option("--non-interactive", "is_silent", is_flag=True, help="Ask nothing; take what is clear.")
 @click.pass_context
 def command(ctx: click.Context, provider: str | None, model: str | None, base_url: str | None, is_silent: bool) -> int:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     wanted = _wanted(provider, model, base_url, settings)
     kept: list[str] = []
     if is_silent or not sys.stdin.isatty():
@@ -88,7 +88,7 @@ def _wanted(provider: str | None, model: str | None, base_url: str | None, setti
     named, rest = split(model, settings.config) if model and provider is None else (None, model)
     name = provider or named or ("custom" if base_url else None)
     if name is not None:
-        asyncio.run(survey.models(name, settings, is_live=False))  # raises, with the nearest name
+        asyncio.run(model_status.models(name, settings, is_live=False))  # raises, with the nearest name
         return Candidate(name, rest, base_url)
     if model is not None:
         raise BadInput(f"Say whose model {model} is: --provider NAME, or --model provider:model.")
@@ -124,7 +124,7 @@ def _offered_import(ctx: click.Context, settings: Settings, kept: list[str]) -> 
         return settings
     kept.append(f"what was brought along from {root}")
     ctx.invoke(importing.hermes, path=root, is_dry_run=False, with_keys=answer == "keys", as_json=False)
-    return surroundings.settings(ctx)
+    return context.settings(ctx)
 
 
 def _hermes_home(home: Path) -> Path | None:
@@ -135,7 +135,7 @@ def _hermes_home(home: Path) -> Path | None:
 
 
 def _look(settings: Settings) -> ModelCandidates:
-    rows, default = asyncio.run(survey.overview(settings, is_live=True))
+    rows, default = asyncio.run(model_status.overview(settings, is_live=True))
     found = ModelCandidates(sorted(rows, key=lambda row: row.name == DEMO), default)
     usable = [f"{row.name} ({row.state})" for row in found.providers if row.is_usable and row.name != DEMO]
     say(f"Found: {', '.join(usable) or 'no API key, and no model server on this machine'}.")
@@ -259,10 +259,10 @@ def _models(candidate: Candidate, settings: Settings) -> Sequence[str]:
     if candidate.provider == DEMO:
         return (DEMO,)
     with_it = candidate.over(settings)
-    model = candidate.model or survey.default_model(candidate.provider, with_it.config)
+    model = candidate.model or model_status.default_model(candidate.provider, with_it.config)
     if model is not None:
         return (model,)
-    found = asyncio.run(survey.models(candidate.provider, with_it, is_live=True))
+    found = asyncio.run(model_status.models(candidate.provider, with_it, is_live=True))
     if found.problem is not None:
         say(found.problem)
     return [one.name for one in found.models if one.is_listed]
@@ -282,5 +282,5 @@ def _try(candidate: Candidate, settings: Settings) -> None:
     """Raises what a call to it would."""
     with_it = candidate.over(settings)
     say(f"Asking {candidate.name} for a word …")
-    answered = asyncio.run(trial.run(with_it, candidate.name))
+    answered = asyncio.run(model_trial.run(with_it, candidate.name))
     say(f"{answered.model} answered in {answered.seconds:.1f} s.")

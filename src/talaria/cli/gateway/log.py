@@ -15,8 +15,8 @@ from typing import TextIO
 
 import msgspec
 
+from talaria.cli.context import RedactedLines
 from talaria.cli.safe import printable
-from talaria.cli.surroundings import RedactedLines
 from talaria.config import paths
 from talaria.core.redaction import Redactor
 from talaria.runtime.current import serving

@@ -11,19 +11,19 @@ from typing import Literal
 import click
 import msgspec
 
-from talaria.cli import exits, piped, surroundings
+from talaria.cli import context, exits, piped
 from talaria.cli.json_output import error_document, json_option, print_json
 from talaria.cli.notices import complain, say
 from talaria.compose import open_store
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, UserFacing
+from talaria.gateway.chat_keys import given_address
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.envelope import BESIDE, OutgoingBody
-from talaria.gateway.keys import given_address
+from talaria.gateway.gateway_status import read_status
 from talaria.gateway.replies import LIVES_S, Replies
-from talaria.gateway.status import read_status
 from talaria.platforms.base import Address, Capabilities
-from talaria.platforms.loading import given, is_wanted, manifests
+from talaria.platforms.loader import given, is_wanted, manifests
 from talaria.platforms.splitting import units
 from talaria.settings import Settings
 from talaria.store.base import Store
@@ -59,7 +59,7 @@ class NotDelivered(UserFacing):
 def command(
     ctx: click.Context, target: str, text: str | None, files: tuple[Path, ...], wait_s: float, as_json: bool
 ) -> int:
-    settings = surroundings.settings(ctx)
+    settings = context.settings(ctx)
     platform, _, chat = target.partition(":")
     _check_platform(platform, settings)
     words = settings.redactor.text(_words(text, may_be_none=bool(files)))

@@ -18,9 +18,9 @@ from talaria.config.secrets import known_secrets
 from talaria.core.errors import BadConfig, OperatorError, TalariaError
 from talaria.gateway.claims import claimed, gateway_file, holder
 from talaria.gateway.connector import Health
-from talaria.gateway.status import GatewayStatus, keep_status
+from talaria.gateway.gateway_status import GatewayStatus, keep_status
+from talaria.gateway_app import GatewayApp, open_switchboard
 from talaria.settings import read_settings
-from talaria.switchboard import GatewayApp, open_switchboard
 from talaria.waiting import in_thread
 
 if TYPE_CHECKING:

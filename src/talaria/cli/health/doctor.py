@@ -7,20 +7,17 @@ from pathlib import Path
 
 import click
 
-from talaria.cli import exits, surroundings
-from talaria.cli.health import home as doctor_home
-from talaria.cli.health import settings as doctor_settings
-from talaria.cli.health import store as doctor_store
-from talaria.cli.health import versions as doctor_versions
+from talaria.cli import context, exits
+from talaria.cli.command_name import runnable
+from talaria.cli.health import check_home, check_settings, check_store, versions
 from talaria.cli.health.finding import Finding
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import show
-from talaria.cli.program import runnable
 from talaria.cli.risks import BUBBLEWRAP, WITHOUT_BUBBLEWRAP
-from talaria.config.project import gone_projects, project_file
+from talaria.config.project_settings import gone_projects, project_file
 from talaria.core.errors import BadInput, TalariaError
 from talaria.settings import Settings, read_settings_leniently
-from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.server_entries import ServerEntry
 
 FIXES = "Put right what is harmless: permissions, leftovers, settings that plugins wrote among yours, the index."
 
@@ -36,7 +33,7 @@ FIXES = "Put right what is harmless: permissions, leftovers, settings that plugi
 @json_option
 @click.pass_context
 def command(ctx: click.Context, is_fixing: bool, security: bool, as_json: bool) -> int:
-    home = surroundings.home(ctx)
+    home = context.home(ctx)
     if security and is_fixing:
         raise BadInput("--security changes nothing; `talaria doctor --fix` does.")
     findings: list[Finding] = []
@@ -64,18 +61,18 @@ def _security(home: Path) -> Iterator[Finding]:
     from talaria.cli.health.security import examine  # noqa: PLC0415  (only who asks for it pays for it)
 
     settings = read_settings_leniently(home)
-    yield from doctor_settings.problems(settings)
+    yield from check_settings.problems(settings)
     yield from examine(settings)
 
 
 def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
-    yield from doctor_versions.examine()
-    yield from doctor_home.examine(home, is_fixing=is_fixing)
+    yield from versions.examine()
+    yield from check_home.examine(home, is_fixing=is_fixing)
     if os.geteuid() == 0:
         text = "running as root: what is not confined has every right on this machine"
         yield Finding("user", "warn", text, "run it as a person without such rights")
-    yield from doctor_settings.examine(home, is_fixing=is_fixing)
-    yield from asyncio.run(doctor_store.examine(home, is_fixing=is_fixing))
+    yield from check_settings.examine(home, is_fixing=is_fixing)
+    yield from asyncio.run(check_store.examine(home, is_fixing=is_fixing))
     settings = read_settings_leniently(home)
     if not any(problem.is_unreadable for problem in settings.problems):
         yield from _of(settings)
@@ -83,15 +80,15 @@ def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
 
 def _of(settings: Settings) -> Iterator[Finding]:
     """What only settings that can be read tell of; a wrong one counts as if it were not there."""
-    from talaria.cli.health import models, platforms  # noqa: PLC0415  (what stands above is told without a wait)
+    from talaria.cli.health import check_models, check_platforms  # noqa: PLC0415
 
-    yield from asyncio.run(models.examine(settings))
+    yield from asyncio.run(check_models.examine(settings))
     yield _sandbox(settings)
     yield from _gone_projects(settings)
     if settings.config.wants_plugins:
         yield from _plugins(settings)
     yield from _mcp(settings)
-    yield from platforms.examine(settings)
+    yield from check_platforms.examine(settings)
 
 
 def _gone_projects(settings: Settings) -> Iterator[Finding]:
@@ -106,7 +103,7 @@ def _gone_projects(settings: Settings) -> Iterator[Finding]:
 
 
 def _sandbox(settings: Settings) -> Finding:
-    from talaria.tools.sandbox.choosing import SandboxChooser  # noqa: PLC0415
+    from talaria.tools.sandbox.chooser import SandboxChooser  # noqa: PLC0415
 
     terminal = settings.config.terminal
     sandbox = SandboxChooser(terminal).sandbox

@@ -13,11 +13,11 @@ from talaria.core.errors import TalariaError
 from talaria.settings import Settings
 from talaria.tools.sandbox import probes
 from talaria.tools.sandbox.base import Level, Sandbox
-from talaria.tools.sandbox.choosing import SandboxChooser
+from talaria.tools.sandbox.chooser import SandboxChooser
+from talaria.tools.sandbox.escape_trial import attempted
 from talaria.tools.sandbox.launching import USUAL_WEIGHT
 from talaria.tools.sandbox.resource_limits import enforced
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.trial import attempted
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.sizes import show_size
 
 _VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail", "skip": "skip"}

@@ -8,7 +8,7 @@ from operator import ge, lt
 
 from talaria import __version__
 from talaria.cli.health.finding import Finding
-from talaria.platforms.loading import DISTRIBUTION
+from talaria.platforms.loader import DISTRIBUTION
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*\(?([^;)]*)")
 _BOUND = re.compile(r"\s*(>=|<)\s*([\d.]+)\s*")

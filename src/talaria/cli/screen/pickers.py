@@ -43,7 +43,7 @@ def _conversation(row: Session) -> MenuItem:
 
 
 async def _models(conversation: Conversation) -> Sequence[MenuItem]:
-    from talaria.cli.survey import usable_models  # noqa: PLC0415  (asks every endpoint that has a key)
+    from talaria.cli.model_status import usable_models  # noqa: PLC0415  (asks every endpoint that has a key)
 
     names = await usable_models(conversation.app.settings)
     now = conversation.model
@@ -52,7 +52,7 @@ async def _models(conversation: Conversation) -> Sequence[MenuItem]:
 
 async def is_unlisted(model: str, conversation: Conversation) -> bool:
     """Its endpoint tells its models, and this is none of them."""
-    from talaria.cli.survey import models  # noqa: PLC0415  (as above)
+    from talaria.cli.model_status import models  # noqa: PLC0415  (as above)
 
     provider, _, name = model.partition(":")
     try:

@@ -25,13 +25,13 @@ from prompt_toolkit.styles import DynamicStyle, Style
 
 from talaria.cli.screen import palette
 from talaria.cli.screen.area import Area, InputLine
-from talaria.cli.screen.background import ask_background
+from talaria.cli.screen.background_colour import ask_background
 from talaria.cli.screen.clusters import ClusterOutput, PackedLine, PackedSplit, StandIns, inside_cluster
-from talaria.cli.screen.keys import bind_steering, bindings
+from talaria.cli.screen.key_bindings import bind_steering, bindings
 from talaria.cli.screen.menu import SMALL_ROWS, Menu
 from talaria.cli.screen.pastes import Pastes
 from talaria.cli.screen.recalling import recalling
-from talaria.cli.screen.status import StatusLine
+from talaria.cli.screen.status_line import StatusLine
 from talaria.cli.screen.width import cut, width
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import Any, cast
 import msgspec
 
 from talaria.cli.checklist import TOOL, read_steps, summarise
-from talaria.cli.outcomes import outcome
 from talaria.cli.output_lines import Excerpt, output_lines
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen.painting import BOLD, DIM, GREEN, RED, YELLOW, checklist, diff, file_change, styled
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
+from talaria.cli.tool_outcomes import outcome
 from talaria.core.messages import FileChange, Outcome, ToolResult
 
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "question", "action", "name")

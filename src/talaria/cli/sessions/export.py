@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from talaria.cli.outcomes import outcome
 from talaria.cli.safe import escaped_json, readable
 from talaria.cli.sessions.remarks import remark_on, when
+from talaria.cli.tool_outcomes import outcome
 from talaria.core.entries import Entry, MessageAdded, Recorded
 from talaria.core.errors import BadInput
 from talaria.core.fences import fenced

@@ -17,9 +17,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from talaria import __version__
-from talaria.cli.outcomes import outcome
 from talaria.cli.safe import brief, readable, visible
 from talaria.cli.sessions.remarks import remark_on, when
+from talaria.cli.tool_outcomes import outcome
 from talaria.core.entries import MessageAdded, Recorded, TurnEnded
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Outcome, Text, Thinking, ToolCall, ToolResult, User

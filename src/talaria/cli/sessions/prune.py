@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from talaria.cli.confirming import confirmed, yes_option
+from talaria.cli.context import home, with_store
 from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
 from talaria.cli.progress import Progress
-from talaria.cli.sessions.files import remove_files
 from talaria.cli.sessions.remarks import when
-from talaria.cli.surroundings import home, with_store
+from talaria.cli.sessions.session_files import remove_files
 from talaria.core.errors import BadInput
 from talaria.store.forgetting import Stale
 from talaria.store.sqlite.store import SqliteStore

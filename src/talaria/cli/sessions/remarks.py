@@ -2,7 +2,7 @@
 
 import time
 
-from talaria.core.compaction import Compacted
+from talaria.core.compacted import Compacted
 from talaria.core.entries import (
     EffortChanged,
     Entry,

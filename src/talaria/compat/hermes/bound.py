@@ -6,9 +6,9 @@ from pathlib import Path
 
 from talaria.compat.hermes.plugin_home import PluginHome
 from talaria.plugins.bridge import Bridge
-from talaria.plugins.host import PluginHost
 from talaria.plugins.llm import Ask
-from talaria.plugins.models import ProviderProfile
+from talaria.plugins.model_providers import ProviderProfile
+from talaria.plugins.plugin_host import PluginHost
 from talaria.runtime.commands import Commands
 
 

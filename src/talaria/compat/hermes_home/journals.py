@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from talaria.compat.hermes_home.content import calls
 from talaria.compat.hermes_home.exchanges import ImportedExchange, exchanges
 from talaria.compat.hermes_home.rows import MessageRow
-from talaria.core.compaction import compacted
+from talaria.core.compacted import compacted
 from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnOrigin, TurnStarted
 from talaria.core.ids import TurnId
 from talaria.core.messages import Message
-from talaria.providers.history import size_tokens
+from talaria.providers.message_history import size_tokens
 
 _TELLING_CHARS = 40
 _TELLING_ID_CHARS = 12

@@ -5,14 +5,14 @@ from typing import Protocol
 
 import msgspec
 
-from talaria.compat.hermes_home.database import open_read_only
+from talaria.compat.hermes_home.hermes_database import open_read_only
 from talaria.compat.hermes_home.rows import HermesSession
 from talaria.core.entries import Recorded
 from talaria.core.ids import SessionId
 from talaria.providers.demo import ENDPOINT as ANY_ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime import prompt
-from talaria.runtime.setup import SessionConfig
+from talaria.runtime.session_config import SessionConfig
 from talaria.store.base import Adoption, NewSession, Sessions
 from talaria.tools.registry import Toolbox
 from talaria.waiting import in_thread

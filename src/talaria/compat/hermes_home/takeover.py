@@ -6,10 +6,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from talaria.compat.hermes_home.belongings import belongings
-from talaria.compat.hermes_home.keys import key_steps, read_keys, wanted
+from talaria.compat.hermes_home.api_keys import key_steps, read_keys, wanted
+from talaria.compat.hermes_home.home_files import belongings
 from talaria.compat.hermes_home.report import ImportStep, Item, carried_out, failed, left
-from talaria.compat.hermes_home.settings import setting_steps, wishes
+from talaria.compat.hermes_home.setting_import import setting_steps, wishes
 from talaria.compat.hermes_home.wishes import Document, Permissions, section
 from talaria.config import paths
 from talaria.config.load import read_yaml

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from talaria.compat.hermes_home.keys import ON_REQUEST
+from talaria.compat.hermes_home.api_keys import ON_REQUEST
 from talaria.compat.hermes_home.report import ImportStep, left
 
 Document = Mapping[str, Any]

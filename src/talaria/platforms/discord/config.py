@@ -21,6 +21,9 @@ class DiscordSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True,
     """Empty: the one that the API names."""
 
 
+SETTINGS = DiscordSettings
+
+
 def is_snowflake(text: str) -> bool:
     """An id of Discord's: it is never given to anybody else."""
     return text.isascii() and text.isdigit() and len(text) <= 20

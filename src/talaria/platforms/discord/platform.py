@@ -34,8 +34,8 @@ from talaria.platforms.discord import history, incoming, render, rest
 from talaria.platforms.discord.config import DiscordSettings, check, is_snowflake
 from talaria.platforms.discord.history import Bookmarks
 from talaria.platforms.discord.incoming import DiscordAccount, DiscordChannel, DiscordInteraction, DiscordMessage
-from talaria.platforms.discord.line import DiscordSocket, SocketEvent
 from talaria.platforms.discord.rest import Rest
+from talaria.platforms.discord.socket import DiscordSocket, SocketEvent
 from talaria.platforms.splitting import units
 
 log = logging.getLogger(__name__)

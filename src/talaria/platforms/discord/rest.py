@@ -17,7 +17,7 @@ from talaria.net import tls
 from talaria.net.proxies import proxy_for
 from talaria.platforms.base import File, NotTaken, Rejected
 from talaria.platforms.discord import failures
-from talaria.platforms.discord.library import DiscordClientWebSocketResponse
+from talaria.platforms.discord.discord_py import DiscordClientWebSocketResponse
 from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import silence
 from talaria.waiting import in_thread

@@ -7,9 +7,9 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.files import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, NotTaken, Refused
-from talaria.platforms.matrix.client import MatrixClient, read
 from talaria.platforms.matrix.config import MatrixSettings
 from talaria.platforms.matrix.failures import LoggedOut
+from talaria.platforms.matrix.matrix_client import MatrixClient, read
 from talaria.waiting import in_thread
 
 _MAX_BYTES = 65_536

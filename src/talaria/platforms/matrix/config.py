@@ -30,6 +30,9 @@ class MatrixSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, 
     """`auto`: rooms that are encrypted are read and written if the package for it is there."""
 
 
+SETTINGS = MatrixSettings
+
+
 def check(settings: MatrixSettings) -> None:
     """Raises `BadConfig`."""
     for complaint in _complaints(settings):

@@ -11,7 +11,7 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import NotTaken, PlatformFailure
-from talaria.platforms.matrix.client import MatrixClient, read
+from talaria.platforms.matrix.matrix_client import MatrixClient, read
 
 IS_INSTALLED = ENCRYPTION_ENABLED
 NOT_INSTALLED = (

@@ -7,7 +7,7 @@ from typing import Protocol, TypeGuard, cast
 import nio  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import AccessLost
-from talaria.platforms.matrix.client import MatrixClient, read
+from talaria.platforms.matrix.matrix_client import MatrixClient, read
 
 MAX_EVENTS = 200
 MAX_AGE_S = 24 * 3600.0

@@ -22,10 +22,10 @@ from talaria.platforms.base import (
     Rejected,
     Sender,
 )
-from talaria.platforms.matrix import client as wire
 from talaria.platforms.matrix import encryption, history, incoming
-from talaria.platforms.matrix.client import MatrixClient
-from talaria.platforms.matrix.memory import RoomMemory
+from talaria.platforms.matrix import matrix_client as wire
+from talaria.platforms.matrix.matrix_client import MatrixClient
+from talaria.platforms.matrix.room_memory import RoomMemory
 from talaria.platforms.matrix.rooms import Rooms
 from talaria.platforms.matrix.speaking import Speaker
 

@@ -21,8 +21,8 @@ from talaria.platforms.base import PICTURES, AccessLost, Attachment, File, Rejec
 from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import harmless, silence
 from talaria.platforms.matrix import failures
-from talaria.platforms.matrix.client import API, SERVER, MatrixClient, read
 from talaria.platforms.matrix.incoming import Media
+from talaria.platforms.matrix.matrix_client import API, SERVER, MatrixClient, read
 
 _PLACE = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)", re.ASCII)
 _KINDS = {**dict.fromkeys(PICTURES, "m.image"), "audio": "m.audio", "video": "m.video"}

@@ -25,11 +25,11 @@ from talaria.platforms.base import (
 )
 from talaria.platforms.matrix import encryption, failures, media, render
 from talaria.platforms.matrix.account import log_in
-from talaria.platforms.matrix.client import MatrixClient, answered, close, make_client, read
 from talaria.platforms.matrix.config import MatrixSettings, check
 from talaria.platforms.matrix.incoming import NAME
 from talaria.platforms.matrix.listening import MatrixListener
-from talaria.platforms.matrix.memory import RoomMemory
+from talaria.platforms.matrix.matrix_client import MatrixClient, answered, close, make_client, read
+from talaria.platforms.matrix.room_memory import RoomMemory
 from talaria.platforms.matrix.rooms import Rooms
 from talaria.platforms.matrix.speaking import Content, Speaker
 

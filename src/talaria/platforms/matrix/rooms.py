@@ -16,9 +16,9 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 from talaria.platforms.base import AccessLost, ChatKind, Kit, PlatformFailure, Refused, Rejected, Sender
 from talaria.platforms.failures import harmless
 from talaria.platforms.matrix import failures, history
-from talaria.platforms.matrix.client import API, MatrixClient, answered, read
 from talaria.platforms.matrix.incoming import MatrixAccount
-from talaria.platforms.matrix.memory import MAX_INVITATIONS, Invitation, RoomMemory
+from talaria.platforms.matrix.matrix_client import API, MatrixClient, answered, read
+from talaria.platforms.matrix.room_memory import MAX_INVITATIONS, Invitation, RoomMemory
 
 MEMBERS_S = 10.0
 """How long the server may take to tell who is in a room."""

@@ -4,8 +4,8 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import AccessLost, Address, ChatMoved, Rejected
 from talaria.platforms.matrix import encryption, render
-from talaria.platforms.matrix.client import MatrixClient, answered
 from talaria.platforms.matrix.incoming import NAME
+from talaria.platforms.matrix.matrix_client import MatrixClient, answered
 from talaria.platforms.matrix.rooms import Rooms
 
 Content = dict[str, object]

@@ -31,6 +31,9 @@ class SlackSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, k
     """How often the line is tested."""
 
 
+SETTINGS = SlackSettings
+
+
 def check(settings: SlackSettings) -> None:
     """Raises `BadConfig`."""
     _check_token("bot_token", settings.bot_token, "xoxb-")

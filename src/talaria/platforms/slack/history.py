@@ -15,7 +15,7 @@ from talaria.core.clock import Clock
 from talaria.platforms.base import NotTaken, PlatformFailure
 from talaria.platforms.slack.answers import Channels, Messages, SlackPage
 from talaria.platforms.slack.incoming import SlackMessage, conversation, decode, is_timestamp
-from talaria.platforms.slack.web import Web
+from talaria.platforms.slack.web_api import Web
 
 MOST_MARKS = 500
 MOST_PAGES = 5

@@ -23,14 +23,14 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.slack import files, incoming, render
+from talaria.platforms.slack import file_transfer, incoming, render
 from talaria.platforms.slack.answers import Done, FoundChannel, FoundPerson, Identity, Posted
 from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.failures import NotUnderstood
 from talaria.platforms.slack.history import Marks, Missed
 from talaria.platforms.slack.incoming import Us, conversation
-from talaria.platforms.slack.line import Envelope, SlackSocket, open_line
-from talaria.platforms.slack.web import Web, open_web
+from talaria.platforms.slack.socket import Envelope, SlackSocket, open_line
+from talaria.platforms.slack.web_api import Web, open_web
 
 CAPABILITIES = Capabilities(
     max_chars=3900, can_edit=True, can_delete=True, has_buttons=True, has_threads=True, edit_every_s=1.2, pulse_s=60.0
@@ -139,7 +139,7 @@ class Slack:
 
     async def send(self, message: Outbound) -> SentId:
         if message.file is not None:
-            return SentId(await files.share(self._web, message, message.file))
+            return SentId(await file_transfer.share(self._web, message, message.file))
         more = {
             "thread_ts": message.where.thread or None,
             "unfurl_links": False,
@@ -199,7 +199,7 @@ class Slack:
         )
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
-        await files.fetch(self._web, self._settings, attachment, to, max_bytes)
+        await file_transfer.fetch(self._web, self._settings, attachment, to, max_bytes)
 
     async def chat_info(self, where: Address) -> ChatInfo:
         kind = incoming.chat_kind(where.chat)

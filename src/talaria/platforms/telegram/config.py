@@ -40,6 +40,9 @@ class TelegramSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True
     """In place of asking for news."""
 
 
+SETTINGS = TelegramSettings
+
+
 def check(settings: TelegramSettings) -> None:
     """Raises `BadConfig`."""
     for complaint in _complaints(settings):

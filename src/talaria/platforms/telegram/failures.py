@@ -13,7 +13,7 @@ from talaria.platforms.base import (
     Unsure,
 )
 from talaria.platforms.failures import harmless, quoted
-from talaria.platforms.telegram.line import Declined, Unreached
+from talaria.platforms.telegram.transport import Declined, Unreached
 
 _GONE = (
     "chat not found",

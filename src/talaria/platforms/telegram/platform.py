@@ -31,13 +31,13 @@ from talaria.platforms.base import (
 )
 from talaria.platforms.downloads import save
 from talaria.platforms.splitting import units
-from talaria.platforms.telegram import failures, line, outgoing
+from talaria.platforms.telegram import failures, outgoing, transport
 from talaria.platforms.telegram.config import TelegramSettings, check
 from talaria.platforms.telegram.incoming import GENERAL, NAME, TelegramAccount
-from talaria.platforms.telegram.line import Declined, TelegramTransport
 from talaria.platforms.telegram.outgoing import Manner, number
 from talaria.platforms.telegram.polling import Polling
 from talaria.platforms.telegram.render import MAX_UNITS
+from talaria.platforms.telegram.transport import Declined, TelegramTransport
 from talaria.platforms.telegram.webhook import TelegramWebhook
 
 MAX_CAPTION_UNITS = 1024
@@ -67,7 +67,7 @@ async def open(settings: TelegramSettings, kit: Kit) -> AsyncGenerator["Telegram
     check(settings)
     base_url = settings.base_url.rstrip("/")
     async with AsyncExitStack() as stack:
-        way = await stack.enter_async_context(line.opened(base_url, settings.timeout_s))
+        way = await stack.enter_async_context(transport.opened(base_url, settings.timeout_s))
         bot = Bot(
             settings.token.reveal(),
             base_url=f"{base_url}/bot",

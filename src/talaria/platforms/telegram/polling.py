@@ -10,7 +10,7 @@ from telegram.error import TelegramError
 
 from talaria.platforms.base import Batch
 from talaria.platforms.telegram import failures, incoming
-from talaria.platforms.telegram.line import TelegramTransport
+from talaria.platforms.telegram.transport import TelegramTransport
 
 ALLOWED_UPDATES = ("message", "callback_query")
 LEAVE_S = 5.0

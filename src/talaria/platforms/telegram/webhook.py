@@ -16,8 +16,8 @@ from talaria.net.stall import StallWatch
 from talaria.platforms.base import Batch, Refused
 from talaria.platforms.telegram import failures, incoming
 from talaria.platforms.telegram.config import TelegramWebhookSettings
-from talaria.platforms.telegram.line import mended
 from talaria.platforms.telegram.polling import ALLOWED_UPDATES
+from talaria.platforms.telegram.transport import mended
 
 with tls.certificates_unread():
     from aiohttp import web

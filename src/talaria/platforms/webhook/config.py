@@ -56,6 +56,9 @@ class WebhookSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True,
         return self.routes[route].secret or self.secret
 
 
+SETTINGS = WebhookSettings
+
+
 def check(settings: WebhookSettings) -> None:
     """Raises `BadConfig`."""
     for complaint in _complaints(settings):

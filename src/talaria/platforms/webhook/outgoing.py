@@ -7,7 +7,7 @@ from talaria.core.errors import BadConfig, ProviderFailure
 from talaria.net.client import HttpClient, Response
 from talaria.net.timeouts import Timeouts
 from talaria.platforms.base import AccessLost, Outbound, Refused, Rejected, SentId
-from talaria.platforms.webhook import failures, signing
+from talaria.platforms.webhook import body_signatures, failures
 from talaria.platforms.webhook.config import WebhookSettings
 
 _TIMEOUTS = Timeouts(connect_s=10.0, first_byte_s=30.0, chunk_s=10.0, total_s=60.0)
@@ -46,7 +46,7 @@ class WebhookReplies:
         return await self._post(name, route.reply_url, message.key, msgspec.json.encode(posted))
 
     async def _post(self, route: str, url: str, key: str, body: bytes) -> SentId:
-        proof = signing.signed(self._settings.secret_of(route), body, self._clock.now())
+        proof = body_signatures.signed(self._settings.secret_of(route), body, self._clock.now())
         headers = {"Content-Type": "application/json", "Idempotency-Key": key, **proof}
         try:
             async with self._client.post(url, body=body, headers=headers, timeouts=_TIMEOUTS) as response:

@@ -11,10 +11,10 @@ from talaria.core.errors import BadInput, TalariaError
 from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Arrival, Refused
-from talaria.platforms.webhook import incoming, signing
+from talaria.platforms.webhook import body_signatures, incoming
 from talaria.platforms.webhook.config import WebhookSettings
 from talaria.platforms.webhook.intake import Intake
-from talaria.platforms.webhook.limits import Pace, Recent
+from talaria.platforms.webhook.rate_limits import Pace, Recent
 
 with tls.certificates_unread():
     from aiohttp import web
@@ -46,8 +46,8 @@ class WebhookServer:
         self._clock = clock
         self._intake = intake
         self._pace = Pace()
-        self._signatures = Recent(2 * signing.WINDOW_S, MOST_REMEMBERED)
-        self._known = Recent(2 * signing.WINDOW_S, MOST_REMEMBERED)
+        self._signatures = Recent(2 * body_signatures.WINDOW_S, MOST_REMEMBERED)
+        self._known = Recent(2 * body_signatures.WINDOW_S, MOST_REMEMBERED)
         self._bodies_bytes = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -67,12 +67,15 @@ class WebhookServer:
             raise Turned(429, "Too many requests.", {"Retry-After": "1"})
         name = self._route(request)
         route = self._settings.routes[name]
-        proof = signing.proof(route, request.headers)
+        proof = body_signatures.proof(route, request.headers)
         now = self._clock.now()
         if proof is None:
             raise Turned(401, "The signature is missing.")
         if not proof.is_timely(now):
-            raise Turned(401, f"{signing.TIMESTAMP} is more than {signing.WINDOW_S:.0f} s away from the time here.")
+            raise Turned(
+                401,
+                f"{body_signatures.TIMESTAMP} is more than {body_signatures.WINDOW_S:.0f} s away from the time here.",
+            )
         body = await self._body(request)
         if not proof.holds(self._settings.secret_of(name), body):
             raise Turned(401, "The signature is wrong.")
@@ -118,7 +121,7 @@ class WebhookServer:
         except (ConnectionError, web.RequestPayloadError):
             raise Turned(400, "The body broke off.") from None
 
-    async def _accept(self, arrival: Arrival, proof: signing.Proof) -> tuple[int, str]:
+    async def _accept(self, arrival: Arrival, proof: body_signatures.Proof) -> tuple[int, str]:
         message = (arrival.where.chat, arrival.message_id)
         if self._known.has(message, self._clock.monotonic()):
             return 200, "known"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from talaria.testing.servers.replies import Call, JsonObject, Reply, ReplyUsage, SseEvent
+from talaria.testing.servers.scripted_replies import Call, JsonObject, Reply, ReplyUsage, SseEvent
 
 _ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 

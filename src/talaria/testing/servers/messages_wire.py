@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from talaria.testing.servers.replies import Call, JsonObject, Reply, ReplyUsage, SseEvent, Stop
+from talaria.testing.servers.scripted_replies import Call, JsonObject, Reply, ReplyUsage, SseEvent, Stop
 
 _STOP_REASONS: dict[Stop, str] = {
     "stop": "end_turn",

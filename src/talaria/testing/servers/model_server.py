@@ -18,8 +18,17 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
-from talaria.testing.servers.http import HttpRequest, HttpResponse, read_request, send, streams
-from talaria.testing.servers.replies import Failure, Faults, JsonObject, Reply, SseEvent, dumped, framed, reporting
+from talaria.testing.servers.http_server import HttpRequest, HttpResponse, read_request, send, streams
+from talaria.testing.servers.scripted_replies import (
+    Failure,
+    Faults,
+    JsonObject,
+    Reply,
+    SseEvent,
+    dumped,
+    framed,
+    reporting,
+)
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from talaria.testing.servers.chat_wire import error
-from talaria.testing.servers.replies import Call, JsonObject, Reply, ReplyUsage, SseEvent, Stop
+from talaria.testing.servers.scripted_replies import Call, JsonObject, Reply, ReplyUsage, SseEvent, Stop
 
 __all__ = ["document", "error", "events"]
 

@@ -20,8 +20,8 @@ from typing import Any, Self
 import aiohttp
 
 from talaria.testing.servers.chat_service import Fault, SeenMessage
-from talaria.testing.servers.synapse_door import SynapseProxy
 from talaria.testing.servers.synapse_person import SynapseUser
+from talaria.testing.servers.synapse_proxy import SynapseProxy
 
 DOMAIN = "test"
 START_S = 120

@@ -12,7 +12,7 @@ import msgspec
 
 from talaria.tools.broker.packets import RefUpdate
 from talaria.tools.sandbox.base import ToolHost
-from talaria.tools.sandbox.commands import SandboxCommand
+from talaria.tools.sandbox.running_command import SandboxCommand
 
 MAX_COMMITS = 2_000
 """Of all refs of a push together."""

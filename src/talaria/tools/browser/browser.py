@@ -14,13 +14,13 @@ from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
 from talaria.net.addresses import allowance
 from talaria.net.lookups import Lookup, system_lookup
-from talaria.net.web import WebSettings
-from talaria.tools.browser import program
+from talaria.net.web_settings import WebSettings
+from talaria.tools.browser import chromium
 from talaria.tools.browser.notes import NO_PAGE
 from talaria.waiting import completed
 
 if TYPE_CHECKING:
-    from talaria.tools.browser.running import RunningBrowser
+    from talaria.tools.browser.browser_process import RunningBrowser
     from talaria.tools.browser.window import BrowserWindow
 
 IDLE_S = 15 * 60.0
@@ -28,7 +28,7 @@ IDLE_S = 15 * 60.0
 
 def is_available() -> bool:
     """Whether there is anything to start; nothing is loaded for it."""
-    return program.installed() is not None and find_spec("playwright") is not None
+    return chromium.installed() is not None and find_spec("playwright") is not None
 
 
 class _Seat(msgspec.Struct):
@@ -79,7 +79,7 @@ class Browser:
             await completed(self._closed(list(self._seats)))
 
     async def _seated(self, session: SessionId) -> _Seat:
-        from talaria.tools.browser.running import answers, start  # noqa: PLC0415  (who opens no page does not pay)
+        from talaria.tools.browser.browser_process import answers, start  # noqa: PLC0415  (who opens no page does not pay)
 
         async with self._changing:
             if self._running is not None and not await answers(self._running.browser):

@@ -11,8 +11,8 @@ from playwright.async_api import BrowserContext, Dialog, Download, Error, Page
 from playwright.async_api import TimeoutError as Overdue
 
 from talaria.core.errors import ToolFailed
+from talaria.tools.browser.browser_process import answers, ended
 from talaria.tools.browser.notes import NO_PAGE, Notes
-from talaria.tools.browser.running import answers, ended
 
 T = TypeVar("T")
 

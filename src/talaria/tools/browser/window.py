@@ -22,8 +22,8 @@ from talaria.net.lookups import Lookup
 from talaria.net.urls import WebUrl
 from talaria.tools.base import Shown
 from talaria.tools.browser import scripts
+from talaria.tools.browser.browser_process import ended
 from talaria.tools.browser.notes import NO_PAGE, Notes
-from talaria.tools.browser.running import ended
 from talaria.tools.browser.snapshots import asked, short, snapshot
 from talaria.tools.browser.tabs import LOST, Closed, PageChanged, Tabs
 

@@ -19,8 +19,8 @@ from talaria.tools.live import shown_live
 from talaria.tools.output import Output
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
-from talaria.tools.sandbox.commands import RunningCommand, SandboxCommand
 from talaria.tools.sandbox.host import script
+from talaria.tools.sandbox.running_command import RunningCommand, SandboxCommand
 from talaria.tools.workspaces import Workspaces
 from talaria.waiting import completed, in_thread
 

@@ -12,10 +12,10 @@ from talaria.core.messages import FileChange, ToolCall
 from talaria.core.redaction import Redactor
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.diffs import compare
-from talaria.tools.opening import ask_to_open
-from talaria.tools.permissions import Permission
 from talaria.tools.person import Proposal
 from talaria.tools.policy_files import MAX_FILE_BYTES, HeldChange
+from talaria.tools.sandbox_grants import ask_to_open
+from talaria.tools.sandbox_permissions import Permission
 from talaria.tools.workspace import Workspace
 from talaria.trees import Root, read_file
 from talaria.waiting import in_thread

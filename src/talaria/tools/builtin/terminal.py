@@ -15,14 +15,14 @@ from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.live import shown_live
-from talaria.tools.opening import told_reason
 from talaria.tools.output import Output
-from talaria.tools.permissions import FORMS, Permission, needed
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
-from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox_grants import told_reason
+from talaria.tools.sandbox_permissions import FORMS, Permission, needed
 from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces
 from talaria.waiting import in_thread

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from talaria.files import read_bytes, replace_file
-from talaria.tools.mcp.entries import ServerEntry, digest
 from talaria.tools.mcp.offers import ServerTool
+from talaria.tools.mcp.server_entries import ServerEntry, digest
 
 MAX_BYTES = 64 << 20
 

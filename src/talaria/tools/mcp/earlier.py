@@ -12,7 +12,7 @@ import msgspec
 
 from talaria.files import read_bytes, replace_file
 from talaria.tools.mcp import cache
-from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.server_entries import ServerEntry
 
 FILE = "mcp-earlier.json"
 MAX_BYTES = 1 << 20

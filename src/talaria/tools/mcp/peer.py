@@ -7,8 +7,8 @@ import msgspec
 
 from talaria.core.messages import Image
 from talaria.tools.mcp.cache import Listing
-from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.sandboxing import ConfinedServer
+from talaria.tools.mcp.server_entries import ServerEntry
 
 
 class Away(Exception):

@@ -16,15 +16,15 @@ from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.files import harmless
 from talaria.tools.blocking import in_threads
-from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import ProgramLaunch, ProgramSandbox, SandboxPolicy
-from talaria.tools.sandbox.choosing import for_programs
+from talaria.tools.sandbox.chooser import for_programs
+from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.launching import receive_listener
 from talaria.tools.sandbox.resource_limits import Join, enforced
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.view import program_view
-from talaria.tools.sandbox.way_out import EgressProxy
+from talaria.tools.sandbox.sandbox_policy import program_view
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.waiting import in_thread
 
 FOLDER = "mcp"

@@ -7,10 +7,10 @@ from typing import Self
 
 from talaria.core.clock import Clock
 from talaria.tools.base import Tool
-from talaria.tools.mcp.connection import ServerConnection
-from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.sandboxing import ServerSandboxes
-from talaria.tools.mcp.tools import tools_of
+from talaria.tools.mcp.server_connection import ServerConnection
+from talaria.tools.mcp.server_entries import ServerEntry
+from talaria.tools.mcp.server_tools import tools_of
 
 MAX_NAMED = 3
 

@@ -16,9 +16,9 @@ from mcp_types import jsonrpc_message_adapter
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.mcp import warden
-from talaria.tools.mcp.entries import ServerEntry, surroundings
 from talaria.tools.mcp.peer import Away
 from talaria.tools.mcp.sandboxing import ConfinedServer
+from talaria.tools.mcp.server_entries import ServerEntry, surroundings
 from talaria.tools.sandbox.base import ProgramLaunch
 from talaria.waiting import completed, in_thread
 

@@ -14,12 +14,12 @@ from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, Implementation, ToolListCh
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from talaria.tools.mcp import http, results
+from talaria.tools.mcp import http_transport, results
 from talaria.tools.mcp.cache import Listing
-from talaria.tools.mcp.entries import ServerEntry
 from talaria.tools.mcp.offers import MAX_TOOLS, ServerTool, distinct, offer
 from talaria.tools.mcp.peer import Away, NotMade, ServerAnswer, Visit
 from talaria.tools.mcp.sandboxing import ConfinedServer
+from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.mcp.sifting import sifted
 from talaria.tools.mcp.stdio import StdioTransport
 from talaria.waiting import in_thread
@@ -71,19 +71,19 @@ async def _over_http(entry: ServerEntry, visit: Visit) -> None:
     async with await _client(entry) as client:
         if entry.type != "sse":
             try:
-                await _talk(http.streamable(entry, client), client, "auto", visit)
+                await _talk(http_transport.streamable(entry, client), client, "auto", visit)
             except Unmet:
-                if client.last.status not in http.NO_SUCH_PLACE:
+                if client.last.status not in http_transport.NO_SUCH_PLACE:
                     raise
             else:
                 return
     old = await _client(entry)
-    await _talk(http.event_stream(entry, old), old, "legacy", visit)
+    await _talk(http_transport.event_stream(entry, old), old, "legacy", visit)
 
 
-async def _client(entry: ServerEntry) -> http.McpHttpClient:
+async def _client(entry: ServerEntry) -> http_transport.McpHttpClient:
     """Loading certificates takes a while."""
-    return await in_thread(lambda: http.client_for(entry))
+    return await in_thread(lambda: http_transport.client_for(entry))
 
 
 async def _talk(transport: AbstractAsyncContextManager[Any], link: Link, mode: Mode, visit: Visit) -> None:
@@ -160,8 +160,8 @@ class WirePeer:
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ServerAnswer:
         if self._stirred.is_over:
             raise NotMade("is gone")
-        passage = http.Passage()
-        http.PASSAGE.set(passage)
+        passage = http_transport.Passage()
+        http_transport.PASSAGE.set(passage)
         try:
             result = await self._client.call_tool(tool, dict(arguments))
         except MCPError as fault:
@@ -174,9 +174,9 @@ class WirePeer:
             return ServerAnswer(f"The server's answer cannot be used: {_short(fault)}.", is_error=True)
         return await in_thread(lambda: results.answer(result))  # images take a while
 
-    def _refusal(self, fault: MCPError, passage: http.Passage) -> ServerAnswer:
+    def _refusal(self, fault: MCPError, passage: http_transport.Passage) -> ServerAnswer:
         """An error as an answer. Raises what says that no answer is to be had."""
-        words = http.words_for(passage)
+        words = http_transport.words_for(passage)
         is_forgotten = passage.status in FORGOTTEN and (fault.message == UNTOLD or "session" in fault.message.lower())
         if fault.code != CONNECTION_CLOSED and not is_forgotten:
             return ServerAnswer(f"{fault.message} ({words})" if words else fault.message, is_error=True)

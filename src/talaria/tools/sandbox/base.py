@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from talaria.tools.sandbox.commands import OutputSink, RunningCommand, SandboxCommand
+from talaria.tools.sandbox.running_command import OutputSink, RunningCommand, SandboxCommand
 
 if TYPE_CHECKING:
     from talaria.tools.sandbox.ports import Ports

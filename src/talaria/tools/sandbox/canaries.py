@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from talaria.tools.credentials import SYSTEM_SECRETS
+from talaria.tools.credential_files import SYSTEM_SECRETS
 from talaria.tools.protected import HOST_KEYS
 from talaria.tools.sandbox.base import SandboxLimits
 

@@ -12,9 +12,9 @@ from types import MappingProxyType
 import msgspec
 
 from talaria.tools.sandbox.base import Guarded, SandboxLimits
-from talaria.tools.sandbox.commands import LOST, ExitStatus, OutputSink, RunningCommand, SandboxCommand
 from talaria.tools.sandbox.host.frames import ENDED, OUTPUT, SKIPPED, START, BrokenStream, Frames, frame
 from talaria.tools.sandbox.resource_limits import Enforced
+from talaria.tools.sandbox.running_command import LOST, ExitStatus, OutputSink, RunningCommand, SandboxCommand
 
 _encode = msgspec.json.Encoder().encode
 _decode_end = msgspec.json.Decoder(ExitStatus).decode

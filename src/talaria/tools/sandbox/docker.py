@@ -10,9 +10,9 @@ import msgspec
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
+from talaria.tools.sandbox.host_delivery import ARRIVAL, FOLDER, environment, program
 from talaria.tools.sandbox.launching import Launch, launched, not_started
-from talaria.tools.sandbox.settings import DockerSettings
+from talaria.tools.sandbox.sandbox_settings import DockerSettings
 from talaria.waiting import completed, in_thread
 
 ASK_S = 30.0

@@ -36,7 +36,7 @@ USUAL_WEIGHT = 100
 _NICE_STEP = 1.25
 """By so much one step of niceness lessens a weight."""
 
-_BOOT = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.loop import main; main()"
+_BOOT = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.command_loop import main; main()"
 _PROGRAM = "import sys; sys.path.insert(0, {root!r}); from talaria.tools.sandbox.host.program import main; main()"
 _HELLO = frame(HELLO)[:9]
 """How the first frame of a tool host begins."""

@@ -13,15 +13,15 @@ from talaria.core.redaction import Redactor
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.blocking import in_threads
-from talaria.tools.builtin.search import search_tools
+from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.executor import Executor
 from talaria.tools.output import Output
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.commands import SandboxCommand
 from talaria.tools.sandbox.probes import EVERYWHERE, Attempt, ProbeResult
+from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.system import PYTHON
 from talaria.trees import Root
 from talaria.waiting import in_thread

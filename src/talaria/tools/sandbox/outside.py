@@ -8,7 +8,7 @@ from pathlib import Path
 
 from talaria.tools.sandbox.base import SandboxPolicy, ToolHost
 from talaria.tools.sandbox.local import Local
-from talaria.tools.sandbox.view import passed_on
+from talaria.tools.sandbox.sandbox_policy import passed_on
 
 _AT_HOME = frozenset(
     {

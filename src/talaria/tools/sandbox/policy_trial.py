@@ -14,11 +14,11 @@ from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy
-from talaria.tools.sandbox.commands import SandboxCommand
+from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.probes import SHUT_IN, Attempt, ProbeResult
-from talaria.tools.sandbox.settings import TerminalSettings
-from talaria.tools.sandbox.view import view_of
-from talaria.tools.sandbox.way_out import EgressProxy
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.workspace import Workspace
 from talaria.waiting import in_thread
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.delivery import ARRIVAL, program
 from talaria.tools.sandbox.host.shell import proxied
+from talaria.tools.sandbox.host_delivery import ARRIVAL, program
 from talaria.tools.sandbox.launching import SHELL, Launch, launched
 from talaria.tools.sandbox.scratch import scratch, surroundings
 from talaria.tools.sandbox.system import PYTHON, interpreter, tried

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.delivery import ARRIVAL, FOLDER, environment, program
+from talaria.tools.sandbox.host_delivery import ARRIVAL, FOLDER, environment, program
 from talaria.tools.sandbox.launching import Launch, launched
-from talaria.tools.sandbox.settings import SshSettings
+from talaria.tools.sandbox.sandbox_settings import SshSettings
 from talaria.waiting import in_thread
 
 START_S = 60.0

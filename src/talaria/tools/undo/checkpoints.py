@@ -20,8 +20,8 @@ from talaria.core.redaction import Redactor
 from talaria.files import harmless
 from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
 from talaria.tools.diffs import compare, visible
-from talaria.tools.undo.project import INTERRUPTED, ProjectRecord, own_name
-from talaria.tools.undo.restore import Target, put_back
+from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, own_name
+from talaria.tools.undo.restore_files import Target, put_back
 from talaria.tools.undo.shelf import OldCheckpoints, SavedFile
 
 MAX_COMPARED_BYTES = 1 << 20

@@ -111,6 +111,6 @@ def test_without_colours_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_screen_loads_no_highlighter_before_something_is_painted() -> None:
-    program = "import sys, talaria.cli.screen.opening, talaria.cli.screen.painting; print(*sys.modules)"
+    program = "import sys, talaria.cli.screen.startup, talaria.cli.screen.painting; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pygments", "rich", "difflib", "talaria.cli.screen.change_view"} & {*loaded}

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import cast
 
-from talaria.cli.screen.front import MOST_SCREENS, ScreenFront
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.status import StatusLine
+from talaria.cli.screen.screen_interface import MOST_SCREENS, ScreenFront
+from talaria.cli.screen.status_line import StatusLine
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
 from talaria.core.events import TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, Thinking, ToolCall, ToolResult, user
 from talaria.core.usage import Usage
 from talaria.store.base import Session
-from talaria.testing.clock import ManualClock
+from talaria.testing.manual_clock import ManualClock
 
 ROW = Session(SessionId("s"), "terminal", "m", "/work", "", "[]", "Wings", None, 1.0, 2.0, None, 4)
 NOTHING = "No tool was used"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from talaria.tools.broker.signing import is_signable
+from talaria.tools.broker.commit_signing import is_signable
 
 WHO = "Ada <ada@example.org> 1700000000 +0000"
 COMMIT = f"tree {'1' * 40}\nparent {'2' * 40}\nauthor {WHO}\ncommitter {WHO}\n"

@@ -8,7 +8,7 @@ from msgspec import structs
 from talaria.tools.mcp import cache
 from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.earlier import FILE, earlier
-from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
+from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 
 ENTRY = ServerEntry(command="npx", args=("-y", "tracker"))
 

@@ -5,7 +5,7 @@ import pytest
 from talaria.config.load import load
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
-from talaria.tools.mcp.entries import ServerEntry, ToolFilter, digest, redacted, surroundings
+from talaria.tools.mcp.server_entries import ServerEntry, ToolFilter, digest, redacted, surroundings
 
 GIT = "{command: uvx, args: [mcp-server-git, --port, 8080], env: {TOKEN: '${T}'}, timeout: 5, tools: {include: [a]}}"
 

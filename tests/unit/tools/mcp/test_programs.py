@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.tools.mcp.entries import ServerEntry
+from talaria.tools.mcp.server_entries import ServerEntry
 
 
 @pytest.fixture

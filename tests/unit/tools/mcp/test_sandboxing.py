@@ -7,10 +7,10 @@ import pytest
 
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
-from talaria.tools.mcp.entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.sandboxing import ConfinedServer, ServerSandboxes
+from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.sandbox.base import ProgramSandbox
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 COMMAND = ServerEntry(command="/bin/true")
 

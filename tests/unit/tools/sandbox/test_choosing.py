@@ -6,8 +6,8 @@ from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.sandbox.base import Level
-from talaria.tools.sandbox.choosing import SandboxChooser
-from talaria.tools.sandbox.settings import Backend, DockerSettings, SshSettings, TerminalSettings
+from talaria.tools.sandbox.chooser import SandboxChooser
+from talaria.tools.sandbox.sandbox_settings import Backend, DockerSettings, SshSettings, TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
 

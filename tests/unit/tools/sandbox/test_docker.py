@@ -8,7 +8,7 @@ import pytest
 
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.docker import Engine, arguments
-from talaria.tools.sandbox.settings import DockerSettings
+from talaria.tools.sandbox.sandbox_settings import DockerSettings
 
 PERSON = f"{os.getuid()}:{os.getgid()}"
 DOCKER = '{"SecurityOptions": ["name=seccomp,profile=default"]}'

@@ -13,10 +13,10 @@ from tests.unit.tools.sandbox.test_resource_limits import has_memory_groups
 from talaria.core.redaction import Redactor
 from talaria.tools.output import Output
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.commands import SandboxCommand
-from talaria.tools.sandbox.host.memory import memory_used
+from talaria.tools.sandbox.host.memory_use import memory_used
 from talaria.tools.sandbox.launching import launched
 from talaria.tools.sandbox.local import unwrapped
+from talaria.tools.sandbox.running_command import SandboxCommand
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
 MIB = 1 << 20

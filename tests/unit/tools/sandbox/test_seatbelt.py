@@ -9,7 +9,7 @@ import pytest
 
 from talaria.tools.sandbox import seatbelt
 from talaria.tools.sandbox.base import SandboxPolicy
-from talaria.tools.sandbox.choosing import best_of_macos
+from talaria.tools.sandbox.chooser import best_of_macos
 from talaria.tools.sandbox.seatbelt import profile, quoted
 
 Form = str | list["Form"]

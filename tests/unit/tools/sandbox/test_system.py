@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from talaria.tools.credentials import SYSTEM_SECRETS
+from talaria.tools.credential_files import SYSTEM_SECRETS
 from talaria.tools.protected import HOST_KEYS, TOOLCHAINS, Protected
-from talaria.tools.sandbox.settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.sandbox.system import etc, interpreter, system
-from talaria.tools.sandbox.view import view_of
 
 
 def test_no_private_key_of_the_machine_is_among_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from talaria.compat.hermes.bound import bound
 from talaria.context.counting import CanonicalUsage
-from talaria.foreign import fitting
+from talaria.plugin_calls import fitting
 from talaria.plugins.llm import DEFAULT_S, LlmQuestion
 
 PURPOSES = {"compression": "summary"}

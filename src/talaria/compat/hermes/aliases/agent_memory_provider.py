@@ -1,5 +1,5 @@
 """`agent.memory_provider`: what memory providers derive from."""
 
-from talaria.memory.provider import MemoryProvider
+from talaria.memory.base import MemoryProvider
 
 __all__ = ["MemoryProvider"]

@@ -4,7 +4,7 @@ much than too little."""
 import re
 
 from talaria.compat.hermes.bound import last_bound
-from talaria.providers.redaction import HIDDEN, redacted
+from talaria.providers.endpoint_redaction import HIDDEN, redacted
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _WHOLE = re.compile(

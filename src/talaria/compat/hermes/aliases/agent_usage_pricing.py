@@ -13,7 +13,7 @@ from talaria.context.counting import CanonicalUsage
 from talaria.core.usage import Usage
 from talaria.providers.base import Prices
 from talaria.providers.catalog import catalog
-from talaria.providers.reading import count
+from talaria.providers.decoding import count
 
 
 @dataclass(frozen=True, slots=True)

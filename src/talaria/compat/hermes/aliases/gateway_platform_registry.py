@@ -5,9 +5,9 @@ from dataclasses import fields
 from typing import Any
 
 from talaria.compat.hermes.bound import last_bound
-from talaria.foreign import PluginError, contained
+from talaria.plugin_calls import PluginError, contained
 from talaria.plugins.loading import loading
-from talaria.plugins.platforms import PlatformEntry
+from talaria.plugins.platform_plugins import PlatformEntry
 
 log = logging.getLogger(__name__)
 

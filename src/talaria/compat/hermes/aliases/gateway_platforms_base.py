@@ -6,9 +6,9 @@ from typing import Any, cast
 from talaria.compat.hermes.aliases.gateway_config import *  # noqa: F403
 from talaria.compat.hermes.aliases.gateway_session import *  # noqa: F403
 from talaria.compat.hermes.platforms.adapter import *  # noqa: F403
-from talaria.compat.hermes.platforms.media import *  # noqa: F403
-from talaria.compat.hermes.platforms.messages import *  # noqa: F403
-from talaria.compat.hermes.platforms.outcomes import kind_of
+from talaria.compat.hermes.platforms.adapter_messages import *  # noqa: F403
+from talaria.compat.hermes.platforms.media_files import *  # noqa: F403
+from talaria.compat.hermes.platforms.send_outcomes import kind_of
 from talaria.platforms.splitting import units
 
 

@@ -13,7 +13,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.dialect import as_dicts
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
-from talaria.runtime.view import without_undone
+from talaria.runtime.transcript import without_undone
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
 

@@ -16,12 +16,11 @@ from typing import Any, Literal, cast
 
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, has_own
 from talaria.compat.hermes.platforms.calling import called
-from talaria.compat.hermes.platforms.incoming import arrival
-from talaria.compat.hermes.platforms.outcomes import sent_id, shown
+from talaria.compat.hermes.platforms.incoming_events import arrival
 from talaria.compat.hermes.platforms.processing import Processing
+from talaria.compat.hermes.platforms.send_outcomes import sent_id, shown
 from talaria.core.clock import Clock
 from talaria.files import read_bytes
-from talaria.foreign import PluginError, as_text, contained, fitting, happens
 from talaria.platforms.base import (
     Address,
     Arrival,
@@ -39,7 +38,8 @@ from talaria.platforms.base import (
     SentId,
     Unsure,
 )
-from talaria.plugins.platforms import PlatformEntry
+from talaria.plugin_calls import PluginError, as_text, contained, fitting, happens
+from talaria.plugins.platform_plugins import PlatformEntry
 from talaria.waiting import in_thread
 
 CALL_S = 60.0

@@ -11,7 +11,7 @@ from typing import Any
 from talaria.compat.hermes.aliases.gateway_config import Platform, PlatformConfig
 from talaria.compat.hermes.aliases.gateway_session import SessionSource
 from talaria.compat.hermes.aliases.gateway_status import acquire_scoped_lock, release_scoped_lock
-from talaria.compat.hermes.platforms.messages import MessageEvent, ProcessingOutcome, SendResult
+from talaria.compat.hermes.platforms.adapter_messages import MessageEvent, ProcessingOutcome, SendResult
 from talaria.platforms.splitting import split
 
 NUMBER_CHARS = len(" (999/999)")

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from talaria.core.clock import Clock
-from talaria.foreign import PluginError, ends, looked_at, raised
+from talaria.plugin_calls import PluginError, ends, looked_at, raised
 
 
 async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:

@@ -11,13 +11,13 @@ from talaria.compat.hermes.aliases.gateway_config import PlatformConfig
 from talaria.compat.hermes.aliases.hermes_cli_config import load_config
 from talaria.compat.hermes.platforms.adapted import AdaptedPlatform, Tell
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
-from talaria.compat.hermes.platforms.outcomes import shown
-from talaria.compat.hermes.platforms.settings import PluginSettings, config_of, missing, secrets_in, settings_of
+from talaria.compat.hermes.platforms.adapter_settings import PluginSettings, config_of, missing, secrets_in, settings_of
+from talaria.compat.hermes.platforms.send_outcomes import shown
 from talaria.core.clock import Clock
-from talaria.foreign import PluginError, as_text, contained, within
 from talaria.platforms.base import Kit, Platform, Refused
+from talaria.plugin_calls import PluginError, as_text, contained, within
 from talaria.plugins.contributions import OfferedPlatform
-from talaria.plugins.platforms import PlatformEntry
+from talaria.plugins.platform_plugins import PlatformEntry
 
 CHECK_S = 5.0
 MAKE_S = 30.0

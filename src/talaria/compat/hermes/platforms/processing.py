@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, has_own
+from talaria.compat.hermes.platforms.adapter_messages import ProcessingOutcome
 from talaria.compat.hermes.platforms.calling import called
-from talaria.compat.hermes.platforms.messages import ProcessingOutcome
 from talaria.core.clock import Clock
-from talaria.foreign import PluginError
 from talaria.platforms.base import Address
+from talaria.plugin_calls import PluginError
 
 HOOK_S = 10.0
 MAX_UNANSWERED = 1_000

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from talaria.core.errors import MissingCredential
 from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
-from talaria.net.web import SearchBackend
+from talaria.net.web_settings import SearchBackend
 from talaria.tools.builtin.web_search.base import SearchService
 
 KEYS: Mapping[SearchBackend, str] = {

@@ -46,7 +46,7 @@ def arrive(sources: Dict[str, str], settings: Dict[str, Any]) -> None:  # noqa: 
         _refuse("the folder {}: {}".format(settings["cwd"], fault.strerror))
     sys.meta_path.insert(0, TextImporter(sources))  # pyright: ignore[reportArgumentType]
     sys.argv[1:] = [json.dumps(settings)]
-    from talaria.tools.sandbox.host.loop import main  # noqa: PLC0415  (it has just arrived)
+    from talaria.tools.sandbox.host.command_loop import main  # noqa: PLC0415  (it has just arrived)
 
     main()
 

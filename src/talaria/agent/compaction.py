@@ -1,0 +1,58 @@
+"""Makes room in the window of the model in use: before a call when it is rather full, and when a call overflowed it."""
+
+import msgspec
+
+from talaria.agent.sink import Sink
+from talaria.agent.turn import Turn
+from talaria.context.base import CompactionRequest
+from talaria.context.gain import is_shorter
+from talaria.core.compacted import compacted
+from talaria.core.events import Notice
+from talaria.providers.size import prompt_tokens
+
+_HOW = {
+    "model": "",
+    "host": " without a model's help",
+    "nobody": " by leaving out old tool output",
+    "engine": " by its context engine",
+}
+
+
+async def make_room(turn: Turn, sink: Sink, *, has_overflowed: bool = False) -> bool:
+    """True: the conversation is shorter now, in the journal, too."""
+    if turn.keeper is None:
+        return False
+    endpoint = turn.walk.endpoint
+    tokens = prompt_tokens(turn.view())
+    threshold = endpoint.compact_at or tokens
+    if has_overflowed:
+        threshold = min(threshold, tokens // 2)  # whatever we believed about the window was wrong
+    elif not await turn.keeper.is_due(endpoint, tokens, is_blocked=turn.compactions.are_blocked):
+        return False
+    may_ask = not turn.compactions.is_cooling(turn.clock.now())
+    with turn.budget.counting_as_wait():
+        seconds = turn.budget.seconds_for_waiting
+        wish = CompactionRequest(tokens, threshold, seconds=seconds, may_ask=may_ask, has_overflowed=has_overflowed)
+        said = await shorten(turn, wish, sink)
+    if said:
+        sink.emit(Notice(said))
+    return bool(said)
+
+
+async def shorten(turn: Turn, wish: CompactionRequest, sink: Sink) -> str:
+    """What was done, in a sentence for people; empty: there was nothing to leave out."""
+    if turn.keeper is None:
+        return ""
+    before = tuple(turn.history)
+    wish = msgspec.structs.replace(wish, memory=await turn.hooks.before_compaction(turn.facts, before))
+    made = await turn.keeper.compact(before, wish)
+    if made is None or not is_shorter(made.messages, before):
+        return ""
+    entry = compacted(before, made.messages, summary_by=made.summary_by, tokens=wish.tokens, threshold=wish.threshold)
+    await sink.record(entry)
+    await turn.keeper.stands()
+    left = prompt_tokens(turn.view())
+    how = _HOW[made.summary_by]
+    tokens = f", about {wish.tokens:,} → {left:,} tokens" if left < wish.tokens else ""
+    size = f"{len(before)} → {len(made.messages)} messages{tokens}"
+    return f"The conversation was made shorter{how}: {size}. Nothing is lost."

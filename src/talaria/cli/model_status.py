@@ -1,0 +1,228 @@
+"""What can be used right now: every provider with its key or address, its models, and which one is the default."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from urllib.parse import urlsplit
+
+import msgspec
+
+from talaria.config import routes
+from talaria.config.schema import Config, LimitsConfig, ProviderConfig
+from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
+from talaria.connections import Connections, local_choice
+from talaria.core.clock import SystemClock
+from talaria.core.errors import MissingCredential, OperatorError, TalariaError
+from talaria.providers import server_discovery
+from talaria.providers.base import Endpoint, Prices
+from talaria.providers.catalog import ProviderFacts, catalog
+from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
+from talaria.providers.upstream import Upstream
+from talaria.settings import Settings
+
+_ANY_MODEL = "any"
+
+
+class ProviderState(msgspec.Struct, frozen=True):
+    name: str
+    is_usable: bool | None
+    """None: nobody looked."""
+    state: str
+    """Why it is usable, or why not, in a clause."""
+    keys: int
+    default_model: str | None
+
+
+class Default(msgspec.Struct, frozen=True):
+    """What is asked when nobody says otherwise. No provider: only a look at this machine would tell."""
+
+    provider: str | None = None
+    model: str | None = None
+    """`provider:model`."""
+    is_stand_in: bool = False
+    fallbacks: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    problem: str | None = None
+    """Why it cannot be used."""
+
+
+class KnownModel(msgspec.Struct, frozen=True):
+    name: str
+    window: int | None = None
+    prices: Prices | None = None
+    is_listed: bool | None = None
+    """By the endpoint itself. None: it was not asked, or told nothing."""
+
+
+class Models(msgspec.Struct, frozen=True):
+    provider: ProviderState
+    models: Sequence[KnownModel]
+    problem: str | None = None
+    """Why the endpoint's own list is missing."""
+
+
+async def providers(settings: Settings, *, is_live: bool) -> list[ProviderState]:
+    """Those of the catalog and of config.yaml; usable ones first."""
+    states = await _states(names(settings.config), settings, is_live=is_live)
+    return sorted(states, key=lambda state: not state.is_usable)
+
+
+async def default(settings: Settings, *, is_live: bool) -> Default:
+    try:
+        choice = choose(settings.config, settings.environment)
+        if choice is None and is_live:
+            choice = await local_choice(settings.config, settings.environment, SystemClock())
+    except OperatorError as error:
+        return Default(problem=str(error))
+    if choice is None:
+        return Default(DEMO, DEMO_ENDPOINT.label, is_stand_in=True) if is_live else Default()
+    if choice.provider == DEMO:
+        return Default(DEMO, DEMO_ENDPOINT.label)
+    try:
+        primary = endpoint(choice, settings.config, settings.environment)
+        planned = routes.plan(primary, settings.config, settings.environment)
+    except OperatorError as error:
+        return Default(choice.provider, problem=str(error))
+    fallbacks = tuple(fallback.label for fallback in planned.route.endpoints[1:])
+    return Default(choice.provider, primary.label, fallbacks=fallbacks, left_out=planned.left_out)
+
+
+async def overview(settings: Settings, *, is_live: bool) -> tuple[list[ProviderState], Default]:
+    return await asyncio.gather(providers(settings, is_live=is_live), default(settings, is_live=is_live))
+
+
+async def models(name: str, settings: Settings, *, is_live: bool) -> Models:
+    """Of one provider. Raises `BadConfig` when there is none of that name."""
+    if name not in names(settings.config):
+        _reach(name, settings)  # raises, with the nearest name
+    state = (await _states([name], settings, is_live=is_live))[0]
+    known = known_models(name, settings.config)
+    if not is_live:
+        return Models(state, known)
+    if not state.is_usable:
+        return Models(state, known, _problem(name, state, settings))
+    try:
+        listed = await _listed(_reach(name, settings), settings)
+    except TalariaError as error:
+        return Models(state, known, str(error))
+    if not listed:
+        return Models(state, known, f"{name} tells no list of its models.")
+    return Models(state, _joined(known, listed))
+
+
+async def usable_models(settings: Settings) -> list[str]:
+    """`provider:model` of every provider that can be used, as far as it tells them."""
+    usable = [one.name for one in await providers(settings, is_live=True) if one.is_usable]
+    listed = await asyncio.gather(*(models(name, settings, is_live=True) for name in usable), return_exceptions=True)
+    found = [
+        f"{name}:{model.name}"
+        for name, some in zip(usable, listed, strict=True)
+        if isinstance(some, Models)
+        for model in some.models
+    ]
+    return list(dict.fromkeys(found))
+
+
+def default_model(name: str, config: Config) -> str | None:
+    return config.providers.get(name, ProviderConfig()).default_model or _facts(name).default_model
+
+
+def names(config: Config) -> list[str]:
+    return list(dict.fromkeys((*catalog(), *config.providers, DEMO)))
+
+
+def _facts(name: str) -> ProviderFacts:
+    return catalog().get(name) or ProviderFacts(name, name, "")
+
+
+def _reach(name: str, settings: Settings) -> Endpoint:
+    """Where and how a provider is called, whatever the model. Raises `BadConfig`, `MissingCredential`."""
+    if name == DEMO:
+        return DEMO_ENDPOINT
+    config = msgspec.structs.replace(settings.config, limits=LimitsConfig())  # a price is a matter of the model
+    return endpoint(ModelChoice(name, _ANY_MODEL), config, settings.environment)
+
+
+async def _states(names: Iterable[str], settings: Settings, *, is_live: bool) -> list[ProviderState]:
+    reached = {name: _reached(name, settings) for name in names}
+    near = {name: found for name, found in reached.items() if isinstance(found, Endpoint) and _is_near(found)}
+    answering = await _answering(near) if is_live else None
+    return [_state(name, found, answering, settings.config) for name, found in reached.items()]
+
+
+def _reached(name: str, settings: Settings) -> Endpoint | OperatorError:
+    try:
+        return _reach(name, settings)
+    except OperatorError as error:
+        return error
+
+
+def _is_near(endpoint: Endpoint) -> bool:
+    """A server that somebody has to start: whether it runs is seen at its port."""
+    return _facts(endpoint.provider).is_local or urlsplit(endpoint.base_url).hostname in server_discovery.HERE
+
+
+async def _answering(near: Mapping[str, Endpoint]) -> AbstractSet[str]:
+    places = [ProviderFacts(name, name, endpoint.base_url) for name, endpoint in near.items()]
+    return {facts.name for facts in await server_discovery.open_ports(places)}
+
+
+def _state(
+    name: str, reached: Endpoint | OperatorError, answering: AbstractSet[str] | None, config: Config
+) -> ProviderState:
+    keys = len(reached.keys) if isinstance(reached, Endpoint) else 0
+    is_usable, clause = _usability(name, reached, answering)
+    model = DEMO_ENDPOINT.model if name == DEMO else default_model(name, config)
+    return ProviderState(name, is_usable, clause, keys, model)
+
+
+def _usability(
+    name: str, reached: Endpoint | OperatorError, answering: AbstractSet[str] | None
+) -> tuple[bool | None, str]:
+    if isinstance(reached, MissingCredential):
+        return False, f"needs {_facts(name).keys[0]}"
+    if isinstance(reached, OperatorError):
+        return False, "needs an http(s) base_url"
+    if name == DEMO:
+        return True, "a scripted stand-in"
+    if _is_near(reached):
+        place = urlsplit(reached.base_url).netloc
+        if answering is None:
+            return None, f"not looked for at {place}"
+        return (True, f"answers at {place}") if name in answering else (False, f"nothing listens at {place}")
+    if reached.key_command:
+        return True, "a key by command"
+    count = len(reached.keys)
+    return True, f"{count} key{'s' if count > 1 else ''}" if count else "needs no key"
+
+
+def _problem(name: str, state: ProviderState, settings: Settings) -> str:
+    """As a sentence, which says what to do if somebody has to do something."""
+    reached = _reached(name, settings)
+    return str(reached) if isinstance(reached, OperatorError) else f"{name} was not asked: {state.state}."
+
+
+def known_models(name: str, config: Config) -> list[KnownModel]:
+    """What config.yaml says goes before the catalog."""
+    catalogued, own = _facts(name).models, config.providers.get(name, ProviderConfig()).models
+    found: list[KnownModel] = []
+    for model in dict.fromkeys((*own, *catalogued)):
+        facts, entry = catalogued.get(model), own.get(model)
+        window = (entry and entry.context_length) or (facts and facts.window)
+        found.append(KnownModel(model, window, (entry and entry.prices) or (facts and facts.prices)))
+    return found
+
+
+async def _listed(endpoint: Endpoint, settings: Settings) -> Sequence[str]:
+    clock = SystemClock()
+    async with Connections(settings.home, clock) as connections:
+        upstream = Upstream(connections.provider, clock)
+        key = await upstream.keys(endpoint).take(endpoint.model)
+        return await upstream.provider(endpoint).models(key)
+
+
+def _joined(known: Sequence[KnownModel], listed: Sequence[str]) -> list[KnownModel]:
+    """Those of which more is known than the name come first."""
+    told = [msgspec.structs.replace(model, is_listed=model.name in listed) for model in known]
+    names = {model.name for model in known}
+    return [*told, *(KnownModel(name, is_listed=True) for name in sorted({*listed} - names))]

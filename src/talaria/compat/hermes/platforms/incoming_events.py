@@ -1,0 +1,102 @@
+"""A third-party adapter's `MessageEvent` as an `Arrival`. Pure; fields are taken as they come, whatever they hold."""
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+from talaria.compat.hermes.platforms.media_files import mime_of
+from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, Quoted, Sender
+from talaria.plugin_calls import as_text
+
+_KINDS: dict[str, AttachmentKind] = {
+    "image": "image",
+    "photo": "image",
+    "sticker": "image",
+    "video": "video",
+    "audio": "audio",
+    "voice": "voice",
+}
+
+
+def arrival(event: Any, platform: str, now: float) -> Arrival | None:
+    """None if it does not say where it was said, or if a bot said it.
+
+    What an adapter hands over from a group is meant for us: it has looked for the mention itself.
+    """
+    source: Any = getattr(event, "source", None)
+    chat = _text(source, "chat_id")
+    if not chat or getattr(source, "is_bot", False):
+        return None
+    is_direct = (_text(source, "chat_type") or "dm") == "dm"
+    who = _text(source, "user_id") or _text(source, "user_id_alt") or (chat if is_direct else "")
+    links, files = _media(event)
+    text = "\n".join(part for part in (_text(event, "text"), *links) if part)
+    where = Address(platform, chat, _text(source, "thread_id"))
+    sent_at = _time(getattr(event, "timestamp", None), now)
+    return Arrival(
+        message_id=_text(event, "message_id") or _made_up(str(where), who, text, sent_at),
+        where=where,
+        kind="dm" if is_direct else "group",
+        sender=Sender(who, _text(source, "user_name")),
+        text=text,
+        is_addressed=True,
+        attachments=tuple(files),
+        reply_to=_quoted(event),
+        sent_at=sent_at,
+    )
+
+
+def _text(one: object, name: str) -> str:
+    value: Any = getattr(one, name, None)
+    return "" if value is None else as_text(value)
+
+
+def _made_up(*facts: object) -> str:
+    """For a message without an id. The same one told again has another if the adapter gives it another time."""
+    return "~" + hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()[:24]
+
+
+def _quoted(event: object) -> Quoted | None:
+    text = _text(event, "reply_to_text")
+    return Quoted(text, getattr(event, "reply_to_is_own_message", False) is True) if text else None
+
+
+def _time(value: Any, now: float) -> float:
+    try:
+        seconds = float(value.timestamp() if isinstance(value, datetime) else value)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return now
+    return seconds if math.isfinite(seconds) else now
+
+
+def _media(event: object) -> tuple[list[str], list[Attachment]]:
+    """Addresses, which the model may read itself, and files."""
+    types, kind = list(_listed(event, "media_types")), getattr(event, "message_type", None)
+    usual = _KINDS.get(as_text(getattr(kind, "value", kind)), "document")
+    links: list[str] = []
+    files: list[Attachment] = []
+    for number, place in enumerate(_listed(event, "media_urls")):
+        path = unquote(urlsplit(place).path) if place.startswith("file://") else place
+        if "://" in path:
+            links.append(path)
+        elif path:
+            told = types[number] if number < len(types) and "/" in types[number] else ""
+            mime = told or mime_of(path)
+            files.append(Attachment(_kind(mime, usual), path, PurePath(path).name, mime))
+    return links, files
+
+
+def _listed(event: object, name: str) -> Iterator[str]:
+    values: Any = getattr(event, name, None)
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+        yield from (as_text(value) for value in cast("Sequence[object]", values))
+
+
+def _kind(mime: str, usual: AttachmentKind) -> AttachmentKind:
+    family = mime.partition("/")[0]
+    is_usual = not family or (family == "audio" and usual == "voice")
+    return usual if is_usual else _KINDS.get(family, "document")

@@ -1,0 +1,316 @@
+"""Conversations on their way from the terminal to a platform. Each is claimed by one gateway, greeted there with all
+its context, and completed or failed with a reason.
+
+A request has an id, and so have the turns that greet for it: after a crash the next gateway finds what was done for
+this very request, and goes on from there. A failure, or an answer that comes too late, undoes all of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from talaria.core.entries import TurnEnded, TurnStarted, Undone
+from talaria.core.errors import SessionBusy, TalariaError, UserFacing
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import user
+from talaria.gateway.audit import log_handoff, log_turn
+from talaria.gateway.authorization import Gatekeeper
+from talaria.gateway.chat_keys import session_key
+from talaria.gateway.conversations import Conversations
+from talaria.gateway.delivery import Delivery
+from talaria.gateway.dispatcher import SessionDispatcher
+from talaria.gateway.envelope import OutgoingBody, Principal, Received, written
+from talaria.gateway.gateway_state import GatewayState
+from talaria.gateway.links import PlatformLinks
+from talaria.gateway.replies import LIVES_S
+from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, PlatformFailure, Sender
+from talaria.runtime.session import LiveSession
+from talaria.runtime.session_pool import SessionPool
+from talaria.store.base import HandoffRequest, Session
+from talaria.store.mail import Outgoing
+
+FIRST_LOOK_S = 5.0
+EVERY_S = 2.0
+DELIVERED_WITHIN_S = 45.0
+LOOK_S = 0.2
+THREAD_S = 20.0
+SYSTEM = "system:handoff"
+GREETING = (
+    "[The person has just moved this conversation from their terminal to {place}. "
+    "Say in a few sentences where you stand and what comes next. Do not call tools for that.]"
+)
+
+log = logging.getLogger(__name__)
+
+
+class HandoffRejected(UserFacing):
+    """`str()` of it is the reason that is kept."""
+
+
+class _NotWanted(HandoffRejected):
+    """The terminal does not wait any more: it has said that the handoff failed, and why."""
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    """One that greets for a request."""
+
+    id: TurnId
+    end: TurnEnded | None = None
+
+
+class HandoffWatcher:
+    def __init__(
+        self,
+        desk: GatewayState,
+        links: PlatformLinks,
+        gatekeeper: Gatekeeper,
+        conversations: Conversations,
+        mailroom: SessionDispatcher,
+        pool: SessionPool,
+        delivery: Delivery,
+        wake: Callable[[SessionId], None],
+    ) -> None:
+        """`wake`: that session has mail."""
+        self._desk = desk
+        self._store = desk.host.store
+        self._clock = desk.host.clock
+        self._links = links
+        self._gatekeeper = gatekeeper
+        self._conversations = conversations
+        self._mailroom = mailroom
+        self._pool = pool
+        self._delivery = delivery
+        self._wake = wake
+        self._running: dict[SessionId, asyncio.Task[None]] = {}
+        self._greeting: dict[SessionId, LiveSession] = {}
+        self._destinations: dict[str, asyncio.Lock] = {}
+        """By platform: two conversations must not be bound to one chat at the same time."""
+        self._unfinished: dict[SessionId, tuple[str, str]] = {}
+        """Failures that could not be cleaned up yet: the ids of their requests, and the reasons."""
+        self._is_closed = False
+
+    async def run(self) -> None:
+        await self._store.handoffs.reclaim()
+        await self._clock.sleep(FIRST_LOOK_S)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    await self._look(group)
+                except TalariaError as fault:
+                    log.warning("handoffs wait: %s", fault)
+                await self._clock.sleep(EVERY_S)
+
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        for session, live in tuple(self._greeting.items()):
+            if await self._store.handoffs.running(session) is None:
+                live.interrupt()
+        if self._is_closed:
+            return
+        for session in await self._store.handoffs.pending():
+            if session not in self._running and await self._store.handoffs.claim(session):
+                self._running[session] = task = group.create_task(self._serve(session), name=f"handoff {session}")
+                task.add_done_callback(lambda _, session=session: self._running.pop(session, None))
+        for session, request in (await self._store.handoffs.unsettled()).items():
+            if session not in self._running:
+                await self._clean_up(session, request)
+        for session, (request, reason) in tuple(self._unfinished.items()):
+            await self._clean_up(session, request, reason)
+
+    async def close(self, grace_s: float) -> None:
+        """Begin none; those that run may end. What does not is left as it is on the disk: the next start goes on."""
+        self._is_closed = True
+        if running := tuple(self._running.values()):
+            await asyncio.wait(running, timeout=grace_s)
+        for live in self._greeting.values():
+            live.abandon()
+        if running := tuple(self._running.values()):
+            await asyncio.wait(running, timeout=LOOK_S)
+
+    async def _serve(self, session: SessionId) -> None:
+        """One handoff, to its end. Whoever waits at the terminal hears of it, whatever it is."""
+        began_at, failure = self._clock.monotonic(), None
+        request: HandoffRequest | None = None
+        try:
+            request = await self._store.handoffs.running(session)
+            if request is not None:  # else it was taken back in the moment in which it was claimed
+                await self._carry_out(session, request)
+        except (TalariaError, TimeoutError) as fault:
+            failure = fault
+        except Exception as fault:  # the person waits for an answer, whatever it is
+            failure = fault
+            log.exception("handoff of session %s broke", session)
+        finally:
+            self._greeting.pop(session, None)
+        if failure is not None and self._is_closed:
+            return
+        if failure is not None:
+            is_bug = not isinstance(failure, TalariaError | TimeoutError)
+            reason = f"a bug: {failure!r}" if is_bug else str(failure) or "it took too long"
+            await self._clean_up(session, request.id if request else "", reason)
+        if request is not None:
+            outcome = "failed" if failure else "completed"
+            log_handoff(session, request.platform, outcome, self._clock.monotonic() - began_at, failure)
+
+    async def _carry_out(self, session: SessionId, request: HandoffRequest) -> None:
+        row, platform = await self._store.sessions.get(session), self._links.find(request.platform)
+        if row is None or not request.platform:
+            raise HandoffRejected("No platform was named.")
+        if platform is None:
+            raise HandoffRejected(f"{request.platform} is not connected.")
+        async with self._destinations.setdefault(platform.name, asyncio.Lock()):
+            received, keys = await self._destination(platform, row, request)
+            before = [await self._store.chats.get(key) for key in keys]
+            if not await self._store.handoffs.bind(session, keys, str(received.arrival.where)):
+                raise _NotWanted("It was taken back.")
+        for one in (session, *(chat.session for chat in before if chat is not None)):
+            self._mailroom.arrivals.forget(one)
+            self._pool.release(one)
+        await self._greet(session, request, received)
+        if not await self._store.handoffs.complete(session):
+            raise _NotWanted("It came too late.")
+
+    async def _destination(
+        self, platform: Platform, row: Session, request: HandoffRequest
+    ) -> tuple[Received, Sequence[str]]:
+        """Where it goes, and the keys under which the next messages there will look for their conversation."""
+        home = await self.home_channel(platform.name)
+        if home is None:
+            raise HandoffRejected(f"{platform.name} has no home channel: send /sethome where it should be.")
+        try:
+            info = await platform.chat_info(home)
+        except PlatformFailure as fault:
+            raise HandoffRejected(str(fault)) from fault
+        where = Address.parse(request.address) if request.address else await self._thread(platform, home, info, row)
+        where, rules = where or info.where, self._desk.key_rules
+        people = await self._people(platform.name, where, info)
+        keys = [session_key(where, info.kind, person, rules) for person in people]
+        user = people[0] if len(people) == 1 and people[0] else SYSTEM
+        is_admin = user in self._gatekeeper.admins(platform.name)
+        principal = Principal(platform.name, user, "Handoff", is_admin=is_admin)
+        arrival = Arrival("", where, info.kind, Sender(user, principal.name))  # there is no message to reply to
+        return Received(arrival, principal, keys[0]), keys
+
+    async def _people(self, platform: str, where: Address, info: ChatInfo) -> Sequence[str]:
+        """Whose conversation it becomes there. Empty: everybody's."""
+        if info.kind == "dm":
+            return (info.person or where.chat,)
+        rules = self._desk.key_rules
+        if session_key(where, "group", SYSTEM, rules) == session_key(where, "group", "", rules):
+            return ("",)
+        admins, chosen_by = self._gatekeeper.admins(platform), await self._store.chats.home_person(platform)
+        if chosen_by in admins:
+            return (chosen_by,)
+        if not admins:
+            raise HandoffRejected(
+                f"Everybody in {where} has a conversation of their own, and it is not known which is yours:"
+                " send /sethome there."
+            )
+        return sorted(admins)
+
+    async def _thread(self, platform: Platform, home: Address, info: ChatInfo, row: Session) -> Address | None:
+        """The one that it has there already, or a new one. None: it goes to the home channel itself."""
+        if home.thread or not platform.capabilities.has_threads:
+            return None
+        for chat in await self._store.chats.of(row.id):
+            known = Address.parse(chat.address) if chat.address else info.where
+            if known.thread and known != info.where and known.chat == home.chat and known.platform == home.platform:
+                return known
+        try:
+            async with asyncio.timeout(THREAD_S):
+                return await platform.create_thread(home, f"Talaria — {row.title or row.id[:8]}")
+        except (PlatformFailure, TimeoutError) as fault:
+            log.info("no thread at %s: %s", home, fault or "it took too long")
+            return None
+
+    async def home_channel(self, platform: str) -> Address | None:
+        chosen = await self._store.chats.home(platform)
+        if chosen:
+            return Address.parse(chosen)
+        return self._desk.homes.get(platform)
+
+    async def _greet(self, session: SessionId, request: HandoffRequest, received: Received) -> None:
+        """A real turn, whose answer is sent like any other; once for each request, also after a crash."""
+        turns = await self._turns(session, request.id)
+        turn = turns[-1] if turns else None
+        if turn is None or turn.end is None:
+            id = turn.id if turn else TurnId(f"handoff_{request.id}_{len(turns)}")
+            live = self._greeting[session] = await self._conversations.open(session, received)
+            letter = self._conversations.letter((), received, live, is_asking=False)
+            letter, began_at = msgspec.structs.replace(letter, turn=id), self._clock.monotonic()
+            report = await live.resume(letter=letter) if turn else None
+            message = user(GREETING.format(place=request.platform), author="host")
+            report = report or await live.ask(message, letter=letter)
+            del self._greeting[session]
+            log_turn(report, received.principal.person, received.arrival.where, self._clock.monotonic() - began_at)
+            self._pool.touch(session)
+            self._delivery.wake(str(received.arrival.where))
+            turn = _Turn(report.turn, TurnEnded(report.turn, report.outcome, error=str(report.error or "")))
+        if turn.end is not None and turn.end.outcome == "failed":
+            raise HandoffRejected(turn.end.error or "The model did not answer.")
+        await self._delivered(session, turn.id)
+
+    async def _turns(self, session: SessionId, request: str) -> Sequence[_Turn]:
+        """Those that greeted for this request and were not taken back, in their order."""
+        found: dict[TurnId, _Turn] = {}
+        for recorded in await self._store.journal.entries(session):
+            match recorded.entry:
+                case TurnStarted(turn) if turn.startswith(f"handoff_{request}_"):
+                    found[turn] = _Turn(turn)
+                case TurnEnded(turn) as end if turn in found:
+                    found[turn] = _Turn(turn, end)
+                case Undone(turn):
+                    found.pop(turn, None)
+                case _:
+                    pass
+        return tuple(found.values())
+
+    async def _delivered(self, session: SessionId, turn: TurnId) -> None:
+        async with asyncio.timeout(DELIVERED_WITHIN_S):
+            while True:
+                rows = [row for row in await self._store.outbox.rows(session) if row.key.startswith(f"{turn}:")]
+                if failed := next((row for row in rows if row.state in ("failed", "expired")), None):
+                    raise HandoffRejected(f"It could not be sent: {failed.error}")
+                if all(row.state == "sent" for row in rows):
+                    return
+                if await self._store.handoffs.running(session) is None:
+                    raise _NotWanted("It came too late.")
+                await self._clock.sleep(LOOK_S)
+
+    async def _clean_up(self, session: SessionId, request: str, reason: str = "") -> None:
+        """After a failure: `reason` or, if there is none, one that is on the disk already."""
+        self._unfinished.pop(session, None)
+        try:
+            await self._undo(session, request)
+            if reason:
+                await self._store.handoffs.fail(session, reason)
+            await self._store.handoffs.settle(session)
+            for waiting in await self._store.inbox.waiting():  # chats are bound back, and their mail with them
+                self._mailroom.arrivals.forget(waiting)
+                self._wake(waiting)
+        except TalariaError as fault:
+            log.warning("a failed handoff of session %s is cleaned up later: %s", session, fault)
+            self._unfinished[session] = (request, reason)
+        except Exception:
+            log.exception("a failed handoff of session %s could not be cleaned up", session)
+
+    async def _undo(self, session: SessionId, request: str) -> None:
+        """What greeted is taken back: from the chat, as far as it was sent, and from the conversation."""
+        row, turns = await self._store.sessions.get(session), await self._turns(session, request)
+        if row is None or not turns:
+            return
+        turn, expires_at = turns[-1].id, self._clock.now() + LIVES_S
+        shown = [one for one in await self._store.outbox.rows(session) if one.key.startswith(f"{turn}:")]
+        nothing = [Outgoing(one.target, written(OutgoingBody()), one.key, expires_at) for one in shown]
+        await self._store.outbox.add(session, nothing)
+        for one in shown:
+            self._delivery.wake(one.target)
+        self._pool.release(session)
+        host = self._desk.host
+        live = host.live(session, row, host.setup(cwd=Path(row.cwd), origin="platform"), None, host.terms())
+        try:
+            await live.undo(only=turn)
+        except SessionBusy:  # somebody goes on with it already
+            log.info("the greeting stays in session %s: another turn came after it", session)

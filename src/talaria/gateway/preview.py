@@ -1,0 +1,156 @@
+"""What people see of a turn while it runs: that somebody types, what is being done, and the answer as it grows."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from talaria.core.clock import Clock
+from talaria.core.events import (
+    AnswerRestarted,
+    Event,
+    RoundEnded,
+    RouteSwitched,
+    TextDelta,
+    ToolBegan,
+    ToolEnded,
+    TurnBegan,
+    TurnDone,
+)
+from talaria.core.ids import SessionId, TurnId
+from talaria.gateway.chat_sender import Draft
+from talaria.gateway.delivery import Delivery
+from talaria.gateway.links import PlatformLinks
+from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent, without_files
+from talaria.platforms.base import Address, Platform, PlatformFailure
+from talaria.platforms.splitting import split
+
+log = logging.getLogger(__name__)
+
+SHOWN_AFTER_S = 1.0
+"""A quick answer is simply there."""
+TICK_S = 0.5
+TYPING_S = 4.0
+WORDS_CHARS = 60
+
+
+class LivePreview:
+    """One turn in one chat. It is the observer of that turn."""
+
+    def __init__(
+        self, where: Address, session: SessionId, reply_to: str, began_at: float, end: "Callable[[LivePreview], None]"
+    ) -> None:
+        self.where = where
+        self._end = end
+        self._session = session
+        self._reply_to = reply_to
+        self._began_at = began_at
+        self._turn: TurnId | None = None
+        self._text: list[str] = []
+        self._tools = 0
+        self._doing = ""
+        self._next_at = began_at + SHOWN_AFTER_S
+        self._typing_at = began_at + SHOWN_AFTER_S
+        self.is_waiting = False
+        """For an answer of the person: nobody types."""
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TurnBegan(_, turn):
+                self._turn = turn
+            case TextDelta(text):
+                self._text.append(text)
+            case AnswerRestarted() | RoundEnded():
+                self._text.clear()
+            case ToolBegan(_, name, arguments):
+                self._tools += 1
+                self._doing = f"{name} {' '.join(arguments.split())}"[:WORDS_CHARS]
+            case ToolEnded(result):
+                self._doing = ""
+                self._tools -= result.disposition == "none"  # it did not run: that is not a step
+            case TurnDone():
+                self._end(self)
+            case RouteSwitched(before, model):
+                log.info("%s answers in place of %s", model, before, extra={"session": self._session})
+            case _:
+                pass
+
+    def draft(self, now: float, wall: float, platform: Platform) -> Draft | None:
+        """What is to be shown now; None: nothing new, or not yet."""
+        if now < self._next_at or self._turn is None or not platform.capabilities.can_edit:
+            return None
+        text = self._words(now, platform)
+        if not text:
+            return None
+        self._next_at = now + platform.capabilities.edit_every_s
+        return Draft(self._session, f"{self._turn}:0", text, self._reply_to, wall + LIVES_S)
+
+    def is_typing_due(self, now: float) -> bool:
+        if now < self._typing_at or self.is_waiting:
+            return False
+        self._typing_at = now + TYPING_S
+        return True
+
+    def _words(self, now: float, platform: Platform) -> str:
+        text = without_files("".join(self._text))
+        if text and not may_be_silent(text):
+            limit = platform.capabilities.max_chars - MARK_CHARS
+            parts = split(text, limit, platform.capabilities.length)
+            return parts[0] if len(parts) == 1 else f"{parts[0]} …"
+        if not self._tools:
+            return ""
+        doing = f": {self._doing}" if self._doing else ""
+        calls = "1 step" if self._tools == 1 else f"{self._tools} steps"
+        return f"⚙ {calls}, {now - self._began_at:.0f} s{doing}"
+
+
+class PreviewUpdater:
+    """All turns that run, looked at twice a second."""
+
+    def __init__(self, delivery: Delivery, links: PlatformLinks, clock: Clock) -> None:
+        self._delivery = delivery
+        self._links = links
+        self._clock = clock
+        self._showing: set[LivePreview] = set()
+
+    def begin(self, where: Address, session: SessionId, reply_to: str) -> LivePreview:
+        showing = LivePreview(where, session, reply_to, self._clock.monotonic(), self.end)
+        self._showing.add(showing)
+        return showing
+
+    def end(self, showing: LivePreview) -> None:
+        """The answer is on the disk: it is sent, and what was shown of it makes way. Once; again is nothing."""
+        if showing in self._showing:
+            self._showing.discard(showing)
+            self._delivery.show(showing.where, None)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._clock.sleep(TICK_S)
+                self._tick(lambda platform, where: group.create_task(self._type(platform, where)))
+
+    def _tick(self, type_: Callable[[Platform, Address], object]) -> None:
+        now, wall = self._clock.monotonic(), self._clock.now()
+        for showing in tuple(self._showing):
+            platform = self._links.find(showing.where.platform)
+            if platform is None or self._links.quiet_s(platform.name) > 0:
+                continue
+            if (draft := showing.draft(now, wall, platform)) is not None:
+                self._delivery.show(showing.where, draft)
+            if platform.capabilities.can_type and showing.is_typing_due(now):
+                type_(platform, showing.where)
+
+    async def _type(self, platform: Platform, where: Address) -> None:
+        if self._links.find(platform.name) is not platform:  # it was closed since the tick
+            return
+        try:
+            with self._links.call(platform):  # it is not closed meanwhile
+                async with asyncio.timeout(TYPING_S):
+                    await platform.show_typing(where)
+        except PlatformFailure as fault:
+            await self._links.heed(platform.name, fault)
+            log.debug("no typing at %s: %s", where, fault)
+        except TimeoutError:
+            log.debug("no typing at %s: it took too long", where)
+        except Exception:  # one platform must not take the others down
+            log.exception("typing at %s broke", where)

@@ -1,0 +1,127 @@
+"""What a session's journal amounts to: the messages the model reads and the state of the open turn, if one is."""
+
+from collections.abc import Iterable, Sequence
+
+from talaria.context.thrashing import Compactions
+from talaria.core.compacted import Compacted, expanded
+from talaria.core.entries import (
+    Effort,
+    EffortChanged,
+    Entry,
+    MessageAdded,
+    Noted,
+    Recorded,
+    RouteChanged,
+    TurnEnded,
+    TurnOutcome,
+    TurnStarted,
+    Undone,
+)
+from talaria.core.ids import SessionId, TurnId
+from talaria.core.messages import Assistant, Context, Message, ToolResult, User
+from talaria.core.usage import NO_USAGE
+from talaria.providers.message_history import History
+from talaria.store.base import Journal
+
+
+class Transcript:
+    """Grows entry by entry, from the disk at first and then with each record. A turn that is taken back ends it: what
+    is left is told by a new view."""
+
+    def __init__(self, entries: Sequence[Recorded] = ()) -> None:
+        self.history = History()
+        self.last_seq = 0
+        self.last_at = 0.0
+        self.open_turn: TurnId | None = None
+        self.last_turn: TurnId | None = None
+        """The last that was not taken back."""
+        self.last_outcome: TurnOutcome | None = None
+        """How the last ended turn ended."""
+        self.rounds = 0
+        """Answers with calls in the open turn."""
+        self.usage = NO_USAGE
+        """Of all answers in the open turn."""
+        self.effort: Effort | None = None
+        """Of this conversation; None: as the settings say."""
+        self.has_private_data = False
+        """Something was read outside the project. A summary may repeat it, so this ends only with the conversation."""
+        self.named: tuple[str, ...] = ()
+        """Files and folders outside the project that the person named."""
+        self.compactions = Compactions()
+        self._beside = 0
+        """Tokens of what is sent besides the messages, as far as the last compaction tells."""
+        self.extend(without_undone(entries))
+        self.last_seq = entries[-1].seq if entries else 0
+
+    def extend(self, entries: Iterable[Recorded]) -> None:
+        for recorded in entries:
+            self.add(recorded.entry, recorded.at)
+            self.last_seq = recorded.seq
+
+    def add(self, entry: Entry, at: float) -> None:
+        self.last_seq += 1
+        self.last_at = at
+        match entry:
+            case MessageAdded(message):
+                self._note(message)
+                self.history.append(message)
+            case TurnStarted(turn):
+                self.open_turn = self.last_turn = turn
+                self.rounds = 0
+                self.usage = NO_USAGE
+            case TurnEnded():
+                self.open_turn = None
+                self.last_outcome = entry.outcome
+            case Compacted():
+                self._beside = max(0, entry.tokens - self.history.tokens(0))
+                self.history.rebuild(expanded(list(self.history), entry))
+                self.compactions.add(entry, at)
+            case EffortChanged(effort):
+                self.effort = effort
+            case Noted() | RouteChanged() | Undone():
+                pass
+
+    def _note(self, message: Message) -> None:
+        match message:
+            case Assistant():
+                self.rounds += bool(message.calls)
+                usage = message.usage or NO_USAGE
+                self.usage += usage
+                self.compactions.read(usage.prompt or self.history.tokens(0) + self._beside)
+            case ToolResult():
+                self.has_private_data |= message.is_private
+            case User():
+                self.named += tuple(part.file for part in message.parts if isinstance(part, Context) and part.file)
+
+
+MOST_RECALLED_ENTRIES = 400
+"""Of a conversation that somebody comes back to: some dozens of turns, or one with hundreds of calls."""
+
+
+async def read_latest_turns(journal: Journal, session: SessionId) -> list[Recorded]:
+    """The end of a journal, from the start of a turn if one starts there, without the turns that were taken back."""
+    entries = await journal.latest(session, MOST_RECALLED_ENTRIES)
+    starts = [place for place, one in enumerate(entries) if isinstance(one.entry, TurnStarted)]
+    is_cut = bool(entries) and entries[0].seq > 1
+    return without_undone(entries[starts[0] :] if is_cut and starts else entries)
+
+
+def contains_undo(entries: Iterable[Recorded]) -> bool:
+    return any(isinstance(recorded.entry, Undone) for recorded in entries)
+
+
+def without_undone(entries: Iterable[Recorded]) -> list[Recorded]:
+    """Without the turns that were taken back. What was chosen for the conversation meanwhile stays chosen."""
+    kept: list[Recorded] = []
+    starts: dict[TurnId, int] = {}
+    for recorded in entries:
+        match recorded.entry:
+            case TurnStarted(turn):
+                starts[turn] = len(kept)
+                kept.append(recorded)
+            case Undone(turn) if turn in starts:
+                start = starts.pop(turn)
+                kept[start:] = [one for one in kept[start:] if isinstance(one.entry, EffortChanged)]
+            case _:
+                kept.append(recorded)
+    return kept

@@ -1,0 +1,200 @@
+"""Finding files by name and by content."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.redaction import Redactor
+from talaria.tools.base import Run, Scope, Tool
+from talaria.tools.builtin.located import is_outside, located
+from talaria.tools.diffs import visible
+from talaria.tools.function import tool
+from talaria.tools.protected import OPEN_IN_HOME, Protected
+from talaria.tools.sandbox.base import ToolHost
+from talaria.tools.sandbox.project_reader import PACKAGE
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.system import PYTHON
+from talaria.tools.searching.search_program import REFUSED, Hit, SearchRequest
+from talaria.tools.searching.tree import Identity, ignored_above
+from talaria.tools.workspaces import Workspaces
+from talaria.waiting import completed, in_thread
+
+TIME_S = 20.0
+MAX_LIMIT = 1_000
+MAX_OFFSET = 100_000
+MAX_PATTERN_CHARS = 10_000
+MAX_SHOWN_BYTES = 32_000
+_MAX_LINE_BYTES = 1 << 20
+_PROGRAM = """\
+import sys, types
+talaria = sys.modules["talaria"] = types.ModuleType("talaria")
+talaria.__path__ = [sys.argv.pop()]  # the folder around it cannot be listed in every sandbox
+from talaria.tools.searching.search_program import main
+main()
+"""
+_ARGUMENTS = ("-I", "-S", "-c", _PROGRAM, str(PACKAGE))
+
+
+def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> tuple[Tool, ...]:
+    """What is private is not searched, wherever the search begins. `workspaces`: a project is searched in the sandbox
+    of its session, if it has one."""
+
+    @located("reads", "Search")
+    @tool(after_crash="repeat")
+    async def search_files(
+        pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],
+        run: Run,
+        path: Annotated[str, "Folder (or file) to search in."] = ".",
+        target: Annotated[Literal["content", "names"], "What the pattern is matched against."] = "content",
+        glob: Annotated[str, "For content: only files whose name matches this glob."] = "*",
+        limit: Annotated[int, f"How many matches at most; never more than {MAX_LIMIT}."] = 100,
+        offset: Annotated[int, "How many matches to skip, to go on with a search."] = 0,
+    ) -> str:
+        """Search below a folder: file contents by regular expression, or file names by glob.
+
+        What .gitignore leaves out, binary files and files over 4 MB are skipped.
+        """
+        if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
+            raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
+        is_inside = workspaces is not None and not await in_thread(lambda: is_outside(Path(path), run.scope))
+        async with workspaces.reading(run.scope) if workspaces and is_inside else nullcontext() as host:
+            wanted = SearchRequest(
+                root=path,
+                pattern=pattern,
+                by_name=target == "names",
+                glob=pattern if target == "names" else glob,
+                skip=min(max(0, offset), MAX_OFFSET),
+                limit=min(max(1, limit), MAX_LIMIT) + 1,
+                hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
+                shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope, protected)))),
+                around=await in_thread(lambda: ignored_above(path)) if host else None,
+                secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
+            )
+            found = await _searched(wanted, host, run.scope.redactor)
+        return _page(found, wanted)
+
+    return (search_files,)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the search program prints. Also a command's `Sink`."""
+
+    limit: int
+    hits: list[Hit] = field(default_factory=list[Hit])
+    refusal: str = ""
+    is_stopped: bool = False
+    pending: bytearray = field(default_factory=bytearray)
+
+    def add(self, chunk: bytes) -> None:
+        *lines, rest = (self.pending + chunk).split(b"\n")
+        self.pending = rest[:_MAX_LINE_BYTES]
+        for line in lines:
+            self._take(bytes(line))
+
+    def _take(self, line: bytes) -> None:
+        with suppress(ValueError, RecursionError):  # it is not one of ours
+            match json.loads(line):
+                case [str(path), int(number), str(text)] if len(self.hits) < self.limit:
+                    self.hits.append((path, number, text))
+                case str(sentence):
+                    self.refusal = sentence
+                case _:
+                    pass
+
+    def skip(self, size_bytes: int) -> None:
+        """It printed far more than it should."""
+
+
+def _identities(places: Iterable[Path]) -> Iterator[Identity]:
+    """Of what is private: a link, a second name or a mount cannot disguise it."""
+    for place in places:
+        with suppress(OSError):
+            found = place.stat()
+            yield found.st_dev, found.st_ino
+
+
+def _open_to_the_model(scope: Scope, protected: Protected) -> Iterator[Path]:
+    """Where a search may begin even inside of what is private; the gate knows whose folder is whose."""
+    home = scope.spill.parent.parent
+    yield from (scope.cwd, scope.spill, *(home / name for name in OPEN_IN_HOME))
+    if (people := protected.people) is not None:
+        yield people
+
+
+async def _searched(wanted: SearchRequest, host: ToolHost | None, redactor: Redactor) -> _Found:
+    found = _Found(wanted["limit"])
+    try:
+        async with asyncio.timeout(TIME_S):
+            code = await (_run_outside(wanted, found) if host is None else _run_inside(wanted, found, host))
+    except TimeoutError:
+        if not found.hits:
+            raise ToolFailed(f"The search took longer than {TIME_S:.0f} seconds; narrow it.") from None
+        found.is_stopped, code = True, 0
+    if code == REFUSED:
+        raise ToolFailed(redactor.text(found.refusal))
+    if code != 0:
+        raise ToolFailed(f"The search program failed (exit code {code}). Try again, or narrow the search.")
+    return found
+
+
+async def _run_inside(wanted: SearchRequest, found: _Found, host: ToolHost) -> int:
+    """Its exit code. What comes from there is only data."""
+    command = SandboxCommand(program=(PYTHON, *_ARGUMENTS), cwd="/", is_kept=False, has_input=True)
+    started = host.start(command, found)
+    try:
+        started.write(json.dumps(wanted).encode())
+        started.close_input()
+        return (await started.ended()).code
+    finally:
+        if started.end is None:
+            await completed(started.killed())
+
+
+async def _run_outside(wanted: SearchRequest, found: _Found) -> int:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *_ARGUMENTS), stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin is not None  # noqa: S101  (as asked for)
+    assert process.stdout is not None  # noqa: S101
+    try:
+        with suppress(ConnectionError):  # it has ended: that is seen next
+            process.stdin.write(json.dumps(wanted).encode())  # not as an argument: others can read those
+            await process.stdin.drain()
+            process.stdin.close()
+        while chunk := await process.stdout.read(1 << 16):
+            found.add(chunk)
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await completed(process.communicate())  # reads what is left: an end is seen only behind it
+
+
+def _page(found: _Found, wanted: SearchRequest) -> str:
+    """Matches below the file where they are, as many as there is room for."""
+    shown: list[str] = []
+    room, count, last = MAX_SHOWN_BYTES, 0, ""
+    for path, number, text in found.hits[: wanted["limit"] - 1]:
+        lines = [*([path] if path != last else ()), *([f"{number}|{text}"] if number else ())]
+        room -= sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+        if room < 0 and shown:
+            break
+        shown += lines
+        count, last = count + 1, path
+    notes = _notes(found, count, wanted["skip"] + count)
+    return visible("\n".join([*shown, *notes])) if shown else "[nothing found]"
+
+
+def _notes(found: _Found, count: int, following: int) -> Iterator[str]:
+    if count < len(found.hits):
+        yield f"[there are more matches; narrow the search, or continue with offset={following}]"
+    if found.is_stopped:
+        yield f"[the search was stopped after {TIME_S:.0f} seconds; narrow it]"

@@ -1,0 +1,214 @@
+"""What the commands of a session see of this machine."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+
+from talaria.core.errors import ToolFailed
+from talaria.tools.protected import TOOLCHAINS, Protected
+from talaria.tools.repositories import Enclosing, find_enclosing, leads_to
+from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
+from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox.system import interpreter, own_code, system
+from talaria.tools.sandbox.toolchains import find_toolchains
+from talaria.tools.sandbox.variables import listed_variables
+from talaria.trees import Root
+
+GIT_S = 2.0
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+"""Where programs are that we run ourselves: a project may bring others of the same name."""
+NEVER = tuple(map(Path, ("/proc", "/sys", "/dev/pts", "/run", "/boot", "/etc")))
+_SYSTEM_FOLDERS = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/dev", "/bin", "/sbin", "/lib", "/lib64", "/nix")))
+_SHARED_BY_ALL = frozenset(map(Path, ("/home", "/tmp", "/var/tmp", "/srv", "/mnt", "/media", "/Users")))  # noqa: S108
+PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ"})
+"""Of the environment, with LC_*: none of it is a secret."""
+
+
+def view_of(
+    project: Path,
+    home: Path,
+    settings: TerminalSettings,
+    environment: Mapping[str, str],
+    limits: SandboxLimits | None = None,
+    programs: Sequence[Path] = (),
+    people: Path | None = None,
+    shared: Sequence[Path] = (),
+) -> SandboxPolicy:
+    """`home` is Talaria's own, which is never seen; `programs` are not changed. `people`: where those in chats have
+    their folders, side by side. `shared`: what is writable besides; what is a link by now, or has gone, is not.
+
+    Raises `ToolFailed` where the project is no place to work in.
+    """
+    person = Path.home().resolve()
+    if project in _SYSTEM_FOLDERS or any(project.is_relative_to(place) for place in NEVER):
+        raise ToolFailed(f"Commands do not run in {project}: it is no project, it belongs to the system.")
+    if person.is_relative_to(project) and person != project:
+        raise ToolFailed(f"Commands do not run in {project}: it is no project, it holds the whole of {person}.")
+    if project.is_relative_to(home):
+        raise ToolFailed(f"Commands do not run in {project}: it belongs to Talaria itself.")
+    protected = Protected(person, home, programs=programs)
+    if protected.is_secret(project):
+        raise ToolFailed(f"Commands do not run in {project}: it is private.")
+    repository = _enclosing(project, home, protected, people)
+    root = repository.root if repository is not None and repository.root != project else None
+    git_folders = repository.folders if repository is not None else ()
+    opened = (place for place in shared if place.exists() and place.resolve() == place)
+    given = (*_existing(settings.write, protected), *opened)
+    writable = tuple(dict.fromkeys((*((root,) if root else ()), *git_folders, *given)))
+    listed = (*_toolchains(person), *_existing(settings.read, protected))
+    around = (project, *writable, *listed, *map(Path, system()), *interpreter())
+    toolchains = find_toolchains(environment, person, around, protected)
+    readable = (*listed, *toolchains.reads)
+    inside = look(project, writable, root)
+    top = root or project
+    roots = tuple(dict.fromkeys((top, *writable)))
+    policy = chain.from_iterable(map(protected.policy_below, roots))
+
+    def compared(place: Path) -> bool:
+        return any(place.is_relative_to(folder) for folder in (top, *git_folders))
+
+    leading = (place for place in inside.missing if place.name == "commondir" and compared(place))
+    missing = (*leading, *protected.missing_below(top))
+    shown = (*around, *toolchains.reads)
+    return SandboxPolicy(
+        project=project,
+        root=root,
+        git_folders=git_folders,
+        writes=writable,
+        reads=readable,
+        guarded=fitted(roots, (*guarded(roots, policy), *inside.policy)),
+        own=tuple(place for place in own_code() if any(_overlap(place, root) for root in roots)),
+        hidden=outermost((*_secrets_in(shown, protected), *inside.sockets)),
+        home=person,
+        binds=toolchains.binds,
+        environment={
+            **passed_on(environment),
+            **toolchains.variables,
+            **listed_variables(settings.env, environment),
+            "PATH": toolchains.path,
+        },
+        has_egress=bool(settings.network),
+        limits=limits or settings.sandbox_limits,
+        unwanted=tuple(real for place in missing if (real := leads_to(place, (top, *git_folders)))),
+    )
+
+
+def _enclosing(project: Path, home: Path, protected: Protected, people: Path | None) -> Enclosing | None:
+    """Not one that holds the person's home or Talaria's, or somebody else's folder, or anything that is private."""
+    kept = (protected.person, home, *((people,) if people is not None else ()))
+
+    def is_allowed(folder: Path) -> bool:
+        if folder in _SYSTEM_FOLDERS or folder in _SHARED_BY_ALL or any(folder.is_relative_to(one) for one in NEVER):
+            return False
+        if any(one.is_relative_to(folder) for one in kept) or folder.is_relative_to(home):
+            return False
+        return not protected.is_secret(folder) and next(protected.secrets_below(folder), None) is None
+
+    if project == protected.person:
+        return None
+    return find_enclosing(project, is_allowed)
+
+
+def program_view(
+    own: Path,
+    home: Path,
+    protected: Protected,
+    *,
+    programs: Sequence[Path],
+    reads: Sequence[Path],
+    writes: Sequence[Path],
+    environment: Mapping[str, str],
+    has_egress: bool,
+    limits: SandboxLimits,
+) -> SandboxPolicy:
+    """For one program that is not a command of a session. `own` is its folder, which lasts; `home` is Talaria's. What
+    is to be read and written exists and is resolved. `programs` are read, too, and not looked through for sockets.
+
+    Raises `ToolFailed` where one of these folders holds too much.
+    """
+    person = Path.home().resolve()
+    for place in (*programs, *reads, *writes):
+        if place.is_relative_to(home):
+            raise ToolFailed(f"{place} cannot be given to it, because it belongs to Talaria")
+        for kept in (home, person):
+            if kept.is_relative_to(place):
+                raise ToolFailed(f"{place} cannot be given to it, because {kept} is in it; name smaller folders")
+    found = tuple(look(place) for place in (*reads, *writes) if place.is_dir())
+    policy = chain.from_iterable(map(protected.policy_below, writes))
+    inner = (place for one in found for place in one.policy if any(place.is_relative_to(root) for root in writes))
+    readable = (*_toolchains(person), *programs, *reads)
+    shown = (*writes, *readable, *map(Path, system()), *interpreter())
+    sockets = (place for one in found for place in one.sockets)
+    return SandboxPolicy(
+        project=own,
+        writes=tuple(writes),
+        reads=readable,
+        guarded=fitted(writes, tuple(dict.fromkeys((*guarded(writes, policy), *inner)))),
+        own=tuple(place for place in own_code() if any(_overlap(place, root) for root in writes)),
+        hidden=outermost((*_secrets_in(shown, protected), *sockets)),
+        home=person,
+        has_scratch_home=True,
+        environment=environment,
+        has_egress=has_egress,
+        limits=limits,
+    )
+
+
+def _secrets_in(shown: Sequence[Path], protected: Protected) -> Iterator[Path]:
+    """By their true names."""
+    hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
+    yield from filter(None, hidden)
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """An allowlist: secrets never enter."""
+    kept = {name: value for name, value in environment.items() if name in PASSED_ON or name.startswith("LC_")}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, **_identity()}
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def _existing(paths: Sequence[str], protected: Protected) -> Iterator[Path]:
+    """A link that leads to something private does not count: only the person can name that, by its own name."""
+    for given in paths:
+        named = Path(given).expanduser()
+        path = named.resolve()
+        if path.exists() and (path == named or not protected.is_secret(path)):
+            yield path
+
+
+def _toolchains(person: Path) -> Iterator[Path]:
+    """Links do not count: commands of a session in the home itself could have made them, to show anything to the
+    next one."""
+    with Root.open(person) as home:
+        for name in TOOLCHAINS:
+            with suppress(OSError), home.folder(name):
+                yield person / name
+
+
+def _identity() -> dict[str, str]:
+    """Of the person as git knows them: their configuration itself is not seen."""
+    git = shutil.which("git", path=SYSTEM_PATH)
+    if git is None:
+        return {}
+    command = (git, "config", "--global", "--get-regexp", r"^user\.(name|email)$")
+    try:
+        told = subprocess.run(  # noqa: S603
+            command, cwd="/", capture_output=True, text=True, timeout=GIT_S, check=False
+        ).stdout
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+    known = {name: value for name, _, value in (line.partition(" ") for line in told.splitlines())}
+    return {
+        f"GIT_{role}_{what.upper()}": known[f"user.{what}"]
+        for role in ("AUTHOR", "COMMITTER")
+        for what in ("name", "email")
+        if f"user.{what}" in known
+    }

@@ -1,0 +1,241 @@
+"""Opens the sandbox as far as the person says: by what a call asks for before it runs, what was allowed earlier, and
+what a running command wants, while it waits for the answer."""
+
+import asyncio
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from talaria.core.errors import BadArguments, Denied, ToolFailed
+from talaria.core.ids import CallId
+from talaria.core.messages import ToolCall
+from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
+from talaria.tools.person import Proposal
+from talaria.tools.sandbox.running_command import RunningCommand
+from talaria.tools.sandbox_permissions import SANDBOX, Kind, Permission, is_covered, network
+from talaria.trees import Root
+from talaria.waiting import in_thread
+
+if TYPE_CHECKING:
+    from talaria.tools.workspace import Workspace
+
+MAX_REASON_CHARS = 300
+MAX_BLOCKED = 20
+OTHERS_RUN = "other commands run at the same time, and it may be one of them that wants this"
+
+
+class _Opening(msgspec.Struct, frozen=True):
+    """As if the model had asked to open the sandbox."""
+
+    claim: Claim
+    question: Proposal
+    effect: Effect = EXCLUSIVE
+
+    async def run(self, run: Run) -> str:  # noqa: ARG002
+        return ""
+
+
+async def ask_to_open(
+    run: Run,
+    permission: Permission,
+    content: str,
+    place: str,
+    reason: str = "",
+    *,
+    noun: str = "command",
+    note: str = "",
+    may_ask: bool = True,
+) -> None:
+    """Whether commands may do this from now on, for as long as the person says. `content`: the command, or whatever
+    else is shown; `reason`: the model's; `note`: ours. Raises `Denied`."""
+    if run.tools is None:
+        raise Denied(f"Commands cannot {permission.effect}: nobody is here to allow it.", by="nobody")
+    call = ToolCall(
+        CallId(f"{run.call}-{permission.key}"), SANDBOX, msgspec.json.encode({"permission": permission.key}).decode()
+    )
+    claim = Claim(
+        hosts=permission.what if permission.kind == "network" else (),
+        writes=(Path(permission.what[0]),) if permission.kind == "write" else (),
+        place=place,
+        is_untrusted=permission.brings_strange_words,
+        permission=permission,
+    )
+    question = Proposal(permission.question, content, noun, note, model_reason=told_reason(reason))
+    await run.tools.consent(call, _Opening(claim, question), may_ask=may_ask)
+
+
+def told_reason(reason: str) -> str:
+    """In one line, and not for long: it is shown after what would happen."""
+    words = " ".join(reason.split())
+    return words if len(words) <= MAX_REASON_CHARS else f"{words[:MAX_REASON_CHARS]}…"
+
+
+class RunningConsent:
+    """Decides for the commands of a session that run now. Which of them wants something is not known, so the person is
+    asked about the one that began last."""
+
+    def __init__(self) -> None:
+        self._running: list[Asking] = []
+        self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
+        """Paths and ports that were lately asked for in vain, as far as can be told; for people."""
+
+    @contextmanager
+    def attend(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["Asking"]:
+        """While a command runs. Not `may_ask`: in the background, where only what was granted before counts."""
+        asking = Asking(run, command, place, may_ask=may_ask)
+        self._running.append(asking)
+        try:
+            yield asking
+        finally:
+            self._running.remove(asking)
+            asking.close()
+
+    def given(self, kind: Kind) -> list[tuple[str, ...]]:
+        """What commands that run were allowed for themselves, as long as they run."""
+        return [one.what for asking in self._running for one in asking.given if one.kind == kind]
+
+    async def allow_host(self, host: str) -> None:
+        """Raises `Denied`."""
+        try:
+            permission = network(host)
+        except BadArguments as fault:
+            raise Denied(str(fault)) from fault
+        await self.allow(permission)
+
+    async def allow(self, permission: Permission, content: str | None = None, noun: str = "command") -> None:
+        """`content`: what is shown in place of the command. Raises `Denied`."""
+        newest = self._newest
+        if newest is None:
+            raise Denied(f"Commands cannot {permission.effect}: none runs that somebody could be asked about.")
+        await newest.allow(permission, content=content, noun=noun, is_alone=len(self._running) == 1)
+
+    async def check_listing(self, address: str) -> None:
+        """The refs of a remote may be listed unasked where a push could be allowed. Raises `Denied`."""
+        if self._newest is None or not await self._newest.may_list(address):
+            raise Denied(f"Commands cannot push to {address} with a login: nobody is here to allow it.", by="nobody")
+
+    @property
+    def _newest(self) -> "Asking | None":
+        asking = (one for one in reversed(self._running) if one.may_ask)
+        return next(asking, self._running[-1] if self._running else None)
+
+
+class Asking:
+    """One command. An answer holds as long as it runs, so programs that try again and again do not ask again."""
+
+    def __init__(self, run: Run, command: str, place: str, *, may_ask: bool) -> None:
+        self.may_ask = may_ask
+        self.started: RunningCommand | None = None
+        self.given: tuple[Permission, ...] = ()
+        """Of what it needs, all that no grant covers."""
+        self._run = run
+        self._command = command
+        self._place = place
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._answers: dict[tuple[str, str], Denied | None] = {}
+        self._questions: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """It has ended, so nobody waits for an answer any more."""
+        for question in self._questions:
+            question.cancel()
+
+    async def open(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
+        """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
+        `ToolFailed`."""
+        if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
+            raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
+        for permission in needs:
+            await self.allow(permission, reason)
+            if permission.is_missing:
+                await in_thread(partial(_make_folder, Path(permission.what[0])))
+        self.given = tuple([permission for permission in needs if not await self._is_granted(permission)])
+        tools = self._run.tools
+        writes, ports, published = [
+            [*((await tools.granted(kind)) if tools is not None else ()), *workspace.consent.given(kind)]
+            for kind in ("write", "port", "publish")
+        ]
+        await workspace.share(await in_thread(lambda: _there(writes)))
+        numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
+        await workspace.open_ports([*dict.fromkeys(numbers)], [int(port) for (port,) in published])
+
+    def take_over(self, asked: "Asking") -> None:
+        """What was answered before the command began."""
+        self._answers.update(asked._answers)  # noqa: SLF001  (of the same class)
+        self.given = asked.given
+
+    async def may_list(self, address: str) -> bool:
+        """Whether somebody could be asked, or has allowed to fetch from there, or to push."""
+        person, tools = self._run.scope.person, self._run.tools
+        if self.may_ask and person is not None and person.may_approve():
+            return True
+        given = (*await tools.granted("fetch"), *await tools.granted("push")) if tools is not None else ()
+        return any(words[0] == address for words in given)
+
+    async def _is_granted(self, permission: Permission) -> bool:
+        """For longer than this command: then it counts until it is revoked."""
+        tools = self._run.tools
+        return tools is not None and is_covered(permission, await tools.granted(permission.kind))
+
+    async def allow(
+        self,
+        permission: Permission,
+        reason: str = "",
+        *,
+        content: str | None = None,
+        noun: str = "command",
+        is_alone: bool = True,
+    ) -> None:
+        """Not `is_alone`: others run, and may be those who want it. Raises `Denied`."""
+        key = permission.key, sha256((content or "").encode("utf-8", "replace")).hexdigest()  # contents may be large
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if key not in self._answers:
+                try:
+                    with self.started.pause_limit() if self.started is not None else nullcontext():
+                        note = "" if is_alone else OTHERS_RUN
+                        await self._ask(permission, reason, content, noun, note)
+                    if await self._is_granted(permission):
+                        return  # it can be revoked while the command runs
+                    self._answers[key] = None
+                except Denied as refusal:
+                    self._answers[key] = refusal
+            refusal = self._answers[key]
+        if refusal is not None:
+            raise Denied(str(refusal), by=refusal.by, why=refusal.why)
+
+    async def _ask(self, permission: Permission, reason: str, content: str | None, noun: str, note: str) -> None:
+        shown = self._command if content is None else content
+        asking = ask_to_open(
+            self._run, permission, shown, self._place, reason, noun=noun, note=note, may_ask=self.may_ask
+        )
+        question = asyncio.ensure_future(asking)
+        self._questions.add(question)
+        try:
+            await asyncio.wait([question])
+            if question.cancelled():
+                raise Denied("The command that wanted this has ended.")
+            question.result()
+        finally:
+            question.cancel()
+            self._questions.discard(question)
+
+
+def _make_folder(path: Path) -> None:
+    """Without following a link that was put on the way meanwhile. Raises `ToolFailed`."""
+    try:
+        with Root.open(path.anchor) as root, root.folder(str(path.parent.relative_to(path.anchor))) as around:
+            around.make_folder(path.name).close()
+    except OSError as fault:
+        raise ToolFailed(f"{path} cannot be made: {fault.strerror}.") from fault
+
+
+def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:
+    """What was granted and has gone, or is a link by now, does not count."""
+    places = dict.fromkeys(Path(path) for (path,) in granted)
+    return [place for place in places if place.exists() and place.resolve() == place]

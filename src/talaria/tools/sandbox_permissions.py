@@ -1,0 +1,351 @@
+"""What a person can open in the sandbox: a host, a folder, a service of the machine, an address in settings of git, or
+one command outside of it.
+
+A permission is asked about in words of ours that say its effect; what the model says of it comes second. Where a yes
+lasts it is a grant (`store/permissions.py`) of the tool name `SANDBOX`, which no tool of a model has.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+import msgspec
+
+from talaria.core.errors import BadArguments
+from talaria.store.permissions import Grant
+from talaria.tools import shell_words
+from talaria.tools.sandbox.sandbox_settings import is_this_machine
+
+SANDBOX = "sandbox"
+"""In place of a tool's name, in grants and approvals."""
+EVERYWHERE = ""
+"""In place of a project, in a grant that holds in all of them."""
+
+REGISTRIES: dict[str, tuple[str, ...]] = {
+    "the Python package index": ("pypi.org", "files.pythonhosted.org"),
+    "the npm registry": ("registry.npmjs.org",),
+    "the Yarn registry": ("registry.yarnpkg.com",),
+    "the Rust package registry": ("crates.io", "index.crates.io", "static.crates.io"),
+    "the Go module proxy": ("proxy.golang.org", "sum.golang.org"),
+    "Maven Central": ("repo.maven.apache.org", "repo1.maven.org"),
+    "the Ruby package registry": ("rubygems.org", "index.rubygems.org"),
+    "Debian's package archive": ("deb.debian.org", "security.debian.org"),
+}
+"""Package registries take more than one host: one yes covers them together."""
+
+Kind = Literal["network", "write", "port", "publish", "unsandboxed", "git-url", "fetch", "push", "sign", "gh"]
+FORMS = "`network HOST`, `write PATH`, `port NUMBER`, `publish NUMBER` or `unsandboxed`"
+
+_TITLES: dict[str, str] = {
+    "network": "Open the network?",
+    "write": "Open a folder?",
+    "port": "Open a port of this machine?",
+    "publish": "Open a port of the sandbox?",
+    "unsandboxed": "Leave the sandbox?",
+    "git-url": "Change an address of git?",
+    "fetch": "Use your login?",
+    "push": "Push with your login?",
+    "sign": "Sign with your key?",
+    "gh": "Use your login?",
+}
+
+_HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
+_RUNNING_OPTIONS = (
+    *("exec", "receive-pack", "upload-pack", "config", "ssh-command", "extcmd", "open-files-in-pager", "template"),
+    *("git-dir", "work-tree", "ext-diff", "textconv"),
+)
+"""After these a program takes a command, or a folder with settings of its own. They may be shortened."""
+_RUNNING_LETTERS = frozenset("cCxO")
+_RUNS_IN_GIT = frozenset(
+    {
+        *("bisect", "clone", "config", "credential", "daemon", "difftool", "filter-branch", "filter-repo", "grep"),
+        *("for-each-repo", "help", "hook", "instaweb", "maintenance", "mergetool", "p4", "remote", "send-email"),
+        *("submodule", "svn", "upload-pack", "receive-pack", "shell"),
+    }
+)
+"""Subcommands that run what their own arguments say, or set what runs later."""
+_HAVE_NO_SUBCOMMANDS = frozenset(
+    {
+        *("base64", "cat", "chattr", "chgrp", "chmod", "chown", "cp", "curl", "dd", "install", "ln", "mkdir", "mkfifo"),
+        *("mknod", "mv", "nc", "ncat", "patch", "rm", "rmdir", "setfacl", "shred", "socat", "sort", "split", "tee"),
+        *("touch", "truncate", "unlink", "unzip", "wget", "xxd", "7z", "gzip", "gunzip", "xz", "openssl", "gpg"),
+    }
+)
+"""Their second word is a file or an address: a yes that lasts would be one to write, or send, whatever comes after."""
+
+
+class Permission(msgspec.Struct, frozen=True):
+    kind: Kind
+    what: tuple[str, ...]
+    """Hosts; a path; a port; the words of a command, none if it is more than one program with plain words; of
+    `git-url`: what it does, as an infinitive; the address of a remote, and of `push` the refs (`+` before one that
+    would lose commits, `:` before one that would be deleted); the name of a key; a repository and what `gh` does."""
+    is_missing: bool = False
+    """Of `write`: a folder that is made once the person says yes."""
+
+    @property
+    def title(self) -> str:
+        """What kind of question it is."""
+        return _TITLES.get(self.kind, "Open the sandbox?")
+
+    @property
+    def effect(self) -> str:  # noqa: C901, PLR0911  (a sentence for each kind)
+        """What becomes possible, as an infinitive: read by whoever decides."""
+        match self.kind:
+            case "network":
+                hosts = " and ".join(self.what)
+                return f"reach {self._registry} ({hosts})" if self._registry else f"reach {hosts}"
+            case "write":
+                if self.is_missing:
+                    return f"make the folder {self.what[0]}, and read, change and delete everything in it"
+                return f"read, change and delete everything in {self.what[0]}"
+            case "port":
+                return f"connect to whatever listens on port {self.what[0]} of this machine"
+            case "publish":
+                return f"be reached from this machine on port {self.what[0]}"
+            case "unsandboxed":
+                return "run outside the sandbox, with your rights: your files, keys and network"
+            case "git-url":
+                return " and ".join(self.what)
+            case "fetch":
+                return f"fetch from {self.what[0]} with your login"
+            case "push":
+                address, *refs = self.what
+                at = "at" if any(ref.startswith(("+", ":")) for ref in refs) else "to"
+                return f"{' and '.join(map(_pushed, refs))} {at} {address} with your login"
+            case "sign":
+                return f"sign commits and tags with your key {self.what[0]}"
+            case "gh":
+                repository, *command = self.what
+                if command == ["read"]:
+                    return f"read issues, pull requests and runs of {repository} with gh and your login"
+                return f"run `gh {' '.join(command)}` on {repository} with your login"
+
+    @property
+    def question(self) -> str:
+        effect = self.effect
+        return f"{effect[:1].upper()}{effect[1:]}?" if self.kind == "git-url" else f"Let commands {effect}?"
+
+    @property
+    def key(self) -> str:
+        """As grants keep it: what a yes that lasts covers."""
+        return f"{self.kind} {shlex.join(self.covered)}"
+
+    @property
+    def covered(self) -> tuple[str, ...]:
+        return prefix(self.what) if self.kind == "unsandboxed" else self.what
+
+    @property
+    def in_words(self) -> str:
+        """What a yes that lasts covers, as an infinitive, for people."""
+        if self.kind == "unsandboxed":
+            return f"run commands that start with `{shlex.join(self.covered)}` outside the sandbox"
+        return self.effect
+
+    @property
+    def in_short(self) -> str:
+        """The same beside an answer to choose, below the question that says it in full."""
+        match self.kind:
+            case "network":
+                return f"reach {self._registry or ' and '.join(self.what)}"
+            case "write":
+                return f"change files in {self.what[0]}"
+            case "port":
+                return f"connect to port {self.what[0]}"
+            case "publish":
+                return f"be reached on port {self.what[0]}"
+            case "unsandboxed":
+                return f"commands that start with `{shlex.join(self.covered)}`"
+            case "fetch":
+                return "fetch from there"
+            case "push":
+                return f"{' and '.join(map(_pushed, self.what[1:]))} there"
+            case "sign":
+                return "sign with this key"
+            case "gh":
+                return "read there" if self.what[1:] == ("read",) else f"`gh {' '.join(self.what[1:])}` there"
+            case _:
+                return self.in_words
+
+    @property
+    def brings_strange_words(self) -> bool:
+        """Whether commands then read what strangers write."""
+        return self.kind == "network" or (self.kind == "gh" and self.what[1:] == ("read",))
+
+    @property
+    def _registry(self) -> str:
+        return next((name for name, hosts in REGISTRIES.items() if hosts == self.what), "")
+
+    @property
+    def may_last(self) -> bool:
+        """Whether a yes can hold for more than this once."""
+        match self.kind:
+            case "unsandboxed":
+                return bool(self.covered)
+            case "git-url":
+                return False
+            case "push":
+                return not any(ref.startswith(("+", ":")) for ref in self.what[1:])
+            case _:
+                return True
+
+
+def network(host: str) -> Permission:
+    """With the other hosts of the same package registry. Raises `BadArguments` for what is not one host."""
+    name = host.strip().lower().rstrip(".")
+    if "*" in name:
+        raise BadArguments(f"{host!r} stands for many hosts; name one of them, such as pypi.org.")
+    if not _HOST.fullmatch(name) and not _is_address(name):
+        raise BadArguments(f"{host!r} is not the name of a host.")
+    return Permission("network", next((hosts for hosts in REGISTRIES.values() if name in hosts), (name,)))
+
+
+def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
+    """A slash at its end: a folder, which may be missing. Raises `BadArguments` for what is not one folder or file by
+    its true name."""
+    try:
+        given = Path(path).expanduser()
+    except RuntimeError:
+        raise BadArguments(f"{path!r} begins with the name of nobody here.") from None
+    if ".." in given.parts:
+        raise BadArguments(f"{path!r} leads upwards; give the whole path, without `..`.")
+    named = given if given.is_absolute() else project / given
+    if not may_be_shared(named):  # whether it is there is nobody's business
+        raise BadArguments(f"{named} holds too much to be opened; name a folder in it.")
+    is_missing = path.endswith("/") and not named.is_symlink() and not named.exists() and named.parent.is_dir()
+    try:
+        real = named.resolve(strict=not is_missing)
+    except FileNotFoundError:
+        raise BadArguments(
+            f"{named} does not exist; name a folder that does, such as {_existing(named)}, or one to be made in such a "
+            "folder, with a slash at its end."
+        ) from None
+    except (OSError, RuntimeError, ValueError) as fault:
+        raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
+    if real != named:
+        raise BadArguments(f"{named} is a link, or leads through one; what it leads to is {real}.")
+    if not is_missing and not real.is_dir() and not real.is_file():
+        raise BadArguments(f"{real} is neither a folder nor a file.")
+    if not may_be_shared(real) or len(real.parts) < 3:
+        raise BadArguments(f"{real} holds too much to be opened; name a folder in it.")
+    return Permission("write", (str(real),), is_missing)
+
+
+def port(number: str, kind: Literal["port", "publish"] = "port") -> Permission:
+    if not number.isdecimal() or not 1 <= int(number) <= 65535:
+        raise BadArguments(f"{number!r} is not a port: that is a number from 1 to 65535.")
+    return Permission(kind, (str(int(number)),))
+
+
+def unsandboxed(command: str) -> Permission:
+    words = shell_words.simple(command) if command.isprintable() else None
+    return Permission("unsandboxed", tuple(words or ()))
+
+
+def needed(need: str, command: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
+    """What a call says that its command needs. Raises `BadArguments`."""
+    kind, _, what = need.strip().partition(" ")
+    what = what.strip()
+    match kind:
+        case "network" if what and is_this_machine(what):
+            raise BadArguments(f"{what!r} is this machine itself; ask for `port NUMBER` instead.")
+        case "network" if what:
+            return network(what)
+        case "write" if what:
+            return write(what, project, may_be_shared)
+        case "port" | "publish" if what:
+            return port(what, kind)
+        case "unsandboxed" if not what:
+            return unsandboxed(command)
+        case _:
+            raise BadArguments(f"{need!r} is nothing that can be asked for; it is {FORMS}.")
+
+
+def read_grant(granted: str) -> Permission | None:
+    """What a grant of `SANDBOX` allows; None: nothing that is known here."""
+    kind, _, what = granted.partition(" ")
+    words = tuple(shlex.split(what))
+    return Permission(cast("Kind", kind), words) if kind in get_args(Kind) and words else None
+
+
+def prefix(words: Sequence[str]) -> tuple[str, ...]:
+    """Of the commands that a yes to this one may cover: a program and its subcommand. Empty: only this very command."""
+    if len(words) < 2 or "/" in words[0]:
+        return ()
+    is_plain = _SUBCOMMAND.fullmatch(words[0]) and _SUBCOMMAND.fullmatch(words[1])
+    if words[0] in _HAVE_NO_SUBCOMMANDS or (words[0] == "git" and words[1] in _RUNS_IN_GIT):
+        return ()
+    return tuple(words[:2]) if is_plain and not shell_words.runs_others(words[0]) else ()
+
+
+def is_granted(permission: Permission, grants: Sequence[Grant], project: str) -> bool:
+    """By all that one person has granted: here, in this conversation or everywhere."""
+    if not permission.may_last:  # each is asked about
+        return False
+    return is_covered(permission, [*granted(permission.kind, grants, project)])
+
+
+def is_covered(permission: Permission, given: Sequence[tuple[str, ...]]) -> bool:
+    """`given`: the words of each grant of its kind."""
+    open_here = [words for words in given if words]
+    if permission.kind == "unsandboxed":
+        begins = any(permission.covered == words for words in open_here)
+        return begins and not any(map(_runs_anything, permission.what))
+    if permission.kind == "write":
+        return any(Path(permission.what[0]).is_relative_to(words[0]) for words in open_here)
+    if permission.kind == "push":
+        address, *refs = permission.what
+        return {ref for words in open_here if words[0] == address for ref in words[1:]}.issuperset(refs)
+    if permission.kind in ("sign", "fetch", "gh"):
+        return permission.what in open_here
+    return {word for words in open_here for word in words}.issuperset(permission.what)
+
+
+def _runs_anything(word: str) -> bool:
+    """Whether a command is taken from the words after it, or from itself."""
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        return any(option.startswith(name) or name.startswith(option) for option in _RUNNING_OPTIONS)
+    return "::" in word or (word.startswith("-") and not _RUNNING_LETTERS.isdisjoint(word))
+
+
+def stays_inside(permission: Permission, place: str, project: Path) -> bool:
+    """Whether a command that a grant covers begins in the project, and names no file there: commands could have made a
+    repository with hooks of their own. Looks at the disk."""
+    try:
+        here = Path(place).resolve()
+        return here.is_relative_to(project) and not any((here / word).exists() for word in permission.what[2:])
+    except (OSError, ValueError):
+        return False
+
+
+def granted(kind: Kind, grants: Sequence[Grant], project: str) -> Iterator[tuple[str, ...]]:
+    """The words of each grant of a kind that holds here."""
+    for grant in grants:
+        if grant.tool == SANDBOX and (grant.session is not None or grant.cwd in (project, EVERYWHERE)):
+            given, _, what = grant.what.partition(" ")
+            if given == kind:
+                yield tuple(shlex.split(what))
+
+
+def _pushed(ref: str) -> str:
+    name = ref.lstrip("+:").removeprefix("refs/heads/")
+    name = f"tag {name.removeprefix('refs/tags/')}" if name.startswith("refs/tags/") else name
+    return {"+": f"replace {name} (forced)", ":": f"delete {name}"}.get(ref[:1], f"push {name}")
+
+
+def _existing(path: Path) -> Path:
+    return next(parent for parent in path.parents if parent.exists())
+
+
+def _is_address(name: str) -> bool:
+    import ipaddress  # noqa: PLC0415  (names are what people reach)
+
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
