@@ -42,7 +42,7 @@ GIT = {
 }
 
 
-def do(work: Path, what: str, name: str, given: object) -> None:  # noqa: C901, PLR0912  (one case for each step)
+def do(work: Path, what: str, name: str, given: object) -> None:
     """One step, as a command would do it; what is impossible is left undone."""
     path = work / name
     if path.is_fifo() and isinstance(given, bytes):

@@ -92,7 +92,7 @@ class Permission(msgspec.Struct, frozen=True):
         return _TITLES.get(self.kind, "Open the sandbox?")
 
     @property
-    def effect(self) -> str:  # noqa: C901, PLR0911  (a sentence for each kind)
+    def effect(self) -> str:  # noqa: PLR0911  (a sentence for each kind)
         """What becomes possible, as an infinitive: read by whoever decides."""
         match self.kind:
             case "network":

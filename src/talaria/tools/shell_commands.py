@@ -248,7 +248,7 @@ class _Parser:
     def _has_word(self) -> bool:
         return self._at < len(self._text) and self._text[self._at] not in "\n;&|)<>"
 
-    def _read_word(self) -> Word:  # noqa: C901, PLR0912  (a table)
+    def _read_word(self) -> Word:
         text, parts, start = self._text, list[Part](), self._at
         while self._at < len(text):
             if plain := _PLAIN.match(text, self._at):

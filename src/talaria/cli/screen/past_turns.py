@@ -63,7 +63,7 @@ def paint_past_turns(entries: Sequence[Recorded], columns: int, most_lines: int,
     return PastTurns(lines[-most_lines:], is_all, last, tokens)
 
 
-def _paint(turn: Sequence[Recorded], view: TurnView, sheet: _Sheet) -> None:  # noqa: C901  (one case for each entry)
+def _paint(turn: Sequence[Recorded], view: TurnView, sheet: _Sheet) -> None:
     called_at: dict[str, float] = {}
     for one in turn:
         match one.entry:

@@ -74,7 +74,7 @@ class TurnView:
         self._notes: list[str] = []
         """That wait for the end of a block."""
 
-    def show(self, event: Event) -> None:  # noqa: C901, PLR0912  (one case for each event)
+    def show(self, event: Event) -> None:
         match event:
             case TurnBegan(window=window):
                 self._window = window

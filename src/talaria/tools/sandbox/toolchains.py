@@ -63,7 +63,7 @@ class Toolchains(msgspec.Struct, frozen=True, kw_only=True):
     """PATH in the person's order; a link that is not shown is replaced by what it leads to."""
 
 
-def find_toolchains(  # noqa: C901  (one story: kinds, then Pythons, then PATH)
+def find_toolchains(
     environment: Mapping[str, str], person: Path, shown: Sequence[Path], protected: Protected
 ) -> Toolchains:
     """`shown`: what commands see without it, the project first."""

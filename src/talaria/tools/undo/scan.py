@@ -49,7 +49,7 @@ class Scan(NamedTuple):
     """What is there and not recorded, and why."""
 
 
-def scan(  # noqa: C901, PLR0912, PLR0915  (one loop that must be fast)
+def scan(  # noqa: PLR0915  (one loop that must be fast)
     root: Root, limits: ScanLimits, without: Sequence[tuple[int, int]] = ()
 ) -> Scan:
     """`without`: folders, by device and inode, that are never looked at. Raises `TooLarge`, `OSError`."""
