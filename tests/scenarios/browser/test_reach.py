@@ -206,7 +206,7 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_is_left_when_we_are_killed(chromium: None, site: Site) -> None:
+async def test_nothing_is_left_when_we_are_killed(needs_chromium: None, site: Site) -> None:
     site.pages["/"] = "<p>page</p>"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", dedent(PROGRAM), site.url(), stdout=asyncio.subprocess.PIPE
