@@ -12,7 +12,7 @@ from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.code import MAX_CALLS, code_tools
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.seen import ReadFiles
+from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 from talaria.tools.workspaces import Workspaces

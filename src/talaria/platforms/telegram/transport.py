@@ -13,11 +13,11 @@ import msgspec
 from telegram.error import TelegramError
 from telegram.request import BaseRequest, RequestData
 
+from talaria.core.aio import in_thread
 from talaria.net import tls
-from talaria.net.proxies import proxy_for
+from talaria.net.urls import proxy_for
 from talaria.platforms.downloads import PIECE_BYTES
 from talaria.platforms.failures import NEVER_SENT
-from talaria.waiting import in_thread
 
 with tls.certificates_unread():
     import aiohttp
