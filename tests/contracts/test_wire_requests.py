@@ -93,7 +93,7 @@ def body(
 
 def encoded(asked: ModelRequest, at: Endpoint) -> bytes:
     spoken = wire_for(at.wire)
-    messages = asked.history.encoded(at.origin, lambda message: spoken.encode(message, at.origin))
+    messages = asked.history.encode(at.origin, lambda message: spoken.encode(message, at.origin))
     return spoken.body(asked, at, messages)
 
 

@@ -345,7 +345,7 @@ async def body_of(
     server.say(reply)
     endpoint = provider.endpoint
     wire, request = wire_for(endpoint.wire), question(is_streaming=is_streaming)
-    encoded = request.history.encoded("", lambda message: wire.encode(message, ""))
+    encoded = request.history.encode("", lambda message: wire.encode(message, ""))
     body = wire.body(request, endpoint, encoded)
     async with client.post(
         endpoint.base_url + wire.path, body=body, headers={}, timeouts=endpoint.timeouts

@@ -79,7 +79,7 @@ async def relaxed(home: Path, vfs: str) -> AsyncGenerator[Parts]:
             SqliteSessions(opened, presence, clock),
             SqliteOwners(opened, presence, clock),
         )
-    await asyncio.to_thread(presence.leave_all)
+    await asyncio.to_thread(presence.unlock_all)
 
 
 @dataclass
@@ -154,9 +154,11 @@ async def inconsistencies(run: Run, cut: int, home: Path) -> list[str]:
         cursor = int(await store.inbox.cursor("p", "a") or 0)
         if cursor < sum(at <= cut for at in run.accepted):
             wrong.append("accepted mail is lost")
-        if [mail.message_id for mail in await store.inbox.pending(MAILBOX)] != [str(n) for n in range(cursor * BATCH)]:
+        if [mail.message_id for mail in await store.inbox.list_pending(MAILBOX)] != [
+            str(n) for n in range(cursor * BATCH)
+        ]:
             wrong.append("mail and cursor do not match")
-        if [chat.key for chat in await store.chats.of(MAILBOX)] != [CHAT][:cursor]:
+        if [chat.key for chat in await store.chats.list_for(MAILBOX)] != [CHAT][:cursor]:
             wrong.append("mail and its chat's binding do not match")
     return wrong
 

@@ -54,7 +54,7 @@ async def question(house: House, *, chat: str = "", number: int = 0) -> SeenMess
 
 
 async def approvals(house: House) -> list[Approval]:
-    return list(await house.store.approvals.pending())
+    return list(await house.store.approvals.list_pending())
 
 
 async def test_only_a_press_of_the_asked_on_what_was_offered_where_it_was_asked_counts(house: House) -> None:

@@ -47,7 +47,7 @@ def sent(
 
 
 def body(request: ModelRequest, endpoint: Endpoint) -> bytes:
-    encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
+    encoded = request.history.encode("", lambda message: WIRE.encode(message, endpoint.origin))
     return WIRE.body(request, endpoint, encoded)
 
 

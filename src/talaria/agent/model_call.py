@@ -129,7 +129,7 @@ async def _attempt(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
     try:
         answer = await _streamed(turn, request, sink)
     except Exception as fault:
-        failure = provider_failures.raised(endpoint.label, fault)
+        failure = provider_failures.from_exception(endpoint.label, fault)
         if failure is None:
             raise
         raise failure from fault

@@ -41,7 +41,7 @@ class CompactionRequest(msgspec.Struct, frozen=True):
     """The model did not take the conversation as it is: somebody must make it shorter."""
 
 
-class Shortened(msgspec.Struct, frozen=True):
+class CompactedMessages(msgspec.Struct, frozen=True):
     """What the model shall read from now on."""
 
     messages: tuple[Message, ...]
@@ -50,16 +50,16 @@ class Shortened(msgspec.Struct, frozen=True):
 
 
 class Compactor(Protocol):
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
         """None: there is nothing that could be left out."""
         ...
 
 
-class Place(msgspec.Struct, frozen=True):
+class ConversationInfo(msgspec.Struct, frozen=True):
     """The conversation that is kept."""
 
     session: SessionId
-    conversation: str
+    key: str
     """Its key, which stays when the session's id does not."""
     platform: str
     endpoint: Endpoint
@@ -69,7 +69,7 @@ class Place(msgspec.Struct, frozen=True):
 class ContextKeeper(Protocol):
     """Of one live session. Nothing in it ends a turn."""
 
-    async def open(self, place: Place) -> Sequence[Tool]:
+    async def open(self, place: ConversationInfo) -> Sequence[Tool]:
         """Before the first turn; the tools that the model may reach the rest of the conversation with."""
         ...
 
@@ -86,18 +86,18 @@ class ContextKeeper(Protocol):
         """
         ...
 
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None: ...
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None: ...
 
-    async def stands(self) -> None:
+    async def confirm_compaction(self) -> None:
         """The compaction is in the journal."""
         ...
 
-    async def answered(self, usage: Usage | None) -> None:
+    async def record_usage(self, usage: Usage | None) -> None:
         """The model answered, and counted this."""
         ...
 
-    async def succeed(
-        self, old: "ContextKeeper", place: Place, previous: Sequence[Message], *, carry_over: bool = False
+    async def take_over(
+        self, old: "ContextKeeper", place: ConversationInfo, previous: Sequence[Message], *, carry_over: bool = False
     ) -> None:
         """Take over from the keeper of another conversation, which is left and whose messages were `previous`.
 
@@ -114,7 +114,7 @@ class ContextKeeper(Protocol):
         ...
 
     async def status(self) -> dict[str, Any]: ...
-    async def engine(self, place: Place) -> "HostedEngine | None":
+    async def engine(self, place: ConversationInfo) -> "HostedEngine | None":
         """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is not a plugin's.
 
         Not during a turn. Raises `PluginError` if it cannot be built.

@@ -22,7 +22,7 @@ MAX_FRUITLESS = 2
 COOL_DOWN_S = 600.0
 
 
-class Compactions:
+class CompactionHistory:
     def __init__(self) -> None:
         self._fruitless = 0
         """Compactions since the last answer whose prompt was below the threshold."""
@@ -40,7 +40,7 @@ class Compactions:
             self._local_in_a_row = 0
             self._failed_at = None
 
-    def read(self, prompt_tokens: int) -> None:
+    def record_prompt(self, prompt_tokens: int) -> None:
         """An answer came, and its prompt was so long: as its model counted it, or else as we believe."""
         if 0 < prompt_tokens < self._threshold:
             self._fruitless = self._local_in_a_row = 0

@@ -121,7 +121,7 @@ class Control:
 
     async def _dropped(self, session: SessionId, key: str) -> int:
         """How many of the messages that wait there."""
-        rows = await self._store.inbox.pending(session)
+        rows = await self._store.inbox.list_pending(session)
         return await self._drop([row for row in rows if row.state == "new" and read_received(row.body).key == key])
 
     async def steer(self, chat: PlatformChat, text: str) -> bool:

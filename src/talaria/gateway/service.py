@@ -137,7 +137,7 @@ class Gateway:
             self._beside = None
 
     async def _wake_waiting(self) -> None:
-        for session in await self._store.inbox.waiting():
+        for session in await self._store.inbox.list_sessions():
             self._placement.wake(session)
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from talaria.core.aio import in_thread
 from talaria.core.errors import BadConfig, ToolFailed
-from talaria.net.urls import WebUrl, host_of
+from talaria.net.urls import WebUrl, parse_host
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -85,7 +85,7 @@ EVERYWHERE = Allowance(networks=(IPv4Network("0.0.0.0/0"), IPv6Network("::/0")))
 """For addresses that the operator named."""
 
 
-def allowance(entries: tuple[str, ...]) -> Allowance:
+def parse_allowance(entries: tuple[str, ...]) -> Allowance:
     """Raises `BadConfig`."""
     read = [_entry(entry) for entry in entries]
     return Allowance(
@@ -100,7 +100,7 @@ def _entry(entry: str) -> str | Network:
     except ValueError:
         pass
     try:
-        return host_of(entry)
+        return parse_host(entry)
     except ToolFailed as fault:
         raise BadConfig(f"web.allow_private: {entry!r} is no host name, address or network.") from fault
 
@@ -122,7 +122,7 @@ async def system_lookup(host: str) -> Sequence[str]:
     return await in_thread(ask)
 
 
-async def vetted(url: WebUrl, allowance: Allowance, lookup: Lookup) -> tuple[str, ...]:
+async def vet_addresses(url: WebUrl, allowance: Allowance, lookup: Lookup) -> tuple[str, ...]:
     """What may be dialled for this host; nothing if its name is not known here. Raises `ToolFailed` if any of its
     addresses is out of bounds: which one is tried first is not ours to say.
     """

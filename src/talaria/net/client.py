@@ -24,7 +24,7 @@ from talaria.net.settings import Timeouts
 from talaria.net.stall import StallWatch
 from talaria.net.urls import proxy_for
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     import aiohttp
 
 
@@ -63,7 +63,7 @@ class ConnectionPool:
             await session.close()
 
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     import aiohttp
 
 MAX_ERROR_BODY_BYTES = 64 << 10
@@ -84,10 +84,10 @@ class Response:
         content = self._response.content
         while True:
             try:
-                async with self._watch.waiting(self._timeouts.chunk_s):
+                async with self._watch.limit(self._timeouts.chunk_s):
                     chunk = await content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-                raise _lost(self._host, fault, self._watch, self._timeouts) from fault
+                raise _explain_loss(self._host, fault, self._watch, self._timeouts) from fault
             if not chunk:
                 return
             yield chunk
@@ -140,7 +140,7 @@ class HttpClient:
         context = await self._context_for(url, pool.proxy)
         async with pool.lease() as session, StallWatch(self._clock, timeouts.total_s) as watch:
             try:
-                async with watch.waiting(timeouts.first_byte_s):
+                async with watch.limit(timeouts.first_byte_s):
                     response = await session.request(
                         method,
                         url,
@@ -157,7 +157,7 @@ class HttpClient:
             except (aiohttp.ClientError, OSError, TimeoutError) as fault:
                 if pool.proxy is None and _is_loopback(url) and _is_refusal(fault):
                     raise Disconnected(f"Nothing is listening on {host}.", kind="not_listening") from fault
-                raise _unreachable(host, fault, timeouts) from fault
+                raise _explain_unreachable(host, fault, timeouts) from fault
             except ValueError as fault:
                 raise BadConfig("The API key or a header holds signs that cannot be sent: check .env.") from fault
             try:
@@ -176,7 +176,7 @@ class HttpClient:
         if not url.startswith("https:") and not (proxy or "").startswith("https:"):
             return True
         if self._tls is None:
-            self._tls = await in_thread(tls.context)
+            self._tls = await in_thread(tls.make_tls_context)
         return self._tls
 
 
@@ -201,7 +201,7 @@ def _is_refusal(fault: Exception) -> bool:
     return bool(numbers) and numbers <= _REFUSALS
 
 
-def _unreachable(host: str, fault: Exception, timeouts: Timeouts) -> ProviderFailure:
+def _explain_unreachable(host: str, fault: Exception, timeouts: Timeouts) -> ProviderFailure:
     if isinstance(fault, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
         return CertificateRefused(
             f"The certificate of {host} cannot be verified. If your network has its own CA, point SSL_CERT_FILE to it."
@@ -223,7 +223,7 @@ def _reason(fault: Exception) -> str:
     return getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
 
 
-def _lost(host: str, fault: Exception, watch: StallWatch, timeouts: Timeouts) -> Disconnected:
+def _explain_loss(host: str, fault: Exception, watch: StallWatch, timeouts: Timeouts) -> Disconnected:
     if not isinstance(fault, TimeoutError):
         return Disconnected(f"The connection to {host} broke in the middle of an answer.")
     if watch.is_out_of_time:

@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 import msgspec
 
 from talaria.core.errors import ToolFailed
-from talaria.net.urls import WebUrl, parse
+from talaria.net.urls import WebUrl, parse_url
 
 _LINE = re.compile(r"([A-Z][A-Z-]{0,19}) ([\x21-\x7e]+) HTTP/1\.[01]")
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
@@ -23,7 +23,7 @@ _OURS = frozenset(
 """Fields that we write ourselves, or that end here."""
 
 
-class TurnedDown(Exception):
+class ProxyRefusal(Exception):
     """`str()` of it is the sentence that the client is told."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -46,15 +46,15 @@ class ProxyRequest(msgspec.Struct, frozen=True):
         return self.method == "CONNECT"
 
     @property
-    def place(self) -> str:
+    def authority(self) -> str:
         """Host and port as a tunnel names them."""
         host = f"[{self.url.host}]" if ":" in self.url.host else self.url.host
         return f"{host}:{self.url.port}"
 
     def head(self, proxy_credential: str | None = None, *, is_for_proxy: bool = False) -> bytes:
         """What is said to the other side, or to another proxy."""
-        target = self.place if self.is_tunnel else str(self.url) if is_for_proxy else self.url.target
-        lines = [f"{self.method} {target} HTTP/1.1", f"Host: {self.place}"]
+        target = self.authority if self.is_tunnel else str(self.url) if is_for_proxy else self.url.target
+        lines = [f"{self.method} {target} HTTP/1.1", f"Host: {self.authority}"]
         lines += [f"{name}: {value}" for name, value in self.fields]
         if self.body_bytes is not None:
             lines.append(f"Content-Length: {self.body_bytes}")
@@ -65,13 +65,13 @@ class ProxyRequest(msgspec.Struct, frozen=True):
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
-def read(head: bytes) -> ProxyRequest:
+def parse_request(head: bytes) -> ProxyRequest:
     """From a request's head, without the empty line at its end. Raises `TurnedDown`."""
     first, *rest = head.decode("latin-1").split("\r\n")
     line = _LINE.fullmatch(first)
     fields = [_field(text) for text in rest]
     if line is None:
-        raise TurnedDown(400, "This is no request that a proxy takes.")
+        raise ProxyRefusal(400, "This is no request that a proxy takes.")
     method, target = line.groups()
     return ProxyRequest(
         method,
@@ -85,21 +85,21 @@ def read(head: bytes) -> ProxyRequest:
 def _field(text: str) -> tuple[str, str]:
     field = _FIELD.fullmatch(text)
     if field is None:
-        raise TurnedDown(400, "A header of the request is malformed.")
+        raise ProxyRefusal(400, "A header of the request is malformed.")
     return field[1], field[2].rstrip(" \t")
 
 
 def _url(method: str, target: str) -> WebUrl:
     if method == "CONNECT":
         if not _AUTHORITY.fullmatch(target):
-            raise TurnedDown(400, "A tunnel needs a host name and a port.")
+            raise ProxyRefusal(400, "A tunnel needs a host name and a port.")
         target = f"https://{target}/"
     try:
-        url = parse(target)
+        url = parse_url(target)
     except ToolFailed as fault:
-        raise TurnedDown(400, str(fault)) from fault
+        raise ProxyRefusal(400, str(fault)) from fault
     if method != "CONNECT" and url.scheme != "http":
-        raise TurnedDown(400, "Only a tunnel leads to https addresses.")
+        raise ProxyRefusal(400, "Only a tunnel leads to https addresses.")
     return url
 
 
@@ -115,12 +115,12 @@ def _passed_on(fields: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 def _body_bytes(fields: list[tuple[str, str]]) -> int | None:
     """Where a body ends must not be a matter of opinion."""
     if _values(fields, "transfer-encoding"):
-        raise TurnedDown(411, "The length of the request must be told: no Transfer-Encoding is taken here.")
+        raise ProxyRefusal(411, "The length of the request must be told: no Transfer-Encoding is taken here.")
     lengths = _values(fields, "content-length")
     if not lengths:
         return None
     if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
-        raise TurnedDown(400, "The length of the request is not clear.")
+        raise ProxyRefusal(400, "The length of the request is not clear.")
     return int(lengths[0])
 
 

@@ -47,15 +47,15 @@ class WebUrl(msgspec.Struct, frozen=True):
         is_one = ":" in self.host or self.host.rpartition(".")[2].isdigit()
         return ip_address(self.host) if is_one else None
 
-    def joined(self, location: str) -> "WebUrl":
+    def join(self, location: str) -> "WebUrl":
         """Where a redirect leads. Raises `ToolFailed`."""
         try:
-            return parse(urljoin(str(self), _encodable(location).strip(" ")))
+            return parse_url(urljoin(str(self), _encodable(location).strip(" ")))
         except ValueError as fault:
             raise ToolFailed(f"{self.host} redirects to something that is no address.") from fault
 
 
-def parse(text: str) -> WebUrl:
+def parse_url(text: str) -> WebUrl:
     """Raises `ToolFailed`."""
     text = _encodable(text).strip(" ")
     if len(text) > MAX_URL_CHARS:
@@ -88,10 +88,10 @@ def _place(text: str, usual_port: int) -> tuple[str, int]:
     port = int(parts["port"] or usual_port)
     if not 0 < port < 65536:
         raise ToolFailed(f"{port} is no port.")
-    return _v6(parts["v6"]) if parts["v6"] else host_of(parts["name"]), port
+    return _v6(parts["v6"]) if parts["v6"] else parse_host(parts["name"]), port
 
 
-def host_of(text: str) -> str:
+def parse_host(text: str) -> str:
     """A host name or IPv4 address in its one form. Raises `ToolFailed`."""
     name = (text if text.isascii() else _a_labels(text)).lower().removesuffix(".")
     labels = name.split(".")

@@ -156,7 +156,7 @@ class PluginServices:
         serving = session_config.serving.get()
         if self.auxiliary is None:
             raise RuntimeError("Talaria has no model open yet: ask when a conversation runs.")
-        system, messages = dialect.question(question.messages)
+        system, messages = dialect.parse_question(question.messages)
         auxiliary = self.auxiliary(question.purpose, question.model or None)
         said = await auxiliary.ask(
             messages,

@@ -21,31 +21,31 @@ class _Listing(msgspec.Struct):
     data: list[_Listed] = []
 
 
-class MayFail(Protocol):
+class HasError(Protocol):
     @property
     def error(self) -> msgspec.Raw: ...
 
 
 Decoded = TypeVar("Decoded")
-Fallible = TypeVar("Fallible", bound=MayFail)
+Fallible = TypeVar("Fallible", bound=HasError)
 
 
-def decoded(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, label: str) -> Decoded:
+def decode(decoder: msgspec.json.Decoder[Decoded], data: bytes | msgspec.Raw, label: str) -> Decoded:
     try:
         return decoder.decode(data)
     except provider_failures.UNREADABLE as fault:
-        raise provider_failures.unreadable(label, bytes(data)) from fault
+        raise provider_failures.unreadable_answer(label, bytes(data)) from fault
 
 
-def read(decoder: msgspec.json.Decoder[Fallible], data: bytes | msgspec.Raw, label: str) -> Fallible:
+def decode_message(decoder: msgspec.json.Decoder[Fallible], data: bytes | msgspec.Raw, label: str) -> Fallible:
     """Raises `ProviderFailure` also when what came is an error."""
-    message = decoded(decoder, data, label)
+    message = decode(decoder, data, label)
     if is_present(message.error):
-        raise provider_failures.in_stream(label, bytes(message.error))
+        raise provider_failures.from_stream_error(label, bytes(message.error))
     return message
 
 
-def leniently(decoder: msgspec.json.Decoder[Decoded], data: msgspec.Raw) -> Decoded | None:
+def decode_leniently(decoder: msgspec.json.Decoder[Decoded], data: msgspec.Raw) -> Decoded | None:
     """What an answer may well be without, such as its token counts: None if it is missing or wrong."""
     try:
         return decoder.decode(data) if is_present(data) else None
@@ -53,11 +53,11 @@ def leniently(decoder: msgspec.json.Decoder[Decoded], data: msgspec.Raw) -> Deco
         return None
 
 
-def count(tokens: int | None) -> int:
+def clamp_count(tokens: int | None) -> int:
     return min(max(0, tokens or 0), MAX_COUNT)
 
 
-def listed_models(body: bytes) -> list[str]:
+def parse_model_list(body: bytes) -> list[str]:
     """The names in what an endpoint answers to `/models`. Raises one of `failures.UNREADABLE`."""
     return [listed.id for listed in msgspec.json.decode(body, type=_Listing).data]
 

@@ -9,7 +9,7 @@ MIN_CHARS = 6
 """What is shorter is no secret but a placeholder, and may be part of any word."""
 
 
-def redacted(text: str, secrets: Iterable[str]) -> str:
+def redact_secrets(text: str, secrets: Iterable[str]) -> str:
     """Also where a quotation was cut in the middle of one."""
     for secret in secrets:
         if len(secret) >= MIN_CHARS:

@@ -19,8 +19,8 @@ from talaria.net.sse import EventSplitter
 from talaria.providers import provider_failures
 from talaria.providers.base import Decoder, Delta, Endpoint, ModelRequest, Wire
 from talaria.providers.catalog import catalog
-from talaria.providers.decoding import listed_models
-from talaria.providers.endpoint_redaction import redacted
+from talaria.providers.decoding import parse_model_list
+from talaria.providers.endpoint_redaction import redact_secrets
 from talaria.providers.size import is_large
 
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -59,7 +59,7 @@ class HttpProvider:
         except ProviderFailure as failure:
             raise self._for_people(failure, request.key) from failure.__cause__
         except UnicodeDecodeError as fault:  # inside what is passed on as it came, such as a call's arguments
-            raise provider_failures.unreadable(self.endpoint.label, fault.object) from fault
+            raise provider_failures.unreadable_answer(self.endpoint.label, fault.object) from fault
 
     def _posted(self, request: ModelRequest) -> AbstractAsyncContextManager[Response]:
         return self._client.post(
@@ -79,7 +79,7 @@ class HttpProvider:
         except ProviderFailure as failure:
             raise self._for_people(failure, key) from failure.__cause__
         try:
-            return listed_models(body)
+            return parse_model_list(body)
         except provider_failures.UNREADABLE:
             return []  # not every endpoint has such a list
 
@@ -99,12 +99,12 @@ class HttpProvider:
             shown = without_images(message, _UNSEEN) if "drop_images" in repairs else message
             return self._wire.encode(shown, origin)
 
-        return request.history.encoded(key, encode)
+        return request.history.encode(key, encode)
 
     async def _refusal(self, response: Response, request: ModelRequest | None = None) -> ProviderFailure:
         body = await response.read(MAX_ERROR_BODY_BYTES)
         now = self._clock.now()
-        return provider_failures.refused(
+        return provider_failures.from_response(
             self.endpoint.label,
             response.status,
             response.headers,
@@ -119,12 +119,12 @@ class HttpProvider:
             failure.args = (f"{failure} {_how_to_start(self.endpoint)}",)
         headers = (value for _, value in self.endpoint.headers)
         secrets = (key.reveal(), *(known.reveal() for known in self.endpoint.keys), *headers)
-        failure.args = (redacted(str(failure), secrets),)
+        failure.args = (redact_secrets(str(failure), secrets),)
         return failure
 
     def _document(self, body: bytes) -> Assistant:
         if body.lstrip()[:1] != b"{":
-            raise provider_failures.unreadable(self.endpoint.label, body)
+            raise provider_failures.unreadable_answer(self.endpoint.label, body)
         return self._wire.document(body, self.endpoint)
 
 
@@ -158,16 +158,16 @@ async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:
         size_bytes += len(chunk)
         if size_bytes > MAX_STREAM_BYTES:
             raise Disconnected("The model server sent an answer without end.", kind="invalid_answer")
-        for delta in _joined(delta for data in splitter.feed(chunk) for delta in decoder.feed(data)):
+        for delta in _merge_deltas(delta for data in splitter.feed(chunk) for delta in decoder.feed(data)):
             yield delta
         if decoder.is_complete:
-            await _read_out(chunks)
+            await _drain(chunks)
             return
-    for delta in _joined(delta for data in splitter.end() for delta in decoder.feed(data)):
+    for delta in _merge_deltas(delta for data in splitter.end() for delta in decoder.feed(data)):
         yield delta
 
 
-def _joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
+def _merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
     """What has come together and is of one kind is one. What came before a fault is passed on before it."""
     together: list[Delta] = []
     fault: Exception | None = None
@@ -182,7 +182,7 @@ def _joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
         raise fault
 
 
-async def _read_out(chunks: AsyncIterator[bytes]) -> None:
+async def _drain(chunks: AsyncIterator[bytes]) -> None:
     try:
         async with asyncio.timeout(AFTERGLOW_S):
             async for _ in chunks:

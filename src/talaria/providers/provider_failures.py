@@ -80,7 +80,7 @@ class _Body(msgspec.Struct):
         return self.message or "; ".join(complaint.msg for complaint in self.detail)
 
 
-def refused(
+def from_response(
     label: str,
     status: int,
     headers: Mapping[str, str],
@@ -104,7 +104,7 @@ def refused(
     return _failure(label, kind, _quoted(status, detail), wait_s=wait_s, repair=repair)
 
 
-def in_stream(label: str, error: bytes) -> ProviderFailure:
+def from_stream_error(label: str, error: bytes) -> ProviderFailure:
     """An error object inside a stream that began with 200."""
     detail = _detail(error)
     said = _said(detail)
@@ -114,7 +114,7 @@ def in_stream(label: str, error: bytes) -> ProviderFailure:
     return _failure(label, kind, told, wait_s=wait_s, repair=repair)
 
 
-def raised(label: str, fault: Exception) -> ProviderFailure | None:
+def from_exception(label: str, fault: Exception) -> ProviderFailure | None:
     """An exception of the library that a provider is written with; None if it is no failure of the transport."""
     names = {ancestor.__name__ for ancestor in type(fault).__mro__}
     if not names & TRANSPORT_ERRORS:
@@ -123,12 +123,12 @@ def raised(label: str, fault: Exception) -> ProviderFailure | None:
     return Disconnected(f"The connection to {label} failed ({type(fault).__name__}{f': {said}' if said else ''}).")
 
 
-def broken_off() -> Disconnected:
+def incomplete_answer() -> Disconnected:
     """The stream ended, and the answer had not."""
     return Disconnected("The model's answer broke off before its end.")
 
 
-def unreadable(label: str, data: bytes) -> Disconnected:
+def unreadable_answer(label: str, data: bytes) -> Disconnected:
     text = data.decode("utf-8", "replace").lstrip()
     said = "a web page, not an answer" if text.startswith("<") else f"something that is not an answer: {_clip(text)!r}"
     return Disconnected(f"{label} sent {said}.", kind="invalid_answer")
@@ -155,28 +155,28 @@ def _judge(status: int, detail: _Detail, *, is_large: bool) -> tuple[FailureKind
     return "format_error", wording.repair_for(said)
 
 
-_BY_WORDS: dict[int, dict[FailureKind, wording.Sign]] = {
-    402: {"rate_limit": wording.says_try_again, "billing": wording.anything},
+_BY_WORDS: dict[int, dict[FailureKind, wording.TextTest]] = {
+    402: {"rate_limit": wording.says_try_again, "billing": wording.always},
     403: {
         "billing": wording.says_billing,
         "content_policy_blocked": wording.says_policy,
-        "forbidden": wording.anything,
+        "forbidden": wording.always,
     },
     404: {
         "billing": wording.says_billing,
         "policy_blocked": wording.says_privacy,
         "model_not_found": wording.says_model_missing,
-        "unknown": wording.anything,
+        "unknown": wording.always,
     },
     429: {
         "long_context_tier": wording.says_long_context_tier,
         "upstream_rate_limit": wording.says_upstream,
         "billing": wording.wants_money,
         "overloaded": wording.says_overload,
-        "rate_limit": wording.anything,
+        "rate_limit": wording.always,
     },
 }
-_OF_A_REQUEST: dict[FailureKind, wording.Sign] = {
+_OF_A_REQUEST: dict[FailureKind, wording.TextTest] = {
     "auth": wording.says_bad_key,
     "billing": wording.says_unpaid,
     "invalid_answer": wording.says_bad_call,

@@ -28,7 +28,7 @@ MARK = {"type": "ephemeral"}
 _MARK_FIELD = b',"cache_control":' + _encode(MARK)
 
 
-def body(head: Mapping[str, object], name: str, history: bytes, tail: Mapping[str, object]) -> bytes:
+def build_body(head: Mapping[str, object], name: str, history: bytes, tail: Mapping[str, object]) -> bytes:
     """A JSON object with `history`, items already joined by commas, as the array `name`. `tail` is not empty.
 
     Of two requests with the same head, the longer history's body begins with the shorter one's up to its last item,
@@ -37,7 +37,7 @@ def body(head: Mapping[str, object], name: str, history: bytes, tail: Mapping[st
     return b"".join((_encode(head)[:-1], b',"', name.encode(), b'":[', history, b"],", _encode(tail)[1:]))
 
 
-def marked(encoded: bytes) -> bytes:
+def add_mark(encoded: bytes) -> bytes:
     """Bytes that end with an object's end, with a mark as that object's last field."""
     return encoded[:-1] + _MARK_FIELD + b"}"
 
@@ -60,7 +60,7 @@ _KIMI = re.compile(r"functions\.[a-zA-Z0-9_-]{1,64}:\d{1,6}")
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def fitting(identifier: str) -> str:
+def safe_identifier(identifier: str) -> str:
     """The identifier itself if every endpoint takes it; otherwise one that does, the same each time."""
     if _STRICT.fullmatch(identifier):
         return identifier
@@ -68,12 +68,12 @@ def fitting(identifier: str) -> str:
     return f"{_FOREIGN.sub('_', identifier)[:40]}_{digest}"
 
 
-def returning(call_id: str) -> str:
+def safe_call_id(call_id: str) -> str:
     """`fitting`, on a wire behind which any vendor may stand.
 
     Kimi reads the name of its earlier calls from their ids, and falls silent when they come back in another form.
     """
-    return call_id if _KIMI.fullmatch(call_id) else fitting(call_id)
+    return call_id if _KIMI.fullmatch(call_id) else safe_identifier(call_id)
 
 
 _NARROWING = frozenset(
@@ -108,7 +108,7 @@ _NAMES = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 _DATA = frozenset({"const", "default", "enum", "examples", "required"})
 
 
-def repaired(request: ModelRequest, endpoint: Endpoint) -> tuple[ModelRequest, Endpoint]:
+def apply_repairs(request: ModelRequest, endpoint: Endpoint) -> tuple[ModelRequest, Endpoint]:
     if "plain_schemas" in request.repairs:
         plain = (replace(tool, parameters=_plain_schema(tool.parameters)) for tool in request.tools)
         request = replace(request, tools=tuple(plain))

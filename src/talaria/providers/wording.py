@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from talaria.core.errors import Repair
 
-Sign = Callable[[str], object]
+TextTest = Callable[[str], object]
 """Whether a text says it."""
 
 
-def _any_of(*phrases: str) -> Sign:
+def _any_of(*phrases: str) -> TextTest:
     return lambda said: any(phrase in said for phrase in phrases)
 
 
@@ -52,7 +52,7 @@ blames_the_request = _any_of(
 """Some endpoints answer a malformed request with a 5xx."""
 _VAGUE = frozenset({"", "error", "bad request", "invalid request", "invalid_request_error", "400", "400 bad request"})
 
-_REPAIRS: dict[Repair, Sign] = {
+_REPAIRS: dict[Repair, TextTest] = {
     "drop_thinking": re.compile(
         r"signature|thinking block|encrypted.?content.{0,80}(?:verif|decrypt)"
         r"|reasoning.{0,40}(?:verif|decrypt|not found)|'rs_\w+'"
@@ -81,7 +81,7 @@ def says_overflow(said: str) -> bool:
     return bool(_is_about_length(said)) and not _is_about_output(said)
 
 
-def anything(_: str) -> bool:
+def always(_: str) -> bool:
     return True
 
 

@@ -26,7 +26,7 @@ class Chats(Protocol):
         """From now on the chat is about this session; its mail that is still new follows. The session it was before."""
         ...
 
-    async def of(self, session: SessionId) -> Sequence[ChatRow]:
+    async def list_for(self, session: SessionId) -> Sequence[ChatRow]:
         """The chats that are about it, the latest bound first."""
         ...
 

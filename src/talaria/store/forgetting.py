@@ -26,7 +26,7 @@ class Stale(msgspec.Struct, frozen=True):
     """Of its journal."""
 
 
-class Whose(msgspec.Struct, frozen=True):
+class PersonQuery(msgspec.Struct, frozen=True):
     """Somebody on a platform, and how their traces are told from those of others."""
 
     platform: str
@@ -73,7 +73,7 @@ class PersonalData:
     """What of the chats and of the mail of all is somebody's."""
 
     def __init__(
-        self, whose: Whose, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
+        self, whose: PersonQuery, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
     ) -> None:
         self.conversations = conversations
         """That they began."""
@@ -107,7 +107,7 @@ class Forgetting(Protocol):
         """Delete it with all that belongs to it. False: it is not at rest (it runs, or mail waits), or not there."""
         ...
 
-    async def traces(self, whose: Whose) -> Traces: ...
-    async def forget(self, whose: Whose) -> Traces:
+    async def traces(self, whose: PersonQuery) -> Traces: ...
+    async def forget(self, whose: PersonQuery) -> Traces:
         """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their turn runs."""
         ...

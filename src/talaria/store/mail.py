@@ -73,11 +73,11 @@ class Inbox(Protocol):
         ...
 
     async def cursor(self, platform: str, account: str) -> str | None: ...
-    async def pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
+    async def list_pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
         """Accepted and not done, oldest first."""
         ...
 
-    async def waiting(self) -> Sequence[SessionId]:
+    async def list_sessions(self) -> Sequence[SessionId]:
         """Sessions with mail that is not done, oldest mail first."""
         ...
 
@@ -116,11 +116,11 @@ class OutboxRow(msgspec.Struct, frozen=True):
 
 
 class Outbox(Protocol):
-    async def targets(self) -> Sequence[str]:
+    async def list_targets(self) -> Sequence[str]:
         """Those to which something is pending or started, the longest waiting first."""
         ...
 
-    async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
+    async def list_due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
         """Pending and started rows for it, in the order in which they were written."""
         ...
 
@@ -148,7 +148,7 @@ class Outbox(Protocol):
         """
         ...
 
-    async def sent(self, row: OutboxId, sent_id: str) -> None: ...
+    async def mark_sent(self, row: OutboxId, sent_id: str) -> None: ...
     async def defer(self, row: OutboxId, error: str) -> None:
         """The wire surely did not take it: back to pending."""
         ...

@@ -57,7 +57,7 @@ class Approvals(Protocol):
         """
         ...
 
-    async def pending(self, session: SessionId | None = None) -> Sequence[Approval]:
+    async def list_pending(self, session: SessionId | None = None) -> Sequence[Approval]:
         """The living ones, oldest first."""
         ...
 
@@ -80,7 +80,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 class Grants(Protocol):
     async def add(self, grant: Grant) -> None: ...
-    async def valid(self, person: str, session: SessionId) -> Sequence[Grant]:
+    async def list_valid(self, person: str, session: SessionId) -> Sequence[Grant]:
         """What this person has granted for this session or for every one, and has not expired; oldest first."""
         ...
 

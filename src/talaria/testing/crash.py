@@ -110,7 +110,7 @@ class _Crashing:
         return committed if name in self._commits else call
 
 
-def crashing(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
+def wrap_store(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
     """`journal` stands in for that of the store."""
 
     def watched(port: T, *commits: str) -> T:
@@ -121,7 +121,7 @@ def crashing(store: Store, points: CrashPoints, journal: Journal | None = None) 
         CrashingJournal(journal or store.journal, points),
         watched(store.sessions, "create"),
         inbox=watched(store.inbox, "accept", "take", "finish"),
-        outbox=watched(store.outbox, "add", "begin", "start", "start_due", "sent", "defer", "fail", "expire"),
+        outbox=watched(store.outbox, "add", "begin", "start", "start_due", "mark_sent", "defer", "fail", "expire"),
         chats=watched(store.chats, "bind"),
         handoffs=watched(store.handoffs, "reclaim", "claim", "bind", "complete", "fail"),
     )
@@ -135,7 +135,7 @@ def crashing_store(
     @asynccontextmanager
     async def open_store(home: Path, clock: Clock) -> AsyncGenerator[Store]:
         async with SqliteStore(home, clock) as store:
-            yield crashing(store, points, change(store.journal))
+            yield wrap_store(store, points, change(store.journal))
 
     return open_store
 

@@ -31,7 +31,7 @@ class JournalProxy(_Proxy[Journal]):
     entries = _passed_on(Journal.entries)
     latest = _passed_on(Journal.latest)
     calls = _passed_on(Journal.calls)
-    interrupted = _passed_on(Journal.interrupted)
+    list_interrupted = _passed_on(Journal.list_interrupted)
 
 
 class SessionsProxy(_Proxy[Sessions]):
@@ -48,8 +48,8 @@ class SessionsProxy(_Proxy[Sessions]):
 class InboxProxy(_Proxy[Inbox]):
     accept = _passed_on(Inbox.accept)
     cursor = _passed_on(Inbox.cursor)
-    pending = _passed_on(Inbox.pending)
-    waiting = _passed_on(Inbox.waiting)
+    list_pending = _passed_on(Inbox.list_pending)
+    list_sessions = _passed_on(Inbox.list_sessions)
     find = _passed_on(Inbox.find)
     take = _passed_on(Inbox.take)
     finish = _passed_on(Inbox.finish)
@@ -57,13 +57,13 @@ class InboxProxy(_Proxy[Inbox]):
 
 
 class OutboxProxy(_Proxy[Outbox]):
-    targets = _passed_on(Outbox.targets)
-    due = _passed_on(Outbox.due)
+    list_targets = _passed_on(Outbox.list_targets)
+    list_due = _passed_on(Outbox.list_due)
     add = _passed_on(Outbox.add)
     begin = _passed_on(Outbox.begin)
     start = _passed_on(Outbox.start)
     start_due = _passed_on(Outbox.start_due)
-    sent = _passed_on(Outbox.sent)
+    mark_sent = _passed_on(Outbox.mark_sent)
     defer = _passed_on(Outbox.defer)
     fail = _passed_on(Outbox.fail)
     expire = _passed_on(Outbox.expire)

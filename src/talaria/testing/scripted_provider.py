@@ -72,7 +72,7 @@ class ScriptedProvider:
         bodies: dict[WireName, bytes] = {}
         for name in WIRES:
             wire = wire_for(name)
-            encoded[name] = tuple(request.history.encoded(name, lambda message, w=wire: w.encode(message, origin)))
+            encoded[name] = tuple(request.history.encode(name, lambda message, w=wire: w.encode(message, origin)))
             bodies[name] = wire.body(request, self.endpoint, encoded[name])
         tools = tuple(msgspec.json.encode(tool) for tool in request.tools)
         return RenderedRequest(request.may_call, request.system, tools, encoded, bodies)

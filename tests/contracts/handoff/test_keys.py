@@ -59,6 +59,6 @@ async def test_a_chat_that_is_bound_to_another_conversation_takes_its_mail_along
     bound = await store.chats.get(KEY)
     assert bound is not None
     assert (bound.session, bound.address) == (TWO, "telegram:42")
-    assert [row.session for row in await store.inbox.pending(TWO)] == [TWO]
-    assert await store.inbox.pending(ONE) == []
-    assert await store.chats.of(ONE) == []
+    assert [row.session for row in await store.inbox.list_pending(TWO)] == [TWO]
+    assert await store.inbox.list_pending(ONE) == []
+    assert await store.chats.list_for(ONE) == []

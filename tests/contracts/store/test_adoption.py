@@ -71,7 +71,7 @@ async def test_adopted_session_goes_on(store: Store, adoption: Adoption, owner: 
 
     last = (await store.journal.entries(OLD))[-1]
     assert (last.seq, last.at) == (10, clock.now())
-    assert await store.journal.interrupted() == []
+    assert await store.journal.list_interrupted() == []
 
 
 async def test_adopted_session_is_listed_by_its_own_activity(

@@ -229,10 +229,10 @@ async def test_delete_removes_all_that_belongs_to_the_session(
     assert await store.sessions.list() == []
     assert await store.journal.entries(session) == []
     assert await store.journal.calls(session, turn("turn-1")) == []
-    assert await store.inbox.pending(session) == []
-    assert await store.journal.interrupted() == []
+    assert await store.inbox.list_pending(session) == []
+    assert await store.journal.list_interrupted() == []
     assert await store.outbox.rows(session) == []
-    assert await store.outbox.targets() == []
+    assert await store.outbox.list_targets() == []
     assert await store.search.search("needle") == []
     assert await store.handoffs.state(session) is None
     with pytest.raises(Fenced):

@@ -95,7 +95,7 @@ class Model(ScriptedProvider):
         super().__init__()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
-        encoded = request.history.encoded("test", self._encoded)
+        encoded = request.history.encode("test", self._encoded)
         body = wire_for(self.endpoint.wire).body(request, self.endpoint, encoded)
         tokens = int(len(body) / self.bytes_per_token)
         self.work["bytes sent"] += len(body)

@@ -490,7 +490,7 @@ async def test_an_interruption_does_not_wait_for_a_store_that_is_not_well(scene:
         report = await asking
     assert isinstance(report.error, StoreUnavailable)
     assert ran == []
-    assert await scene.store.journal.interrupted() == ["scenario"]
+    assert await scene.store.journal.list_interrupted() == ["scenario"]
     assert (await (await scene.session(echo(ran))).resume()) is not None
     assert transcript_problems(await scene.messages()) == []
 

@@ -86,4 +86,4 @@ async def test_what_somebody_says_in_the_moment_they_are_let_in_is_answered(hous
 
 
 async def _is_all_sent(house: House) -> bool:
-    return not await house.store.outbox.targets()
+    return not await house.store.outbox.list_targets()

@@ -205,7 +205,7 @@ async def test_what_arrives_while_it_is_being_stopped_is_kept_and_answered_by_th
 
 
 async def _is_all_sent(stage: Stage) -> bool:
-    return not await stage.house.store.outbox.targets()
+    return not await stage.house.store.outbox.list_targets()
 
 
 async def _sessions(stage: Stage) -> list[object]:

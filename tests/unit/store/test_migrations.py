@@ -205,8 +205,8 @@ async def test_conversations_and_mail_from_before_platforms_are_kept(home: Path,
         assert [(session.id, session.person) for session in await store.sessions.list(person="local")] == [
             ("one", "local")
         ]
-        assert [(mail.message_id, mail.key, mail.state) for mail in await store.inbox.pending(SessionId("one"))] == [
-            ("1", "", "new")
-        ]
-        (due,) = await store.outbox.due("telegram:42")
+        assert [
+            (mail.message_id, mail.key, mail.state) for mail in await store.inbox.list_pending(SessionId("one"))
+        ] == [("1", "", "new")]
+        (due,) = await store.outbox.list_due("telegram:42")
         assert (due.body, due.created_at, due.started_at) == ("reply", 1.0, None)

@@ -89,7 +89,7 @@ def status(ctx: click.Context, as_json: bool) -> int:
 
 
 async def _mail(store: Store) -> gateway_view.Mail:
-    return gateway_view.Mail(len(await store.inbox.waiting()), *await due_and_failed(store.outbox))
+    return gateway_view.Mail(len(await store.inbox.list_sessions()), *await due_and_failed(store.outbox))
 
 
 @command.command("platforms", help="Every platform: whether it is set up, and what it needs.")

@@ -34,7 +34,7 @@ class Access:
 
     async def request(self, request: PairingRequest, max_pending: int) -> Requested:
         with self._memory.transaction() as tables:
-            waiting = [one for one in _living_requests(tables, self._clock.now()) if one.platform == request.platform]
+            waiting = [one for one in _list_requests(tables, self._clock.now()) if one.platform == request.platform]
             if any(one.user == request.user for one in waiting):
                 return "known"
             if len(waiting) >= max_pending:
@@ -44,7 +44,7 @@ class Access:
         return "added"
 
     async def requests(self) -> Sequence[PairingRequest]:
-        return _living_requests(self._memory.tables, self._clock.now())
+        return _list_requests(self._memory.tables, self._clock.now())
 
     async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
         with self._memory.transaction() as tables:
@@ -52,12 +52,12 @@ class Access:
             failures = tables.failures.get(platform, ())
             if len(failures) >= MAX_FAILURES and now < failures[-1] + LOCKED_S:
                 return Locked(failures[-1] + LOCKED_S)
-            for one in _living_requests(tables, now):
+            for one in _list_requests(tables, now):
                 if (one.platform, one.digest) == (platform, digest):
                     if greeting is not None and one.address:
                         said = Outgoing(one.address, greeting.body, greeting_key(digest), greeting.expires_at)
                         post(tables, greeting.session, said, now)
-                    return _let_in(tables, one, now)
+                    return _admit(tables, one, now)
             tables.failures[platform] = (*(at for at in failures if at > now - LOCKED_S), now)
         return None
 
@@ -69,11 +69,11 @@ class Access:
             return tables.members.pop((platform, user), None) is not None
 
 
-def _living_requests(tables: Tables, now: float) -> list[PairingRequest]:
+def _list_requests(tables: Tables, now: float) -> list[PairingRequest]:
     return [one for one in tables.requests.values() if one.expires_at > now]
 
 
-def _let_in(tables: Tables, request: PairingRequest, now: float) -> Member:
+def _admit(tables: Tables, request: PairingRequest, now: float) -> Member:
     member = Member(request.platform, request.user, request.name, now)
     tables.failures.pop(request.platform, None)
     del tables.requests[request.platform, request.user]
@@ -97,7 +97,7 @@ class Approvals:
     async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
         with self._memory.transaction() as tables:
             now = self._clock.now()
-            row = _living_approvals(tables, now).get(id)
+            row = _live_approvals(tables, now).get(id)
             if row is None or row.state != "pending" or row.requester != by:
                 return False
             state = "allowed" if is_allowed else "denied"
@@ -106,7 +106,7 @@ class Approvals:
 
     async def use(self, id: ApprovalId, digest: str) -> bool:
         with self._memory.transaction() as tables:
-            row = _living_approvals(tables, self._clock.now()).get(id)
+            row = _live_approvals(tables, self._clock.now()).get(id)
             if row is None or row.state != "allowed" or row.digest != digest:
                 return False
             tables.approvals[id] = msgspec.structs.replace(row, state="used")
@@ -116,11 +116,11 @@ class Approvals:
         exact = self._memory.tables.approvals.get(ApprovalId(name))
         if exact is not None or len(name) < 4:
             return exact
-        fitting = [one for one in await self.pending() if one.id.startswith(name.lower())]
+        fitting = [one for one in await self.list_pending() if one.id.startswith(name.lower())]
         return fitting[0] if len(fitting) == 1 else None
 
-    async def pending(self, session: SessionId | None = None) -> Sequence[Approval]:
-        living = _living_approvals(self._memory.tables, self._clock.now()).values()
+    async def list_pending(self, session: SessionId | None = None) -> Sequence[Approval]:
+        living = _live_approvals(self._memory.tables, self._clock.now()).values()
         return [one for one in living if one.state == "pending" and session in (None, one.session)]
 
 
@@ -128,7 +128,7 @@ def _begun(new: NewApproval, now: float) -> Approval:
     return Approval(**msgspec.structs.asdict(new), state="pending", created_at=now, decided_by=None, decided_at=None)
 
 
-def _living_approvals(tables: Tables, now: float) -> dict[ApprovalId, Approval]:
+def _live_approvals(tables: Tables, now: float) -> dict[ApprovalId, Approval]:
     rows = tables.approvals.items()
     return {id: row for id, row in rows if row.expires_at > now and row.owner in tables.owners}
 
@@ -146,7 +146,7 @@ class Grants:
                 raise BrokenRuleError(f"no session {grant.session}")
             tables.grants[grant.id] = grant
 
-    async def valid(self, person: str, session: SessionId) -> Sequence[Grant]:
+    async def list_valid(self, person: str, session: SessionId) -> Sequence[Grant]:
         return [one for one in await self.list() if one.person == person and one.session in (None, session)]
 
     async def list(self) -> Sequence[Grant]:

@@ -26,7 +26,7 @@ class Chats:
         with self._memory.transaction() as tables:
             return bind(tables, key, session, address)
 
-    async def of(self, session: SessionId) -> Sequence[ChatRow]:
+    async def list_for(self, session: SessionId) -> Sequence[ChatRow]:
         return [chat for chat in reversed(self._memory.tables.chats.values()) if chat.session == session]
 
     async def move(self, key: str, to_key: str, address: str, to: str) -> None:
@@ -89,7 +89,7 @@ class Handoffs:
         with self._memory.transaction() as tables:
             return _step(tables, session, ("pending",), state="running")
 
-    async def running(self, session: SessionId) -> HandoffRequest | None:
+    async def find_running(self, session: SessionId) -> HandoffRequest | None:
         row = self._memory.tables.sessions.get(session)
         if row is None or row.handoff.state != "running":
             return None
@@ -123,7 +123,7 @@ class Handoffs:
                 _bind_back(tables, session, new_session_id(self._clock.now()))
         return has_failed
 
-    async def unsettled(self) -> Mapping[SessionId, str]:
+    async def list_unsettled(self) -> Mapping[SessionId, str]:
         tables = self._memory.tables
         failed = ((one, tables.sessions[one].handoff_id) for one in _at(tables, "failed"))
         return {session: request for session, request in failed if request}
@@ -142,7 +142,7 @@ class Handoffs:
         row = self._memory.tables.sessions.get(session)
         return row.handoff if row else None
 
-    async def pending(self) -> Sequence[SessionId]:
+    async def list_pending(self) -> Sequence[SessionId]:
         return _at(self._memory.tables, "pending")
 
 

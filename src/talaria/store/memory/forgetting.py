@@ -6,9 +6,9 @@ from dataclasses import replace
 import msgspec
 
 from talaria.core.ids import SessionId
-from talaria.store.forgetting import NOBODY, PersonalData, Stale, Traces, Whose
+from talaria.store.forgetting import NOBODY, PersonalData, PersonQuery, Stale, Traces
 from talaria.store.mail import Inbound
-from talaria.store.memory.mail import waiting
+from talaria.store.memory.mail import list_pending
 from talaria.store.memory.sessions import remove
 from talaria.store.memory.tables import MemoryDatabase, SessionRow, Tables
 
@@ -36,12 +36,12 @@ class Forgetting:
             remove(tables, session)
         return True
 
-    async def traces(self, whose: Whose) -> Traces:
-        return _Found(self._memory.tables, whose).traces()
+    async def traces(self, whose: PersonQuery) -> Traces:
+        return _PersonRows(self._memory.tables, whose).traces()
 
-    async def forget(self, whose: Whose) -> Traces:
+    async def forget(self, whose: PersonQuery) -> Traces:
         with self._memory.transaction() as tables:
-            found = _Found(tables, whose)
+            found = _PersonRows(tables, whose)
             traces = found.traces()
             found.own.check_at_rest(lambda session: tables.sessions[session].owner in tables.owners)
             found.remove()
@@ -59,13 +59,13 @@ def _is_at_rest(tables: Tables, row: SessionRow) -> bool:
     id = row.session.id
     is_due = any(one.session == id and one.state in ("pending", "started") for one in tables.outbox.values())
     is_moving = row.handoff.state in ("pending", "running")
-    return row.owner not in tables.owners and not waiting(tables, id) and not is_due and not is_moving
+    return row.owner not in tables.owners and not list_pending(tables, id) and not is_due and not is_moving
 
 
-class _Found:
+class _PersonRows:
     """The rows of one person."""
 
-    def __init__(self, tables: Tables, whose: Whose) -> None:
+    def __init__(self, tables: Tables, whose: PersonQuery) -> None:
         self._tables = tables
         self._whose = whose
         self._rows = [row for row in tables.sessions.values() if row.session.person == whose.person]

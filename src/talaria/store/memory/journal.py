@@ -19,17 +19,17 @@ from talaria.store.base import (
     CallState,
     Change,
     Held,
-    Left,
-    Released,
-    Seized,
+    HoldReleased,
+    SessionReleased,
+    SessionSeized,
     Spent,
     Write,
 )
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
-from talaria.store.memory.mail import move, post, waiting
-from talaria.store.memory.spending import apply as apply_spending
+from talaria.store.memory.mail import list_pending, move, post
+from talaria.store.memory.spending import record_spending as apply_spending
 from talaria.store.memory.tables import MemoryDatabase, Tables
-from talaria.store.sessions import Head
+from talaria.store.sessions import SessionHead
 
 
 class Journal:
@@ -49,7 +49,7 @@ class Journal:
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
         with self._memory.transaction() as tables:
             match writes:
-                case [Seized(owner), *_]:
+                case [SessionSeized(owner), *_]:
                     _seize_next(tables, session, epoch, owner)
                 case _:
                     _check_epoch(tables, session, epoch)
@@ -59,7 +59,7 @@ class Journal:
                 if not isinstance(write, Entry):
                     _apply(tables, session, write, now)
             match writes:
-                case [*_, Left(leaves_mail)]:
+                case [*_, SessionReleased(leaves_mail)]:
                     return _release(tables, session, leaves_mail=leaves_mail)
                 case _:
                     return False
@@ -81,7 +81,7 @@ class Journal:
         row = self._memory.tables.sessions.get(session)
         return [call for call in row.calls.values() if call.turn == turn] if row else []
 
-    async def interrupted(self) -> Sequence[SessionId]:
+    async def list_interrupted(self) -> Sequence[SessionId]:
         tables = self._memory.tables
         left = [
             row.session for row in tables.sessions.values() if row.session.open_turn and row.owner not in tables.owners
@@ -98,7 +98,7 @@ def _seize_next(tables: Tables, session: SessionId, epoch: Epoch, owner: OwnerId
 
 
 def _release(tables: Tables, session: SessionId, *, leaves_mail: bool) -> bool:
-    if not leaves_mail and waiting(tables, session):
+    if not leaves_mail and list_pending(tables, session):
         return False
     tables.sessions[session] = replace(tables.row(session), owner=None)
     return True
@@ -124,9 +124,9 @@ def _apply(tables: Tables, session: SessionId, write: Change, now: float) -> Non
             move(tables, session, ids, "taken", "done")
         case Outgoing():
             post(tables, session, write, now)
-        case Spent() | Released():
+        case Spent() | HoldReleased():
             apply_spending(tables, session, write, now)
-        case Seized() | Left():
+        case SessionSeized() | SessionReleased():
             pass  # before and after all others
         case _:
             assert_never(write)
@@ -150,7 +150,7 @@ def _move_call(tables: Tables, session: SessionId, id: CallId, leaving: tuple[Ca
 def append(tables: Tables, session: SessionId, entries: Sequence[tuple[Entry, float]]) -> None:
     """Entries with their times at the journal's end, and what the session's row tells of them."""
     row = tables.row(session)
-    head = Head(row.session.open_turn, row.session.preview)
+    head = SessionHead(row.session.open_turn, row.session.preview)
     for entry, _ in entries:
         head.add(entry)
     after = msgspec.structs.replace(

@@ -24,10 +24,10 @@ class Outbox:
         self._memory = memory
         self._clock = clock
 
-    async def targets(self) -> Sequence[str]:
+    async def list_targets(self) -> Sequence[str]:
         return list(dict.fromkeys(row.target for row in _due(self._memory.tables)))
 
-    async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
+    async def list_due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
         return [row for row in _due(self._memory.tables) if row.target == target][:limit]
 
     async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
@@ -51,13 +51,13 @@ class Outbox:
     async def start_due(
         self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
     ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
-        rows = await self.due(target, limit)
+        rows = await self.list_due(target, limit)
         if not rows or rows[0].state != "pending" or not is_wanted(rows[0]):
             return None, rows
         with self._memory.transaction() as tables:
             return _start(tables, rows[0], self._clock.now()), rows[1:]
 
-    async def sent(self, row: OutboxId, sent_id: str) -> None:
+    async def mark_sent(self, row: OutboxId, sent_id: str) -> None:
         with self._memory.transaction() as tables:
             found = msgspec.structs.replace(_at(tables, row, ("started",)), sent_id=sent_id, error="")
             if row in tables.reworded:
@@ -84,7 +84,7 @@ class Outbox:
             found = tables.outbox.get(row)
             if found is None or found.state not in ("failed", "expired"):
                 return False
-            _put(tables, msgspec.structs.replace(_afresh(found), expires_at=expires_at))
+            _put(tables, msgspec.structs.replace(_reset(found), expires_at=expires_at))
         return True
 
     async def move(self, target: str, to: str) -> None:
@@ -125,7 +125,7 @@ def post(tables: Tables, session: SessionId, part: Outgoing, now: float) -> None
         return
     if row.state == "started" and row.body != part.body:
         tables.reworded |= {row.id}
-    due = row if row.state in _DUE else _afresh(row)
+    due = row if row.state in _DUE else _reset(row)
     _put(tables, msgspec.structs.replace(due, body=part.body, expires_at=part.expires_at))
 
 
@@ -146,7 +146,7 @@ def _new(tables: Tables, session: SessionId, part: Outgoing, now: float) -> Outb
     )
 
 
-def _afresh(row: OutboxRow) -> OutboxRow:
+def _reset(row: OutboxRow) -> OutboxRow:
     return msgspec.structs.replace(row, state="pending", attempts=0, error="")
 
 
@@ -191,10 +191,10 @@ class Inbox:
     async def cursor(self, platform: str, account: str) -> str | None:
         return self._memory.tables.cursors.get((platform, account))
 
-    async def pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
-        return waiting(self._memory.tables, session)[:limit]
+    async def list_pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
+        return list_pending(self._memory.tables, session)[:limit]
 
-    async def waiting(self) -> Sequence[SessionId]:
+    async def list_sessions(self) -> Sequence[SessionId]:
         mail = [row.inbound for row in self._memory.tables.inbox.values()]
         return list(dict.fromkeys(inbound.session for inbound in mail if inbound.state != "done"))
 
@@ -223,7 +223,7 @@ class Inbox:
             return len(known) - len(tables.inbox)
 
 
-def waiting(tables: Tables, session: SessionId) -> list[Inbound]:
+def list_pending(tables: Tables, session: SessionId) -> list[Inbound]:
     mail = [row.inbound for row in tables.inbox.values()]
     return [inbound for inbound in mail if inbound.session == session and inbound.state != "done"]
 

@@ -17,7 +17,7 @@ from talaria.store import sessions
 from talaria.store.base import BrokenRuleError, NewSession, SearchHit, Session
 from talaria.store.memory.journal import append
 from talaria.store.memory.tables import MemoryDatabase, SessionRow, Tables
-from talaria.store.sessions import check_at_rest, check_title, found, free_title, preview
+from talaria.store.sessions import check_at_rest, check_title, free_title, pick_session, preview
 
 
 class Search:
@@ -25,7 +25,7 @@ class Search:
         self._memory = memory
 
     async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[SearchHit]:
-        phrases = [phrase for word in sessions.wanted(query) if (phrase := _words(word))]
+        phrases = [phrase for word in sessions.search_words(query) if (phrase := _words(word))]
         if not phrases:
             return []
         found: list[tuple[int, SearchHit]] = []
@@ -46,7 +46,7 @@ class Search:
 
 def _words(text: str) -> list[str]:
     """Runs of letters and digits, without case and diacritics."""
-    plain = unicodedata.normalize("NFD", sessions.spaced(text).casefold())
+    plain = unicodedata.normalize("NFD", sessions.separate_words(text).casefold())
     kept = (sign if sign.isalnum() else " " for sign in plain if not unicodedata.combining(sign))
     return "".join(kept).split()
 
@@ -76,7 +76,7 @@ class Sessions:
             for session in self._of(person)
             if name in (session.id, session.title) or (len(name) >= 4 and session.id.startswith(name))
         ]
-        return found(name, sorted(fitting, key=lambda session: (session.id != name, session.title != name)))
+        return pick_session(name, sorted(fitting, key=lambda session: (session.id != name, session.title != name)))
 
     async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
         return sorted(self._of(person), key=lambda session: (session.updated_at, session.id), reverse=True)[:limit]

@@ -7,7 +7,7 @@ from typing import assert_never
 from talaria.core.clock import Clock
 from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.usage import NO_USAGE
-from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
+from talaria.store.base import Amount, HoldReleased, Spent, Totals, UsageKey, UsageRow
 from talaria.store.memory.tables import HoldRow, MemoryDatabase, SpendingRow, Tables
 from talaria.store.sessions import local_day
 
@@ -26,11 +26,11 @@ class Spending:
             tables.holds[hold] = HoldRow(session, person, owner, amount)
         return hold
 
-    async def add(self, session: SessionId, writes: Sequence[Spent | Released]) -> None:
+    async def add(self, session: SessionId, writes: Sequence[Spent | HoldReleased]) -> None:
         with self._memory.transaction() as tables:
             now = self._clock.now()
             for write in writes:
-                apply(tables, session, write, now)
+                record_spending(tables, session, write, now)
 
     async def usage(self, by: UsageKey, since: float = 0.0) -> Sequence[UsageRow]:
         oldest_first = sorted(self._memory.tables.spending, key=lambda row: row.at)
@@ -38,14 +38,14 @@ class Spending:
         for row in reversed(oldest_first):
             if row.at >= since:
                 groups.setdefault(_key(row, by), []).append(row)
-        return _ordered([_sum(key, rows) for key, rows in groups.items()], by)
+        return _sort([_sum(key, rows) for key, rows in groups.items()], by)
 
 
-def apply(tables: Tables, session: SessionId, write: Spent | Released, now: float) -> None:
+def record_spending(tables: Tables, session: SessionId, write: Spent | HoldReleased, now: float) -> None:
     match write:
         case Spent():
             tables.spending = (*tables.spending, SpendingRow(session, now, local_day(now), write))
-        case Released(hold):
+        case HoldReleased(hold):
             tables.holds.pop(hold, None)
         case _:
             assert_never(write)
@@ -77,7 +77,7 @@ def _sum(key: str, rows: Sequence[SpendingRow]) -> UsageRow:
     return UsageRow(key, len(rows), usage, math.fsum(filter(None, prices)), prices.count(None))
 
 
-def _ordered(newest_first: list[UsageRow], by: UsageKey) -> list[UsageRow]:
+def _sort(newest_first: list[UsageRow], by: UsageKey) -> list[UsageRow]:
     match by:
         case "day":
             return sorted(newest_first, key=lambda row: row.key, reverse=True)

@@ -12,7 +12,7 @@ from talaria.store.base import Amount, CallRow, HandoffState, Session, Spent
 from talaria.store.chats import ChatRow
 from talaria.store.mail import Inbound, OutboxRow
 from talaria.store.permissions import Approval, Grant
-from talaria.store.sessions import unknown
+from talaria.store.sessions import unknown_session
 
 MessageKey = tuple[str, str, str, str]
 """Platform, account, chat and message id."""
@@ -112,7 +112,7 @@ class Tables:
 
     def row(self, session: SessionId) -> SessionRow:
         if session not in self.sessions:
-            raise unknown(session)
+            raise unknown_session(session)
         return self.sessions[session]
 
     def holder(self, title: str) -> SessionId | None:

@@ -40,7 +40,7 @@ class Access:
     async def request(self, request: PairingRequest, max_pending: int) -> Requested:
         def work(db: SqliteConnection) -> Requested:
             db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (self._clock.now(),))
-            waiting = _waiting(db, request.platform)
+            waiting = _list_requests(db, request.platform)
             if any(one.user == request.user for one in waiting):
                 return "known"
             if len(waiting) >= max_pending:
@@ -64,14 +64,14 @@ class Access:
             if locked is not None:
                 return locked
             db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (now,))
-            fitting = [one for one in _waiting(db, platform) if _is_same(one.digest, digest)]
+            fitting = [one for one in _list_requests(db, platform) if _is_same(one.digest, digest)]
             if not fitting:
                 _count_failure(db, platform, now)
                 return None
             if greeting is not None and (address := fitting[0].address):
                 said = Outgoing(address, greeting.body, greeting_key(digest), greeting.expires_at)
                 post(db, greeting.session, said, now)
-            return _let_in(db, fitting[0], now)
+            return _admit(db, fitting[0], now)
 
         return await self._database.write(work)
 
@@ -85,7 +85,7 @@ class Access:
         return gone == 1
 
 
-def _waiting(db: SqliteConnection, platform: str) -> list[PairingRequest]:
+def _list_requests(db: SqliteConnection, platform: str) -> list[PairingRequest]:
     rows = db.execute(f"SELECT {_REQUEST_COLUMNS} FROM pairing_requests WHERE platform = ? ORDER BY rowid", (platform,))
     return [PairingRequest(*row) for row in rows]
 
@@ -107,7 +107,7 @@ def _count_failure(db: SqliteConnection, platform: str, now: float) -> None:
     db.execute("INSERT INTO pairing_failures VALUES (?, ?)", (platform, now))
 
 
-def _let_in(db: SqliteConnection, request: PairingRequest, now: float) -> Member:
+def _admit(db: SqliteConnection, request: PairingRequest, now: float) -> Member:
     member = Member(request.platform, request.user, request.name, now)
     db.execute("DELETE FROM pairing_failures WHERE platform = ?", (request.platform,))
     db.execute("DELETE FROM pairing_requests WHERE platform = ? AND user = ?", (request.platform, request.user))
@@ -139,14 +139,14 @@ class Approvals:
     async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
         state: ApprovalState = "allowed" if is_allowed else "denied"
         step = "SET state = ?, decided_by = ?, decided_at = ? WHERE id = ? AND state = 'pending' AND requester = ?"
-        return await self._take(id, step, (state, by, self._clock.now(), id, by))
+        return await self._step(id, step, (state, by, self._clock.now(), id, by))
 
     async def use(self, id: ApprovalId, digest: str) -> bool:
-        return await self._take(
+        return await self._step(
             id, "SET state = 'used' WHERE id = ? AND state = 'allowed' AND digest = ?", (id, digest)
         )
 
-    async def _take(self, id: ApprovalId, step: str, values: tuple[Value, ...]) -> bool:
+    async def _step(self, id: ApprovalId, step: str, values: tuple[Value, ...]) -> bool:
         def work(db: SqliteConnection) -> bool:
             living = "SELECT owner FROM approvals WHERE id = ? AND expires_at > ?"
             row = db.execute(living, (id, self._clock.now())).fetchone()
@@ -162,18 +162,18 @@ class Approvals:
             exact = _get(db, name)
             if exact is not None or len(name) < 4:
                 return exact
-            fitting = [one for one in self._pending(db) if one.id.startswith(name.lower())]
+            fitting = [one for one in self._select_pending(db) if one.id.startswith(name.lower())]
             return fitting[0] if len(fitting) == 1 else None
 
         return await self._database.read(work)
 
-    async def pending(self, session: SessionId | None = None) -> Sequence[Approval]:
+    async def list_pending(self, session: SessionId | None = None) -> Sequence[Approval]:
         def work(db: SqliteConnection) -> list[Approval]:
-            return [one for one in self._pending(db) if session is None or one.session == session]
+            return [one for one in self._select_pending(db) if session is None or one.session == session]
 
         return await self._database.read(work)
 
-    def _pending(self, db: SqliteConnection) -> list[Approval]:
+    def _select_pending(self, db: SqliteConnection) -> list[Approval]:
         """In every session."""
         rows = db.execute(
             f"SELECT {_APPROVAL_COLUMNS} FROM approvals WHERE state = 'pending' AND expires_at > ? ORDER BY rowid",
@@ -201,13 +201,13 @@ class Grants:
             f"INSERT INTO grants ({_GRANT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", msgspec.structs.astuple(grant)
         )
 
-    async def valid(self, person: str, session: SessionId) -> Sequence[Grant]:
-        return await self._unexpired("person = ? AND (session IS NULL OR session = ?)", person, session)
+    async def list_valid(self, person: str, session: SessionId) -> Sequence[Grant]:
+        return await self._select_unexpired("person = ? AND (session IS NULL OR session = ?)", person, session)
 
     async def list(self) -> Sequence[Grant]:
-        return await self._unexpired("true")
+        return await self._select_unexpired("true")
 
-    async def _unexpired(self, chosen: str, *values: Value) -> Sequence[Grant]:
+    async def _select_unexpired(self, chosen: str, *values: Value) -> Sequence[Grant]:
         still = "expires_at IS NULL OR expires_at > ?"
         sql = f"SELECT {_GRANT_COLUMNS} FROM grants WHERE {chosen} AND ({still}) ORDER BY rowid"
         return [Grant(*row) for row in await self._database.rows(sql, (*values, self._clock.now()))]

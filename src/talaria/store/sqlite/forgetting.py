@@ -6,7 +6,7 @@ from typing import Any
 
 from talaria.core.ids import OwnerId, SessionId
 from talaria.store.chats import ChatRow
-from talaria.store.forgetting import NOBODY, PersonalData, Stale, Traces, Whose
+from talaria.store.forgetting import NOBODY, PersonalData, PersonQuery, Stale, Traces
 from talaria.store.mail import Inbound
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
@@ -46,21 +46,21 @@ class Forgetting:
             row = db.execute(f"SELECT owner FROM sessions WHERE id = ? AND {_AT_REST}", (session,)).fetchone()
             if row is None or self._presence.is_alive(row[0]):
                 return False
-            with _overwriting(db):
+            with _overwrite_deleted(db):
                 remove(db, session)
             return True
 
         return await self._database.write(work)
 
-    async def traces(self, whose: Whose) -> Traces:
-        return await self._database.read(lambda db: _Found(db, whose).traces())
+    async def traces(self, whose: PersonQuery) -> Traces:
+        return await self._database.read(lambda db: _PersonRows(db, whose).traces())
 
-    async def forget(self, whose: Whose) -> Traces:
+    async def forget(self, whose: PersonQuery) -> Traces:
         def work(db: SqliteConnection) -> Traces:
-            found = _Found(db, whose)
+            found = _PersonRows(db, whose)
             traces = found.traces()
             found.own.check_at_rest(lambda session: self._presence.is_alive(_owner(db, session)))
-            with _overwriting(db):
+            with _overwrite_deleted(db):
                 found.remove()
             return traces
 
@@ -72,7 +72,7 @@ def _owner(db: SqliteConnection, session: SessionId) -> OwnerId | None:
 
 
 @contextmanager
-def _overwriting(db: SqliteConnection) -> Generator[None]:
+def _overwrite_deleted(db: SqliteConnection) -> Generator[None]:
     """What is deleted inside is zeroes on the disk. Not always so: it would slow down every turn."""
     db.pragma("secure_delete", True)
     try:
@@ -81,10 +81,10 @@ def _overwriting(db: SqliteConnection) -> Generator[None]:
         db.pragma("secure_delete", False)
 
 
-class _Found:
+class _PersonRows:
     """The rows of one person."""
 
-    def __init__(self, db: SqliteConnection, whose: Whose) -> None:
+    def __init__(self, db: SqliteConnection, whose: PersonQuery) -> None:
         self._db = db
         self._whose = whose
         mail = db.execute(f"SELECT {_MAIL} FROM inbox WHERE platform = ? ORDER BY id", (whose.platform,))

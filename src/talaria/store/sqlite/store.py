@@ -42,7 +42,7 @@ class SqliteStore:
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._open.push_async_callback(in_thread, self._presence.leave_all)
+        self._open.push_async_callback(in_thread, self._presence.unlock_all)
         for part in (self._database, self.search, self._feeder):
             await self._open.enter_async_context(part)
         return self
