@@ -136,3 +136,20 @@ class Wire(Protocol):
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         """An answer that was not streamed."""
         ...
+
+
+COMPACTION_SHARE = 0.5
+_SMALL_WINDOW = 512_000
+_SMALL_SHARE = 0.75
+"""In a small window more of it is used before work is interrupted."""
+_FLOOR = 64_000
+_LAST_SHARE = 0.85
+"""Where the floor would leave no room at all."""
+
+
+def compaction_threshold(window: int, max_output: int | None = None, share: float = COMPACTION_SHARE) -> int:
+    """Of the window, less what the answer may take."""
+    room = window - max_output if max_output and max_output <= window // 2 else window
+    wanted = room * (max(share, _SMALL_SHARE) if window < _SMALL_WINDOW else share)
+    at_least = max(wanted, _FLOOR)
+    return int(at_least if at_least < room else room * _LAST_SHARE)

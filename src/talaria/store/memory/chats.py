@@ -125,7 +125,7 @@ class Handoffs:
 
     async def list_unsettled(self) -> Mapping[SessionId, str]:
         tables = self._memory.tables
-        failed = ((one, tables.sessions[one].handoff_id) for one in _at(tables, "failed"))
+        failed = ((one, tables.sessions[one].handoff_id) for one in _list_at(tables, "failed"))
         return {session: request for session, request in failed if request}
 
     async def settle(self, session: SessionId) -> None:
@@ -136,14 +136,14 @@ class Handoffs:
 
     async def reclaim(self) -> Sequence[SessionId]:
         with self._memory.transaction() as tables:
-            return [one for one in _at(tables, "running") if _step(tables, one, ("running",), state="pending")]
+            return [one for one in _list_at(tables, "running") if _step(tables, one, ("running",), state="pending")]
 
     async def state(self, session: SessionId) -> HandoffState | None:
         row = self._memory.tables.sessions.get(session)
         return row.handoff if row else None
 
     async def list_pending(self) -> Sequence[SessionId]:
-        return _at(self._memory.tables, "pending")
+        return _list_at(self._memory.tables, "pending")
 
 
 def _step(tables: Tables, session: SessionId, leaving: Sequence[HandoffStage | None], **changes: str | None) -> bool:
@@ -170,7 +170,7 @@ def _bind_back(tables: Tables, session: SessionId, new: SessionId) -> None:
     tables.sessions[session] = replace(row, handoff_chats=())
 
 
-def _at(tables: Tables, stage: HandoffStage) -> list[SessionId]:
+def _list_at(tables: Tables, stage: HandoffStage) -> list[SessionId]:
     """Oldest session first."""
     sessions = [row.session for row in tables.sessions.values() if row.handoff.state == stage]
     return [session.id for session in sorted(sessions, key=lambda session: (session.created_at, session.id))]

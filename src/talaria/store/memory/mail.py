@@ -59,7 +59,7 @@ class Outbox:
 
     async def mark_sent(self, row: OutboxId, sent_id: str) -> None:
         with self._memory.transaction() as tables:
-            found = msgspec.structs.replace(_at(tables, row, ("started",)), sent_id=sent_id, error="")
+            found = msgspec.structs.replace(_get_at(tables, row, ("started",)), sent_id=sent_id, error="")
             if row in tables.reworded:
                 tables.reworded -= {row}
                 _put(tables, msgspec.structs.replace(found, state="pending", attempts=0))
@@ -77,7 +77,7 @@ class Outbox:
 
     def _leave(self, row: OutboxId, leaving: tuple[OutboxState, ...], state: OutboxState, error: str) -> None:
         with self._memory.transaction() as tables:
-            _put(tables, msgspec.structs.replace(_at(tables, row, leaving), state=state, error=error))
+            _put(tables, msgspec.structs.replace(_get_at(tables, row, leaving), state=state, error=error))
 
     async def retry(self, row: OutboxId, expires_at: float) -> bool:
         with self._memory.transaction() as tables:
@@ -169,7 +169,7 @@ def _of_key(tables: Tables, key: str) -> OutboxRow | None:
     return next((row for row in tables.outbox.values() if row.key == key), None)
 
 
-def _at(tables: Tables, row: OutboxId, states: tuple[OutboxState, ...]) -> OutboxRow:
+def _get_at(tables: Tables, row: OutboxId, states: tuple[OutboxState, ...]) -> OutboxRow:
     found = tables.outbox.get(row)
     if found is None or found.state not in states:
         raise BrokenRuleError(f"outbox row {row} is over, or not started")
