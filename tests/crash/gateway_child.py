@@ -30,17 +30,27 @@ from talaria.gateway.service import Gateway, PlatformSpec
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
 from talaria.store.base import Journal, Store, Write
-from talaria.store.mail import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.crash import CrashingPlatform, CrashingProvider, CrashPoints, Moment, World, wrap_store
-from talaria.testing.port_proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
+from talaria.testing.crash import (
+    CrashingPlatform,
+    CrashingProvider,
+    CrashPoints,
+    InboxProxy,
+    JournalProxy,
+    Moment,
+    OutboxProxy,
+    StoreProxy,
+    World,
+    wrap_store,
+)
 from talaria.tools.base import EXCLUSIVE, Tool
 from talaria.tools.function import tool
 
 LOADED = (
     "talaria.net.client",
     "talaria.providers.http_provider",
-    "talaria.providers.wires",
+    "talaria.providers.http_provider",
     "talaria.platforms.telegram.platform",
     "talaria.platforms.discord.platform",
     "talaria.platforms.slack.platform",

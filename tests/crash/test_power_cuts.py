@@ -17,13 +17,12 @@ from talaria.core.errors import StoreDamaged
 from talaria.core.ids import OwnerId, SessionId
 from talaria.core.messages import user
 from talaria.store.base import Held, Journal, NewSession, Owners, Sessions
-from talaria.store.mail import Cursor, Inbound, Inbox, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, Inbox, Outgoing
 from talaria.store.sqlite import database
-from talaria.store.sqlite.connection import SqliteConnection
+from talaria.store.sqlite.connection import SqliteConnection, migrate
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.journal import Journal as SqliteJournal
 from talaria.store.sqlite.mail import Inbox as SqliteInbox
-from talaria.store.sqlite.migrate import migrate
 from talaria.store.sqlite.presence import Owners as SqliteOwners
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.sessions import Sessions as SqliteSessions

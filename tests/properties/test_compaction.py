@@ -15,8 +15,8 @@ from talaria.core.errors import Overloaded
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
 from talaria.providers.base import Endpoint, ModelRequest, WireName
+from talaria.providers.http_provider import wire_for
 from talaria.providers.message_history import History, size_tokens
-from talaria.providers.wires import wire_for
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 
 texts = st.text("abc xyz\n", max_size=900)

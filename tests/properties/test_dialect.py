@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.core.dialect import IllegalTranscript, from_dicts, to_dicts, transcript_problems
 from talaria.core.ids import CallId
+from talaria.core.message_dicts import IllegalTranscript, from_dicts, to_dicts, transcript_problems
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User, user
 
 texts = st.text("abc xyz\n", min_size=1, max_size=40)

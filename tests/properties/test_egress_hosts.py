@@ -14,8 +14,8 @@ from tests.properties.test_web_hosts import hosts as written
 from tests.unit.web.conftest import Site, answer
 
 from talaria.core.errors import Denied
-from talaria.net.addresses import parse_allowance
 from talaria.net.egress import Egress
+from talaria.net.urls import parse_allowance
 from talaria.testing.manual_clock import ManualClock
 
 LDH = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")

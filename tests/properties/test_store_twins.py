@@ -15,9 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from talaria.core.entries import MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.core.errors import TalariaError
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
-from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, user
-from talaria.core.usage import Usage
-from talaria.store.access import Greeting, PairingRequest
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, user
 from talaria.store.base import (
     Amount,
     BrokenRuleError,
@@ -34,10 +32,9 @@ from talaria.store.base import (
     Totals,
     Write,
 )
-from talaria.store.chats import BusyMode
-from talaria.store.mail import Cursor, Inbound, InboxDone, InboxTaken, OutboxRow, OutboxState, Outgoing
+from talaria.store.chat_ports import BusyMode, Cursor, Inbound, InboxDone, InboxTaken, OutboxRow, OutboxState, Outgoing
 from talaria.store.memory import MemoryStore
-from talaria.store.permissions import Approval, Grant, NewApproval
+from talaria.store.permission_ports import Approval, Grant, Greeting, NewApproval, PairingRequest
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.unit.web.conftest import Site, answer
 
 from talaria.core.errors import ToolFailed
-from talaria.net.addresses import is_public
 from talaria.net.fetch import Fetch, decompress
-from talaria.net.settings import WebSettings
-from talaria.net.urls import parse_url
+from talaria.net.urls import is_public, parse_url
+from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
 LISTED = "127.64.0.0/10"

@@ -37,7 +37,7 @@ from talaria.core.errors import BadConfig
 from talaria.gateway.authorization import ALPHABET, CODE_CHARS, LIVES_S, MAX_PENDING, Pairing, new_code
 from talaria.platforms.base import Sender
 from talaria.platforms.loader import manifests, read_settings
-from talaria.store.access import MAX_FAILURES, Locked, Member
+from talaria.store.permission_ports import MAX_FAILURES, Locked, Member
 from talaria.testing import ManualClock, Reply, call
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.discord_server import DiscordServer

@@ -20,7 +20,7 @@ from tests.security.chats import (
     told_to_model,
 )
 
-from talaria.store.permissions import Approval
+from talaria.store.permission_ports import Approval
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import ChatService, SeenMessage
 from talaria.testing.servers.discord_server import DiscordServer

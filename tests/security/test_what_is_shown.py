@@ -13,7 +13,7 @@ from tests.security.chats import told_to_model
 
 from talaria.app.build import open_store
 from talaria.gateway.envelope import OutgoingBody, written
-from talaria.store.mail import Outgoing
+from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import Refusal, SeenMessage
 from talaria.testing.servers.discord_server import DiscordServer

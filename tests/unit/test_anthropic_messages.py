@@ -19,10 +19,10 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     User,
     user,
 )
-from talaria.core.usage import Usage
 from talaria.providers.anthropic_messages import AnthropicMessages
 from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest
 from talaria.providers.message_history import History

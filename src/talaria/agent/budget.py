@@ -10,11 +10,9 @@ from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import LimitReached, ProviderFailure
 from talaria.core.ids import HoldId, OwnerId, SessionId
-from talaria.core.messages import Assistant
-from talaria.core.usage import NO_USAGE, Usage
-from talaria.providers.base import Endpoint, ModelRequest
+from talaria.core.messages import NO_USAGE, Assistant, Usage
+from talaria.providers.base import Endpoint, ModelRequest, prompt_tokens
 from talaria.providers.message_history import size_tokens
-from talaria.providers.size import prompt_tokens
 from talaria.store.base import Amount, HoldReleased, Spending, Spent, Totals
 
 

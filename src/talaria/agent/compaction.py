@@ -3,11 +3,10 @@
 import msgspec
 
 from talaria.agent.turn import Sink, Turn
-from talaria.context.base import CompactionRequest
-from talaria.context.gain import is_shorter
+from talaria.context.base import CompactionRequest, is_shorter
 from talaria.core.entries import encode_compaction
 from talaria.core.events import Notice
-from talaria.providers.size import prompt_tokens
+from talaria.providers.base import prompt_tokens
 
 _HOW = {
     "model": "",

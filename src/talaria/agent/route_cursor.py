@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from talaria.agent.retry import AttemptState
 from talaria.core.errors import FailureKind, ProviderFailure, Repair
 from talaria.core.secret import Secret
-from talaria.providers.base import Endpoint, Provider
-from talaria.providers.route import Route
+from talaria.providers.base import Endpoint, Provider, Route
 from talaria.providers.upstream import Upstream
 
 REST_AFTER_LIMIT_S = 60.0

@@ -13,17 +13,15 @@ import msgspec
 from talaria.agent.budget import Budget
 from talaria.agent.hooks import Facts, Hooks, NoHooks
 from talaria.agent.route_cursor import RouteCursor
-from talaria.context.base import ContextKeeper
-from talaria.context.gain import CompactionHistory
+from talaria.context.base import CompactionHistory, ContextKeeper
 from talaria.core.clock import Clock
 from talaria.core.entries import Effort, MessageAdded
 from talaria.core.events import Event, Notice
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Image, ToolCall, ToolResult, ToolSpec, user
 from talaria.core.redaction import Redactor
-from talaria.providers.base import Endpoint, ModelRequest
+from talaria.providers.base import Endpoint, ModelRequest, prompt_tokens
 from talaria.providers.message_history import History
-from talaria.providers.size import prompt_tokens
 from talaria.store.base import Write
 
 

@@ -7,7 +7,7 @@ import msgspec
 from talaria.core.entries import Effort
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.gateway.gateway_settings import GatewaySettings
-from talaria.net.settings import Timeouts, WebSettings
+from talaria.net.web_settings import Timeouts, WebSettings
 from talaria.providers.base import COMPACTION_SHARE, Caching, Prices, Rotation, WireName
 from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.policy import ApprovalSettings

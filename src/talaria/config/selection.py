@@ -9,7 +9,7 @@ import msgspec
 from talaria.config.schema import Config, ModelConfig, ProviderConfig, TimeoutsConfig
 from talaria.core.errors import BadConfig, MissingCredential
 from talaria.core.secret import Secret
-from talaria.net.settings import Timeouts
+from talaria.net.web_settings import Timeouts
 from talaria.providers.base import Caching, Endpoint, WireName, compaction_threshold
 from talaria.providers.catalog import ModelFacts, ProviderFacts, catalog
 

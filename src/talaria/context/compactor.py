@@ -19,8 +19,7 @@ from talaria.context.base import CompactedMessages, CompactionRequest, Compactor
 from talaria.context.summary import clip, fit, prune
 from talaria.core.entries import SummaryAuthor
 from talaria.core.errors import LimitReached, ProviderFailure
-from talaria.core.messages import Assistant, Context, Message, ToolResult, User
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Context, Message, ToolResult, Usage, User
 from talaria.providers.base import Endpoint
 from talaria.providers.message_history import CHARS_PER_TOKEN, History, size_tokens
 from talaria.tools.base import Tool

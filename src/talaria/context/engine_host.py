@@ -10,15 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from talaria.context.base import CompactedMessages, CompactionRequest, ContextKeeper, ConversationInfo
-from talaria.context.counting import as_dict, canonical
-from talaria.context.engine import HostedEngine
-from talaria.context.gain import is_shorter
+from talaria.context.base import CompactedMessages, CompactionRequest, ContextKeeper, ConversationInfo, is_shorter
+from talaria.context.engine import HostedEngine, as_dict, canonical
 from talaria.core.clock import Clock
-from talaria.core.dialect import from_dicts, to_dicts
-from talaria.core.messages import Message
+from talaria.core.message_dicts import from_dicts, to_dicts
+from talaria.core.messages import Message, Usage
 from talaria.core.plugin_calls import LateArgument, PluginError, run_within
-from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint
 from talaria.providers.message_history import History
 from talaria.tools.base import NOTHING, Run, Tool

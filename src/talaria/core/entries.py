@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 
 from talaria.core.ids import TurnId
-from talaria.core.messages import Assistant, Message, ToolResult, User
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, Assistant, Message, ToolResult, Usage, User
 
 SummaryAuthor = Literal["model", "host", "nobody", "engine"]
 

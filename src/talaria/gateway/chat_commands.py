@@ -19,8 +19,7 @@ from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import Session
-from talaria.store.chats import BusyMode
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import BusyMode, Inbound
 from talaria.tools.person import Answer
 
 Open = Callable[[SessionId, Received], Awaitable[LiveSession]]

@@ -21,7 +21,7 @@ from talaria.gateway.replies import LIVES_S, Replies
 from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import parked
 from talaria.store.base import Store
-from talaria.store.mail import Outbox, Outgoing
+from talaria.store.chat_ports import Outbox, Outgoing
 from talaria.tools.person import ANSWERS, Answer, Instead, Question, measure
 
 _LABELS: dict[Answer, str] = {

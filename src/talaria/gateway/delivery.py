@@ -32,7 +32,7 @@ from talaria.platforms.base import (
     SentId,
     Unsure,
 )
-from talaria.store.mail import Outbox, OutboxRow, Outgoing
+from talaria.store.chat_ports import Outbox, OutboxRow, Outgoing
 
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0

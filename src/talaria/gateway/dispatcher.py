@@ -33,7 +33,7 @@ from talaria.runtime.commands import GivenCommand, obey
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import Report
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 
 QUIET_S = 0.05
 """What was sent together arrives together."""

@@ -29,7 +29,7 @@ from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, Platfor
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import HandoffRequest, Session
-from talaria.store.mail import Outgoing
+from talaria.store.chat_ports import Outgoing
 
 FIRST_LOOK_S = 5.0
 EVERY_S = 2.0

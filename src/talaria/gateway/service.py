@@ -30,7 +30,7 @@ from talaria.platforms.base import Address, Platform, PlatformSettings, Sender
 from talaria.runtime.command_host import CommandHost
 from talaria.runtime.placement import LocalPlacement
 from talaria.runtime.session_pool import SessionPool
-from talaria.store.mail import OutboxRow, Outgoing
+from talaria.store.chat_ports import OutboxRow, Outgoing
 
 LOOK_S = 0.15
 """How often other processes' writes are looked for."""

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from talaria.core.dialect import to_dicts
 from talaria.core.ids import SessionId
+from talaria.core.message_dicts import to_dicts
 from talaria.core.messages import Message
 from talaria.core.plugin_calls import HostedPlugin, PluginError, as_text
 from talaria.memory.base import MemoryProvider

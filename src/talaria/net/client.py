@@ -4,13 +4,15 @@
 aiohttp is known only here and in `pool.py` (docs/adr/0002).
 
 The connections to one address. A retired pool closes itself once, when its last response ends.
+
+Splits a byte stream into the data of server-sent events, wherever its chunks are cut.
 """
 
 import errno
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from ipaddress import ip_address
 from typing import Self
@@ -20,9 +22,9 @@ from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
 from talaria.net import tls
-from talaria.net.settings import Timeouts
 from talaria.net.stall import StallWatch
 from talaria.net.urls import proxy_for
+from talaria.net.web_settings import Timeouts
 
 with tls.skip_certificates():
     import aiohttp
@@ -229,3 +231,57 @@ def _explain_loss(host: str, fault: Exception, watch: StallWatch, timeouts: Time
     if watch.is_out_of_time:
         return Disconnected(f"{host} had not finished its answer within {timeouts.total_s:g} s.")
     return Disconnected(f"{host} fell silent for {timeouts.chunk_s:g} s in the middle of an answer.")
+
+
+MAX_LINE_BYTES = 32 << 20
+_BOM = b"\xef\xbb\xbf"
+"""May stand before everything."""
+
+
+class EventSplitter:
+    """Lines may end in LF or CRLF; names, comments, unknown fields and events without data are passed over."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        for line in self._lines(chunk):
+            line = line.removesuffix(b"\r")  # noqa: PLW2901
+            if line:
+                self._take(line)
+            elif self._data:
+                data = b"\n".join(self._data)
+                self._data, self._data_bytes = [], 0
+                if data.strip():
+                    yield data
+
+    def end(self) -> Iterator[bytes]:
+        """What stands complete in the last, unterminated lines."""
+        yield from self.feed(b"\n\n")
+
+    def _lines(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes. A long one is kept in pieces and joined once."""
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*self._rest, lines[0]))
+            self._rest, self._rest_bytes = [], 0
+        self._rest.append(rest)
+        self._rest_bytes += len(rest)
+        if self._rest_bytes > MAX_LINE_BYTES:
+            raise Disconnected("The model server sent a line without end.")
+        return lines
+
+    def _take(self, line: bytes) -> None:
+        """Whatever it is but the end of an event."""
+        field, _, value = line.partition(b":")
+        if field == b"data" or field.removeprefix(_BOM) == b"data":
+            self._keep(value.removeprefix(b" "))
+
+    def _keep(self, value: bytes) -> None:
+        self._data.append(value)
+        self._data_bytes += len(value) + 1
+        if self._data_bytes > MAX_LINE_BYTES:
+            raise Disconnected("The model server sent an event without end.")

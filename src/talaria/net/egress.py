@@ -27,11 +27,17 @@ import msgspec
 from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, Denied, ToolFailed
-from talaria.net.addresses import EVERYWHERE, Allowance, Lookup, system_lookup, vet_addresses
-from talaria.net.proxy_requests import ProxyRefusal, ProxyRequest, parse_request
+from talaria.net.proxy_requests import (
+    CHUNK_BYTES,
+    ByteLimitReached,
+    Meter,
+    ProxyRefusal,
+    ProxyRequest,
+    Tunnel,
+    parse_request,
+)
 from talaria.net.stall import StallWatch
-from talaria.net.tunnels import CHUNK_BYTES, ByteLimitReached, Meter, Tunnel
-from talaria.net.urls import WebUrl, parse_url, proxy_for
+from talaria.net.urls import EVERYWHERE, Allowance, Lookup, WebUrl, parse_url, proxy_for, system_lookup, vet_addresses
 
 ATTEMPT_S = 10.0
 MAX_ATTEMPTS = 6

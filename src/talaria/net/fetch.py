@@ -21,10 +21,18 @@ import msgspec
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
-from talaria.net.addresses import EVERYWHERE, Allowance, Lookup, parse_allowance, system_lookup, vet_addresses
-from talaria.net.settings import WebSettings
 from talaria.net.stall import StallWatch
-from talaria.net.urls import WebUrl, parse_url
+from talaria.net.urls import (
+    EVERYWHERE,
+    Allowance,
+    Lookup,
+    WebUrl,
+    parse_allowance,
+    parse_url,
+    system_lookup,
+    vet_addresses,
+)
+from talaria.net.web_settings import WebSettings
 
 if TYPE_CHECKING:
     import ssl

@@ -17,11 +17,11 @@ from typing import Any, cast
 import msgspec
 
 from talaria.agent.hooks import Block, Change, Doubt, Facts, Leaving, Objection, Tell
-from talaria.context.counting import as_dict, canonical
+from talaria.context.engine import as_dict, canonical
 from talaria.core.clock import Clock
-from talaria.core.dialect import to_dicts
 from talaria.core.entries import TurnOutcome
 from talaria.core.ids import SessionId
+from talaria.core.message_dicts import to_dicts
 from talaria.core.messages import Assistant, Message, ToolCall, ToolResult
 from talaria.core.plugin_calls import BackgroundLoop, PluginError, as_text, call_or_await, run_within, select_keywords
 from talaria.plugins.registered import Problems

@@ -25,14 +25,23 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     User,
 )
 from talaria.core.secret import Secret
-from talaria.core.usage import Usage
-from talaria.providers import provider_failures, request_parts
+from talaria.providers import provider_failures, wire_parts
 from talaria.providers.base import Delta, Endpoint, ModelRequest
-from talaria.providers.decoding import ABSENT, clamp_count, decode_leniently, decode_message, is_present
-from talaria.providers.request_parts import apply_repairs, as_object, drops_extras, safe_identifier
+from talaria.providers.wire_parts import (
+    ABSENT,
+    apply_repairs,
+    as_object,
+    clamp_count,
+    decode_leniently,
+    decode_message,
+    drops_extras,
+    is_present,
+    safe_identifier,
+)
 
 _encode = msgspec.json.Encoder().encode
 _STOPS: dict[str, StopReason] = {
@@ -246,7 +255,7 @@ class AnthropicMessages:
     def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         request, endpoint = apply_repairs(request, endpoint)
         marked = _with_marks(messages) if endpoint.caching == "markers" else messages
-        return request_parts.build_body(
+        return wire_parts.build_body(
             _head(request, endpoint), "messages", b"".join(_merge_roles(marked)), _tail(request, endpoint, messages)
         )
 
@@ -278,7 +287,7 @@ def _with_marks(messages: Sequence[bytes]) -> Sequence[bytes]:
     """
     marked = list(messages)
     for index in islice(_ends(messages), 2):
-        marked[index] = request_parts.add_mark(marked[index])
+        marked[index] = wire_parts.add_mark(marked[index])
     return marked
 
 
@@ -300,7 +309,7 @@ def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
             for tool in request.tools
         ]
     if request.system and endpoint.caching == "markers":
-        head["system"] = [{"type": "text", "text": request.system, "cache_control": request_parts.MARK}]
+        head["system"] = [{"type": "text", "text": request.system, "cache_control": wire_parts.MARK}]
     elif request.system:
         head["system"] = request.system
     return head
@@ -310,7 +319,7 @@ def _tail(request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) 
     max_tokens = _max_tokens(request, endpoint)
     tail: dict[str, Any] = {"max_tokens": max_tokens, "stream": request.is_streaming}
     if endpoint.caching == "automatic":
-        tail["cache_control"] = request_parts.MARK
+        tail["cache_control"] = wire_parts.MARK
     if request.tools and not request.may_call and not drops_extras(request):
         tail["tool_choice"] = {"type": "none"}
     if request.effort in (None, "none"):  # then it does not think

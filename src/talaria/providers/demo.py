@@ -8,10 +8,9 @@ import msgspec
 
 from talaria.core.events import TextDelta
 from talaria.core.ids import new_call_id
-from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, User
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, User
 from talaria.core.secret import Secret
 from talaria.core.text import fence
-from talaria.core.usage import Usage
 from talaria.providers.base import Delta, Endpoint, ModelRequest
 
 ENDPOINT = Endpoint(provider="demo", model="demo", base_url="", wire="openai_chat")

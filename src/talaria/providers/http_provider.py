@@ -1,9 +1,13 @@
-"""A model behind HTTP: any wire, streaming or not, over the shared client."""
+"""A model behind HTTP: any wire, streaming or not, over the shared client.
+
+Which wire a name stands for.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
+from typing import assert_never
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,15 +17,16 @@ from talaria.core.errors import Disconnected, ProviderFailure
 from talaria.core.messages import Assistant, Message
 from talaria.core.pictures import has_images, without_images
 from talaria.core.secret import Secret
-from talaria.net.client import MAX_ERROR_BODY_BYTES, HttpClient, Response
-from talaria.net.settings import Timeouts
-from talaria.net.sse import EventSplitter
+from talaria.net.client import MAX_ERROR_BODY_BYTES, EventSplitter, HttpClient, Response
+from talaria.net.web_settings import Timeouts
 from talaria.providers import provider_failures
-from talaria.providers.base import Decoder, Delta, Endpoint, ModelRequest, Wire
+from talaria.providers.anthropic_messages import AnthropicMessages
+from talaria.providers.base import Decoder, Delta, Endpoint, ModelRequest, Wire, WireName, is_large
 from talaria.providers.catalog import catalog
-from talaria.providers.decoding import parse_model_list
-from talaria.providers.endpoint_redaction import redact_secrets
-from talaria.providers.size import is_large
+from talaria.providers.openai_chat import OpenAIChat
+from talaria.providers.openai_responses import OpenAIResponses
+from talaria.providers.provider_failures import redact_secrets
+from talaria.providers.wire_parts import parse_model_list
 
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_STREAM_BYTES = 128 << 20
@@ -189,3 +194,15 @@ async def _drain(chunks: AsyncIterator[bytes]) -> None:
                 pass
     except (TimeoutError, Disconnected):
         return  # the answer is whole; only the connection is not reused
+
+
+def wire_for(name: WireName) -> Wire:
+    match name:
+        case "openai_chat":
+            return OpenAIChat()
+        case "openai_responses":
+            return OpenAIResponses()
+        case "anthropic_messages":
+            return AnthropicMessages()
+        case _:
+            assert_never(name)

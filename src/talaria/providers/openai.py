@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from talaria.core.entries import Effort
-from talaria.core.messages import Context, Image, Text, User, UserPart
+from talaria.core.messages import Context, Image, Text, Usage, User, UserPart
 from talaria.core.secret import Secret
-from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint, ModelRequest
-from talaria.providers.decoding import clamp_count
+from talaria.providers.wire_parts import clamp_count
 
 Encoded = dict[str, Any]
 _FAMILY = re.compile(r"(?P<five>gpt-5(?P<dot>\.\d)?)|o[134]\b")

@@ -20,14 +20,22 @@ from talaria.core.messages import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    Usage,
     User,
     UserPart,
 )
-from talaria.core.usage import Usage
-from talaria.providers import openai, provider_failures, request_parts
+from talaria.providers import openai, provider_failures, wire_parts
 from talaria.providers.base import Delta, Endpoint, ModelRequest
-from talaria.providers.decoding import ABSENT, decode_leniently, decode_message
-from talaria.providers.request_parts import apply_repairs, as_object, drops_extras, safe_call_id, safe_identifier
+from talaria.providers.wire_parts import (
+    ABSENT,
+    apply_repairs,
+    as_object,
+    decode_leniently,
+    decode_message,
+    drops_extras,
+    safe_call_id,
+    safe_identifier,
+)
 
 _encode = msgspec.json.Encoder().encode
 _USER = b'{"role":"user"'
@@ -72,7 +80,7 @@ class OpenAIChat:
         if endpoint.caching == "markers":
             messages = _with_mark(messages)
         system = _system(request, endpoint)
-        return request_parts.build_body(head, "messages", b",".join((*system, *messages)), _tail(request, endpoint))
+        return wire_parts.build_body(head, "messages", b",".join((*system, *messages)), _tail(request, endpoint))
 
     def decoder(self, endpoint: Endpoint) -> "ChatDecoder":
         return ChatDecoder(endpoint)
@@ -105,7 +113,7 @@ def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     elif request.effort is not None:
         tail["reasoning_effort"] = openai.effort(request, endpoint)
     if endpoint.caching == "automatic":
-        tail["cache_control"] = request_parts.MARK
+        tail["cache_control"] = wire_parts.MARK
     return tail
 
 
@@ -134,7 +142,7 @@ def _add_mark(message: bytes) -> bytes:
     else:
         before, part, behind = _around_last_text(message)
     has_words = part and msgspec.json.decode(part[len(_TEXT) : -1], type=str).strip()
-    return before + request_parts.add_mark(part) + behind if has_words else b""
+    return before + wire_parts.add_mark(part) + behind if has_words else b""
 
 
 def _around_last_text(message: bytes) -> tuple[bytes, bytes, bytes]:

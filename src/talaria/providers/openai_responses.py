@@ -20,14 +20,23 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     User,
     UserPart,
 )
-from talaria.core.usage import Usage
-from talaria.providers import openai, provider_failures, request_parts
+from talaria.providers import openai, provider_failures, wire_parts
 from talaria.providers.base import Delta, Endpoint, ModelRequest
-from talaria.providers.decoding import ABSENT, decode, decode_leniently, decode_message, is_present
-from talaria.providers.request_parts import apply_repairs, as_object, drops_extras, safe_identifier
+from talaria.providers.wire_parts import (
+    ABSENT,
+    apply_repairs,
+    as_object,
+    decode,
+    decode_leniently,
+    decode_message,
+    drops_extras,
+    is_present,
+    safe_identifier,
+)
 
 _encode = msgspec.json.Encoder().encode
 _INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refused"}
@@ -231,7 +240,7 @@ class OpenAIResponses:
     def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         request, endpoint = apply_repairs(request, endpoint)
         history = b",".join(message for message in messages if message)
-        return request_parts.build_body(_head(request, endpoint), "input", history, _tail(request, endpoint))
+        return wire_parts.build_body(_head(request, endpoint), "input", history, _tail(request, endpoint))
 
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         decoder = ResponsesDecoder(endpoint)

@@ -8,10 +8,10 @@ import msgspec
 
 from talaria.core.errors import TalariaError
 from talaria.net.client import HttpClient
-from talaria.net.settings import Timeouts
+from talaria.net.web_settings import Timeouts
 from talaria.providers import provider_failures
 from talaria.providers.catalog import ProviderFacts
-from talaria.providers.decoding import parse_model_list
+from talaria.providers.wire_parts import parse_model_list
 
 KNOCK_S = 0.2
 FAR_KNOCK_S = 1.0

@@ -20,7 +20,7 @@ from talaria.core.events import Event, TurnBegan
 from talaria.core.ids import Epoch, InboxId, OwnerId, SessionId, TurnId, new_turn_id
 from talaria.core.messages import Assistant, ToolCall, User
 from talaria.core.redaction import Redactor
-from talaria.providers.size import prompt_tokens
+from talaria.providers.base import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime import session_config
 from talaria.runtime.lease import NEVER_HELD, SessionLease, SessionState
@@ -30,7 +30,7 @@ from talaria.runtime.session_config import Asker, SessionConfig, TurnMail, TurnO
 from talaria.runtime.transcript import Transcript
 from talaria.runtime.turn_runner import Report, RunningTurn, TurnFactory, TurnRunner, closing
 from talaria.store.base import Session, Store
-from talaria.store.mail import InboxDone, InboxTaken
+from talaria.store.chat_ports import InboxDone, InboxTaken
 from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash
 from talaria.tools.executor import Executor

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from talaria.context.gain import CompactionHistory
+from talaria.context.base import CompactionHistory
 from talaria.core.entries import (
     Compacted,
     Effort,
@@ -19,8 +19,7 @@ from talaria.core.entries import (
     apply_compaction,
 )
 from talaria.core.ids import SessionId, TurnId
-from talaria.core.messages import Assistant, Context, Message, ToolResult, User
-from talaria.core.usage import NO_USAGE
+from talaria.core.messages import NO_USAGE, Assistant, Context, Message, ToolResult, User
 from talaria.providers.message_history import History
 from talaria.store.base import Journal
 

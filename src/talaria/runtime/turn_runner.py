@@ -24,9 +24,8 @@ from talaria.core.entries import MessageAdded, TurnEnded, TurnOutcome, TurnStart
 from talaria.core.errors import Fenced, StoreUnavailable, TalariaError
 from talaria.core.events import AnswerRestarted, Notice, TextDelta, ToolBegan, ToolEnded, TurnDone
 from talaria.core.ids import Epoch, HoldId, OwnerId, SessionId, TurnId, new_turn_id
-from talaria.core.messages import Assistant, Context, Text, User
+from talaria.core.messages import Assistant, Context, Text, Usage, User
 from talaria.core.redaction import Redactor
-from talaria.core.usage import Usage
 from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt

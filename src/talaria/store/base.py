@@ -11,12 +11,9 @@ import msgspec
 
 from talaria.core.entries import Entry, Recorded
 from talaria.core.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
-from talaria.core.messages import ToolCall, ToolResult
-from talaria.core.usage import NO_USAGE, Usage
-from talaria.store.access import Access
-from talaria.store.chats import Chats
-from talaria.store.mail import Inbox, InboxDone, InboxTaken, Outbox, Outgoing
-from talaria.store.permissions import Approvals, Grants
+from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
+from talaria.store.chat_ports import Chats, Inbox, InboxDone, InboxTaken, Outbox, Outgoing
+from talaria.store.permission_ports import Access, Approvals, Grants
 
 
 class BrokenRuleError(RuntimeError):

@@ -7,8 +7,7 @@ import msgspec
 
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
-from talaria.store.chats import ChatRow
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import ChatRow, Inbound
 
 NOBODY = "forgotten"
 """In whose name model calls stay counted."""

@@ -11,7 +11,7 @@ from talaria.core.events import TextDelta
 from talaria.core.messages import Assistant, Text
 from talaria.core.secret import Secret
 from talaria.providers.base import Delta, Endpoint, ModelRequest, WireName
-from talaria.providers.wires import wire_for
+from talaria.providers.http_provider import wire_for
 
 WIRES: tuple[WireName, ...] = ("openai_chat", "openai_responses", "anthropic_messages")
 

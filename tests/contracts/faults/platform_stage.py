@@ -22,7 +22,7 @@ from talaria.core.secret import Secret
 from talaria.gateway.connector import Health
 from talaria.gateway.service import Gateway
 from talaria.platforms.webhook import config
-from talaria.store.mail import OutboxRow, OutboxState
+from talaria.store.chat_ports import OutboxRow, OutboxState
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, SeenMessage, Slow

@@ -7,7 +7,7 @@ from talaria.core.ids import SessionId
 from talaria.gateway.chat_keys import KeyRules, session_key
 from talaria.platforms.base import Address, ChatKind
 from talaria.store.base import Store
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 
 __all__ = ["clock", "store"]
 

@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from talaria.core.ids import SessionId
-from talaria.store.access import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, PairingRequest
 from talaria.store.base import Store
+from talaria.store.permission_ports import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, PairingRequest
 from talaria.testing.manual_clock import ManualClock
 
 TTL_S = 600.0

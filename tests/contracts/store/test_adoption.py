@@ -4,8 +4,7 @@ import pytest
 
 from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
 from talaria.core.ids import OwnerId, SessionId, TurnId
-from talaria.core.messages import Assistant, Text, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Text, Usage, user
 from talaria.store.base import Adoption, BrokenRuleError, Held, NewSession, Store
 from talaria.testing.manual_clock import ManualClock
 

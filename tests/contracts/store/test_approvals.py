@@ -4,7 +4,7 @@ import pytest
 
 from talaria.core.ids import ApprovalId, CallId, OwnerId, SessionId, TurnId, new_approval_id
 from talaria.store.base import BrokenRuleError, NewSession, Store
-from talaria.store.permissions import Approval, NewApproval
+from talaria.store.permission_ports import Approval, NewApproval
 from talaria.testing.manual_clock import ManualClock
 
 ANN, BOB = "ann", "bob"

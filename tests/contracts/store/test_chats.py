@@ -2,8 +2,7 @@ import pytest
 
 from talaria.core.ids import Epoch, SessionId, TurnId
 from talaria.store.base import BrokenRuleError, NewSession, Store
-from talaria.store.chats import ChatRow
-from talaria.store.mail import Inbound, InboxTaken
+from talaria.store.chat_ports import ChatRow, Inbound, InboxTaken
 
 OTHER = SessionId("session-2")
 CHAT = "agent:main:telegram:dm:42"

@@ -9,14 +9,12 @@ import pytest
 from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, InboxId, OwnerId, SessionId, TurnId
-from talaria.core.messages import user
-from talaria.core.usage import Usage
-from talaria.store.access import PairingRequest
+from talaria.core.messages import Usage, user
 from talaria.store.base import Held, NewSession, Spent, Store
+from talaria.store.chat_ports import Inbound, InboxTaken, Outgoing
 from talaria.store.forgetting import Forgetting, PersonQuery, Traces
-from talaria.store.mail import Inbound, InboxTaken, Outgoing
 from talaria.store.memory import MemoryStore
-from talaria.store.permissions import Grant, NewApproval
+from talaria.store.permission_ports import Grant, NewApproval, PairingRequest
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 

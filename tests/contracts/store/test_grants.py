@@ -2,7 +2,7 @@ import pytest
 
 from talaria.core.ids import GrantId, OwnerId, SessionId, new_grant_id
 from talaria.store.base import BrokenRuleError, NewSession, Store
-from talaria.store.permissions import Grant
+from talaria.store.permission_ports import Grant
 from talaria.testing.manual_clock import ManualClock
 
 ANN, BOB = "ann", "bob"

@@ -4,7 +4,7 @@ from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.ids import Epoch, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, user
 from talaria.store.base import HandoffState, NewSession, Store
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 from talaria.testing.manual_clock import ManualClock
 
 

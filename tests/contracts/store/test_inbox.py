@@ -5,7 +5,7 @@ import pytest
 from talaria.core.entries import TurnEnded, TurnStarted
 from talaria.core.ids import Epoch, InboxId, SessionId, TurnId
 from talaria.store.base import BrokenRuleError, NewSession, Store
-from talaria.store.mail import Cursor, Inbound, InboxDone, InboxTaken, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, InboxDone, InboxTaken, Outgoing
 from talaria.testing.manual_clock import ManualClock
 
 TURN = TurnId("turn-1")

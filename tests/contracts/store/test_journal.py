@@ -5,8 +5,7 @@ import pytest
 from talaria.core.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.core.errors import Fenced
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId, TurnId
-from talaria.core.messages import Assistant, Image, Text, Thinking, ToolCall, ToolResult, User, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Image, Text, Thinking, ToolCall, ToolResult, Usage, User, user
 from talaria.store.base import (
     BrokenRuleError,
     CallEnded,
@@ -18,7 +17,7 @@ from talaria.store.base import (
     Store,
     Write,
 )
-from talaria.store.mail import Inbound, InboxDone, InboxTaken, Outgoing
+from talaria.store.chat_ports import Inbound, InboxDone, InboxTaken, Outgoing
 from talaria.testing.manual_clock import ManualClock
 
 TURN = TurnId("turn-1")

@@ -3,7 +3,7 @@ import pytest
 from talaria.core.entries import Noted
 from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.store.base import BrokenRuleError, Store
-from talaria.store.mail import OutboxRow, OutboxState, Outgoing
+from talaria.store.chat_ports import OutboxRow, OutboxState, Outgoing
 from talaria.testing.manual_clock import ManualClock
 
 TTL_S = 60.0

@@ -4,7 +4,7 @@ from talaria.core.entries import Noted, TurnEnded, TurnStarted
 from talaria.core.errors import Fenced, UnknownSession
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId
 from talaria.store.base import BrokenRuleError, Held, SessionReleased, SessionSeized, Store
-from talaria.store.mail import Inbound, InboxDone, InboxTaken, Outgoing
+from talaria.store.chat_ports import Inbound, InboxDone, InboxTaken, Outgoing
 
 
 async def test_every_owner_has_a_name_of_its_own(store: Store) -> None:

@@ -3,8 +3,7 @@ import pytest
 from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.errors import BadInput, Fenced, SessionBusy, UnknownSession
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId, TurnId
-from talaria.core.messages import Assistant, Context, Text, ToolCall, User, user
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, Assistant, Context, Text, ToolCall, Usage, User, user
 from talaria.store.base import (
     BrokenRuleError,
     CallIntended,
@@ -13,7 +12,7 @@ from talaria.store.base import (
     Session,
     Store,
 )
-from talaria.store.mail import Inbound, Outgoing
+from talaria.store.chat_ports import Inbound, Outgoing
 from talaria.testing.manual_clock import ManualClock
 
 

@@ -7,7 +7,7 @@ import pytest
 from talaria.core.entries import Noted, TurnEnded
 from talaria.core.errors import Fenced
 from talaria.core.ids import Epoch, HoldId, OwnerId, SessionId, TurnId
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.store.base import (
     Amount,
     BrokenRuleError,

@@ -20,11 +20,10 @@ from talaria.core.errors import (
 )
 from talaria.core.events import AnswerRestarted, Event, Notice, TextDelta, TurnDone
 from talaria.core.ids import CallId, Epoch, SessionId
-from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, User, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, Usage, User, user
 from talaria.store.base import CallIntended, Write
+from talaria.testing.crash import JournalProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import JournalProxy
 from talaria.testing.rules import transcript_problems
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run, Scope

@@ -15,7 +15,7 @@ from tests.scenarios.gateway.test_files import PIXEL
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import LET_IN, Pairing
-from talaria.store.access import Member
+from talaria.store.permission_ports import Member
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
 from talaria.testing.servers.discord_server import DiscordServer

@@ -19,7 +19,7 @@ from talaria.gateway.dispatcher import HELD, TOLD_AFTER_S
 from talaria.gateway.envelope import BESIDE, MARK, OutgoingBody, written
 from talaria.gateway.gateway_state import PAUSE
 from talaria.store.base import Held
-from talaria.store.mail import Outgoing
+from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
 from talaria.testing.servers.scripted_replies import Faults

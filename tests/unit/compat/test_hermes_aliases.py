@@ -17,14 +17,12 @@ import pytest_asyncio
 
 from talaria.compat.hermes import finder
 from talaria.compat.hermes.bound import Bound, bind, release
-from talaria.context.counting import CanonicalUsage, as_dict
-from talaria.context.engine import ContextEngine
+from talaria.context.engine import CanonicalUsage, ContextEngine, as_dict
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, Denied
 from talaria.core.ids import SessionId
-from talaria.core.messages import ToolCall
+from talaria.core.messages import ToolCall, Usage
 from talaria.core.plugin_calls import BackgroundLoop
-from talaria.core.usage import Usage
 from talaria.memory.base import MemoryProvider
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import gather, usable

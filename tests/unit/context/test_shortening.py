@@ -8,10 +8,9 @@ from talaria.context import summary
 from talaria.context.base import CompactionRequest
 from talaria.context.compactor import BuiltinCompactor
 from talaria.context.summary import fit, prune
-from talaria.core.dialect import transcript_problems
 from talaria.core.ids import CallId
-from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.core.usage import Usage
+from talaria.core.message_dicts import transcript_problems
+from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, Usage, User, user
 from talaria.providers.message_history import CHARS_PER_TOKEN, History, size_tokens
 
 GOAL = "Map every milestone between Ulm and Linz."

@@ -2,7 +2,7 @@
 
 import pytest
 
-from talaria.providers.endpoint_redaction import redact_secrets
+from talaria.providers.provider_failures import redact_secrets
 
 
 @pytest.mark.parametrize(

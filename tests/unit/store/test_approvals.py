@@ -12,9 +12,8 @@ import pytest
 
 from talaria.core.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
 from talaria.store.base import NewSession
-from talaria.store.permissions import Grant, NewApproval
-from talaria.store.sqlite.connection import SqliteConnection
-from talaria.store.sqlite.migrate import steps
+from talaria.store.permission_ports import Grant, NewApproval
+from talaria.store.sqlite.connection import SqliteConnection, steps
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 
@@ -59,7 +58,7 @@ from pathlib import Path
 from talaria.core.clock import SystemClock
 from talaria.core.ids import ApprovalId, CallId, SessionId, TurnId
 from talaria.store.base import NewSession
-from talaria.store.permissions import NewApproval
+from talaria.store.permission_ports import NewApproval
 from talaria.store.sqlite.store import SqliteStore
 
 async def main():

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from talaria.core.ids import SessionId
-from talaria.store.mail import Inbound, Outgoing
+from talaria.store.chat_ports import Inbound, Outgoing
 from talaria.testing.crash import CrashPoints, World, crashing_store
 from talaria.testing.manual_clock import ManualClock
 
@@ -43,4 +43,4 @@ async def test_mail_passes_its_moments_on_the_way_out(home: Path, tmp_path: Path
         await store.outbox.mark_sent(fourth.id, "7")
         assert [row.state for row in await store.outbox.rows(SESSION)] == ["pending", "failed", "expired", "sent"]
 
-    assert trace.lines() == around("add", "begin", "start", "defer", "fail", "expire", "sent")
+    assert trace.lines() == around("add", "begin", "start", "defer", "fail", "expire", "mark sent")

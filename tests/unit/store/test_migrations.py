@@ -13,11 +13,9 @@ import pytest
 from talaria.core.entries import Entry, MessageAdded, Noted
 from talaria.core.errors import StoreTooNew
 from talaria.core.ids import CallId, SessionId
-from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, user
 from talaria.store.base import Amount, NewSession, Totals, UsageRow
-from talaria.store.sqlite.connection import SqliteConnection
-from talaria.store.sqlite.migrate import LATEST, steps
+from talaria.store.sqlite.connection import LATEST, SqliteConnection, steps
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 

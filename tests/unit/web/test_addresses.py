@@ -3,7 +3,7 @@ from ipaddress import ip_address
 import pytest
 
 from talaria.core.errors import BadConfig
-from talaria.net.addresses import EVERYWHERE, Allowance, is_public, parse_allowance
+from talaria.net.urls import EVERYWHERE, Allowance, is_public, parse_allowance
 
 PRIVATE = [
     *("0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "100.127.255.255"),

@@ -15,9 +15,9 @@ import pytest
 from tests.unit.web.conftest import PRIVATE, PUBLIC, Names, Site, answer
 
 from talaria.core.errors import Denied
-from talaria.net.addresses import parse_allowance
 from talaria.net.egress import HEAD_S, LOOKUP_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, AdmitHost, Egress
-from talaria.net.tunnels import IDLE_S
+from talaria.net.proxy_requests import IDLE_S
+from talaria.net.urls import parse_allowance
 from talaria.testing.manual_clock import ManualClock
 
 LIMIT_S = 10.0

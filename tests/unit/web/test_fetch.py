@@ -11,7 +11,7 @@ from tests.unit.web.conftest import PUBLIC, Names, Site, answer, redirect
 
 from talaria.core.errors import ToolFailed
 from talaria.net.fetch import Fetch, decompress
-from talaria.net.settings import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
 HTML = b"<p>Hello.</p>"

@@ -23,7 +23,7 @@ from talaria.gateway.replies import LIVES_S
 from talaria.platforms.loader import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
 from talaria.store.base import Store
-from talaria.store.mail import OutboxState
+from talaria.store.chat_ports import OutboxState
 
 MOST_SHOWN = 1000
 _LEFT: tuple[OutboxState, ...] = ("pending", "started", "failed", "expired")

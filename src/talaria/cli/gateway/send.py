@@ -27,7 +27,7 @@ from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.loader import given, is_wanted, manifests
 from talaria.platforms.splitting import units
 from talaria.store.base import Store
-from talaria.store.mail import OutboxRow, Outgoing
+from talaria.store.chat_ports import OutboxRow, Outgoing
 
 MAX_CHARS = 1900
 """Of one message: every platform takes that many."""

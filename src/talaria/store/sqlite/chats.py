@@ -9,7 +9,7 @@ from typing import cast
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId, new_handoff_id, new_session_id
 from talaria.store.base import MAX_REASON_CHARS, HandoffRequest, HandoffState
-from talaria.store.chats import BusyMode, ChatRow
+from talaria.store.chat_ports import BusyMode, ChatRow
 from talaria.store.sqlite.connection import SqliteConnection, Value, step
 from talaria.store.sqlite.database import Database
 

@@ -15,8 +15,7 @@ from typing import Any, Self, TypeVar, cast
 import apsw
 
 from talaria.core.aio import complete, in_thread
-from talaria.store.sqlite.connection import SqliteConnection, Value
-from talaria.store.sqlite.faults import FAULTS, explain, unusable_folder
+from talaria.store.sqlite.connection import FAULTS, SqliteConnection, Value, explain, unusable_folder
 from talaria.store.sqlite.writer import Job, Jobs, Work, Writer, settle
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Entry, Recorded
 from talaria.core.errors import Fenced
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId
-from talaria.core.messages import ToolCall, ToolResult
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
 from talaria.store.base import (
     CallEnded,
     CallIntended,
@@ -24,8 +23,8 @@ from talaria.store.base import (
     Spent,
     Write,
 )
-from talaria.store.mail import InboxDone, InboxTaken, Outgoing
-from talaria.store.sessions import SessionHead, unknown_session
+from talaria.store.chat_ports import InboxDone, InboxTaken, Outgoing
+from talaria.store.session_rules import SessionHead, unknown_session
 from talaria.store.sqlite import mail, spending
 from talaria.store.sqlite.connection import SqliteConnection, step
 from talaria.store.sqlite.database import Database

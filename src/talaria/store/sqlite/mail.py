@@ -11,7 +11,7 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.ids import InboxId, OutboxId, SessionId, TurnId
 from talaria.store.base import BrokenRuleError
-from talaria.store.mail import Cursor, Inbound, OutboxRow, OutboxState, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, OutboxRow, OutboxState, Outgoing
 from talaria.store.sqlite.connection import SqliteConnection, Value, step
 from talaria.store.sqlite.database import Database
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.ids import OwnerId, new_owner_id
-from talaria.store.sqlite.connection import SqliteConnection
+from talaria.store.sqlite.connection import SqliteConnection, unusable_folder
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.faults import unusable_folder
 
 
 class Presence:

@@ -23,7 +23,7 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Entry
 from talaria.core.errors import StoreDamaged, StoreUnavailable, TalariaError
 from talaria.core.ids import SessionId
-from talaria.store import sessions
+from talaria.store import session_rules
 from talaria.store.base import SearchHit
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
@@ -207,7 +207,7 @@ def _last_entry(db: SqliteConnection) -> int:
 def _new_entries(db: SqliteConnection, seen: int) -> list[tuple[int, str]]:
     """The id and the words of each."""
     rows = db.execute("SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?", (seen, FEED_BATCH))
-    return [(id, sessions.separate_words(sessions.text(_decode(body)))) for id, body in rows]
+    return [(id, session_rules.separate_words(session_rules.text(_decode(body)))) for id, body in rows]
 
 
 def _newest(db: SqliteConnection, match: str, before: int, count: int) -> list[int]:
@@ -226,14 +226,14 @@ def _hits(db: SqliteConnection, entries: Sequence[int], query: str, person: str 
         if row is not None:
             session, title, at, body = cast("tuple[str, str | None, float, str]", row)
             entry = _decode(body)
-            piece = sessions.snippet(sessions.text(entry), query)
-            found.append(SearchHit(SessionId(session), title, at, sessions.role(entry), piece))
+            piece = session_rules.snippet(session_rules.text(entry), query)
+            found.append(SearchHit(SessionId(session), title, at, session_rules.role(entry), piece))
     return found
 
 
 def _as_match(query: str) -> str:
     """Every word as a quoted phrase."""
-    return " ".join(f'"{sessions.separate_words(word).strip()}"' for word in sessions.search_words(query))
+    return " ".join(f'"{session_rules.separate_words(word).strip()}"' for word in session_rules.search_words(query))
 
 
 def _remove(path: Path) -> None:

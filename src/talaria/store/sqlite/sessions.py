@@ -10,9 +10,9 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Entry, Recorded
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.store.base import NewSession, Session
-from talaria.store.sessions import check_at_rest, check_title, free_title, pick_session, preview, unknown_session
+from talaria.store.session_rules import check_at_rest, check_title, free_title, pick_session, preview, unknown_session
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.journal import append

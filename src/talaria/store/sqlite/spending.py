@@ -10,9 +10,9 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.errors import StoreUnavailable
 from talaria.core.ids import HoldId, OwnerId, SessionId
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.store.base import Amount, HoldReleased, Spent, Totals, UsageKey, UsageRow
-from talaria.store.sessions import local_day
+from talaria.store.session_rules import local_day
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence

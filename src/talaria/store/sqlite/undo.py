@@ -12,10 +12,9 @@ from typing import Any
 import apsw
 
 from talaria.core.errors import StoreDamaged
-from talaria.store.sqlite.connection import SqliteConnection
+from talaria.store.sqlite.connection import SqliteConnection, explain
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.faults import explain
-from talaria.store.undo import ChangeRow, CheckpointRow, KnownFile, Packed, PathState
+from talaria.store.undo_port import ChangeRow, CheckpointRow, KnownFile, Packed, PathState
 
 _VERSION = 1
 _SCHEMA = """

@@ -21,8 +21,7 @@ import apsw
 
 from talaria.core.aio import complete
 from talaria.core.errors import StoreDamaged, StoreUnavailable
-from talaria.store.sqlite.connection import SqliteConnection
-from talaria.store.sqlite.faults import explain
+from talaria.store.sqlite.connection import SqliteConnection, explain
 
 T = TypeVar("T")
 Work = Callable[[SqliteConnection], T]

@@ -13,8 +13,8 @@ from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
-from talaria.net.addresses import Lookup, parse_allowance, system_lookup
-from talaria.net.settings import WebSettings
+from talaria.net.urls import Lookup, parse_allowance, system_lookup
+from talaria.net.web_settings import WebSettings
 from talaria.tools.browser import browser_process
 from talaria.tools.browser.browser_process import NO_PAGE
 

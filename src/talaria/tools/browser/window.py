@@ -16,9 +16,8 @@ from playwright.async_api import Browser, BrowserContext, Error, Locator, Page, 
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.core.messages import Image
-from talaria.net.addresses import Allowance, Lookup
 from talaria.net.egress import FORBIDDEN, Egress
-from talaria.net.urls import WebUrl
+from talaria.net.urls import Allowance, Lookup, WebUrl
 from talaria.tools.base import Shown
 from talaria.tools.browser import tabs
 from talaria.tools.browser.browser_process import NO_PAGE, Notes, ended

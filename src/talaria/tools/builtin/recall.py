@@ -13,7 +13,7 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Journal, Search, SearchHit, Sessions
-from talaria.store.sessions import search_words
+from talaria.store.session_rules import search_words
 from talaria.tools.base import READS, Claim, Run, Scope, Shown, Tool
 from talaria.tools.function import tool
 

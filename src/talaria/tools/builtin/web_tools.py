@@ -8,7 +8,7 @@ from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments
 from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch, FetchedPage
-from talaria.net.settings import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.tools.base import INDEPENDENT, Claim, Run, Tool
 from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, WebHit, choose
 from talaria.tools.function import tool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
-from talaria.net.addresses import parse_allowance
+from talaria.net.urls import parse_allowance
 from talaria.tools.hosts import is_covered
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.errors import ToolFailed
-from talaria.net.tunnels import Meter, Tunnel
+from talaria.net.proxy_requests import Meter, Tunnel
 
 ANSWER_S = 10.0
 CONNECT_S = 5.0

@@ -14,7 +14,7 @@ from talaria.core.errors import TalariaError
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
-from talaria.store.undo import PathState, UndoStore
+from talaria.store.undo_port import PathState, UndoStore
 from talaria.tools.base import Scope
 from talaria.tools.undo.checkpoints import Checkpoints, checkpoint_folder, compare_states
 from talaria.tools.undo.project_record import Difference, Progress, ProjectRecord, Recording

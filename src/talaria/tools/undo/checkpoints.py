@@ -18,7 +18,7 @@ from talaria.core.fs import safe_file_name
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
-from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
+from talaria.store.undo_port import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
 from talaria.tools.diffs import compare, visible
 from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, own_name
 from talaria.tools.undo.restore_files import Target, put_back

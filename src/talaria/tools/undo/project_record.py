@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from talaria.core.trees import Root
-from talaria.store.undo import (
+from talaria.store.undo_port import (
     ABSENT,
     PIECE_BYTES,
     ChangeRow,

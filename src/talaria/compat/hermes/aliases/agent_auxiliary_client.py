@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from talaria.compat.hermes.bound import bound
-from talaria.context.counting import CanonicalUsage
+from talaria.context.engine import CanonicalUsage
 from talaria.core.plugin_calls import select_keywords
 from talaria.plugins.services import DEFAULT_S, LlmQuestion
 

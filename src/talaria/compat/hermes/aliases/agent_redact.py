@@ -4,7 +4,7 @@ much than too little."""
 import re
 
 from talaria.compat.hermes.bound import last_bound
-from talaria.providers.endpoint_redaction import HIDDEN, redact_secrets
+from talaria.providers.provider_failures import HIDDEN, redact_secrets
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _WHOLE = re.compile(

@@ -9,11 +9,11 @@ import msgspec
 
 from talaria.agent.limits import cost_usd
 from talaria.compat.hermes.aliases.hermes_cli_config import cfg_get, load_config
-from talaria.context.counting import CanonicalUsage
-from talaria.core.usage import Usage
+from talaria.context.engine import CanonicalUsage
+from talaria.core.messages import Usage
 from talaria.providers.base import Prices
 from talaria.providers.catalog import catalog
-from talaria.providers.decoding import clamp_count
+from talaria.providers.wire_parts import clamp_count
 
 
 @dataclass(frozen=True, slots=True)

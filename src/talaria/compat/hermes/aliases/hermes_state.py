@@ -10,9 +10,9 @@ from talaria.compat.hermes.aliases.hermes_cli_config import get_hermes_home
 from talaria.compat.hermes.bound import bound
 from talaria.config import paths
 from talaria.core.clock import SystemClock
-from talaria.core.dialect import to_dicts
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
+from talaria.core.message_dicts import to_dicts
 from talaria.runtime.transcript import without_undone
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from talaria.compat.hermes.aliases.agent_redact import redact_sensitive_text
 from talaria.core.plugin_calls import PluginError, as_text, contain
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Rejected, SentId, Unsure
-from talaria.providers.endpoint_redaction import redact_secrets
+from talaria.providers.provider_failures import redact_secrets
 
 _MAX_SAID_CHARS = 300
 _KINDS = (

@@ -11,8 +11,8 @@ import msgspec
 from talaria.core.errors import MissingCredential, ToolFailed
 from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch, FetchedPage
-from talaria.net.settings import SearchBackend
 from talaria.net.urls import parse_url
+from talaria.net.web_settings import SearchBackend
 from talaria.tools.builtin.web_text import clean
 
 MAX_HITS = 20

@@ -1,7 +1,6 @@
 """The port of the undo store: what projects hold, what turns changed in them, and the content to put back.
 
-Content is kept once under its SHA-256, in compressed pieces. All methods block.
-"""
+Content is kept once under its SHA-256, in compressed pieces. All methods block."""
 
 import hashlib
 import zlib

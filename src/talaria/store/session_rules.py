@@ -1,8 +1,7 @@
 """What holds for a session wherever it is kept: its titles, the name that finds it, what entries make of its row.
 
 What lists and search results show of a journal, and the text that a search looks at. Shared by all stores.
-The day that people would say a moment belongs to. Shared by all stores.
-"""
+The day that people would say a moment belongs to. Shared by all stores."""
 
 import re
 import time
@@ -14,8 +13,7 @@ import msgspec
 from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
 from talaria.core.errors import BadInput, UnknownSession
 from talaria.core.ids import SessionId, TurnId
-from talaria.core.messages import User
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, Usage, User
 from talaria.store.base import BrokenRuleError, Session
 
 PREVIEW_CHARS = 80

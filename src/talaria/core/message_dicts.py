@@ -4,8 +4,7 @@ What comes back unchanged is the message it was made of, with everything that th
 new, and is made to fit in: engines cut where they like, so what their cuts leave loose is dropped, the sides take
 turns, and there is something to answer. What no cut explains is `Illegal`.
 
-What endpoints demand of a conversation. Pure.
-"""
+What endpoints demand of a conversation. Pure."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
