@@ -1,13 +1,12 @@
-"""The words by which endpoints tell what went wrong, where their status does not. Everything is in small letters.
-
-How long an endpoint asks us to wait, in whichever way it says so.
+"""What endpoints say when they refuse: the words that tell what went wrong where the status does not, and how long
+they ask us to wait. All texts are in lower case. Patterns are compiled at their first use: a start does not pay for
+refusals.
 """
 
 import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 
 from talaria.core.errors import Repair
 
@@ -19,35 +18,39 @@ def _any_of(*phrases: str) -> TextTest:
     return lambda said: any(phrase in said for phrase in phrases)
 
 
-_is_about_length = re.compile(
+def _pattern(pattern: str) -> TextTest:
+    return lambda said: re.search(pattern, said)
+
+
+_is_about_length = _pattern(
     r"context.?(?:length|window|size|limit)|maximum context|prompt.{0,20} too long|input.{0,20} too long"
     r"|prompt length is|token count.{0,40} exceeds|exceeds the (?:maximum number of tokens|limit of \d+)"
     r"|model token limit|token limit exceeded|too many (?:input )?tokens|reduce the length of the messages"
     r"|greater than the context|range of input length"
-).search
-_is_about_output = re.compile(r"max_(?:completion_|output_)?tokens\W.{0,60}too (?:large|high|big)").search
+)
+_is_about_output = _pattern(r"max_(?:completion_|output_)?tokens\W.{0,60}too (?:large|high|big)")
 says_billing = _any_of(
     *("billing", "credit", "payment", "insufficient_quota", "insufficient quota", "insufficient balance"),
     *("exceeded your current quota", "not enough balance", "top up", "arrears", "key limit exceeded"),
 )
-says_bad_key = re.compile(
+says_bad_key = _pattern(
     r"(?:invalid|incorrect|expired|unauthorized) (?:api[ _]?key|x-api-key)|api[ _]?key (?:not valid|expired)"
-).search
-says_unpaid = re.compile(
+)
+says_unpaid = _pattern(
     r"credit balance|insufficient (?:credit|quota|balance|funds)|purchase (?:more )?credits|out of credits"
-).search
+)
 """Whole phrases only: a refused request may be about anything, also about credit cards."""
-_names_a_wait = re.compile(r"(?:try again|retry) (?:in|after) \d").search
+_names_a_wait = _pattern(r"(?:try again|retry) (?:in|after) \d")
 says_bad_call = _any_of("tool_use_failed")
 """It is the model's, not ours."""
 _passes = _any_of("try again", "usage limit", "resets at", "reset at")
 says_overload = _any_of("overload", "capacity", "server is busy", "engine is busy", "temporarily unavailable")
 says_upstream = _any_of("upstream", "provider returned error", "error from provider")
 says_privacy = _any_of("data policy", "privacy", "guardrail restrictions")
-says_model_missing = re.compile(
+says_model_missing = _pattern(
     r"model.{0,60}(?:not found|not exist|is not supported|is not available|not a valid)"
     r"|(?:unknown|invalid|no such|unsupported|a valid) model|model_not_found|not_found_error|no endpoints found"
-).search
+)
 says_policy = _any_of(
     *("content policy", "content_policy", "content filter", "content_filter", "usage policies", "usage policy"),
     *("safety", "responsible ai", "moderation", "flagged"),
@@ -59,26 +62,26 @@ blames_the_request = _any_of(
 _VAGUE = frozenset({"", "error", "bad request", "invalid request", "invalid_request_error", "400", "400 bad request"})
 
 _REPAIRS: dict[Repair, TextTest] = {
-    "drop_thinking": re.compile(
+    "drop_thinking": _pattern(
         r"signature|thinking block|encrypted.?content.{0,80}(?:verif|decrypt)"
         r"|reasoning.{0,40}(?:verif|decrypt|not found)|'rs_\w+'"
-    ).search,
-    "drop_images": re.compile(
+    ),
+    "drop_images": _pattern(
         r"image|media_type|\bvision\b|multimodal|content.{0,30}(?:must be|expected).{0,10}string"
-    ).search,
-    "plain_schemas": re.compile(
+    ),
+    "plain_schemas": _pattern(
         r"grammar|json.?schema|input_schema|invalid schema|schema.{0,60}(?:unsupported|not supported)"
-    ).search,
+    ),
     "rename_limit": _any_of("max_completion_tokens"),
-    "drop_effort": re.compile(
+    "drop_effort": _pattern(
         r"(?:unsupported|invalid) value:? '(?:none|minimal|low|medium|high)'|think value"
         r"|value.{0,40}(?:reasoning|effort)|reasoning.?effort.{0,10} must be"
-    ).search,
-    "drop_extras": re.compile(
+    ),
+    "drop_extras": _pattern(
         r"unsupported|not supported|unrecognized|unknown (?:parameter|field|name|argument)|unexpected keyword"
         r"|extra inputs|extra fields|not permitted|additional properties|invalid parameter"
         r"|does not support thinking|thinking\.|reasoning|cache_control|stream_options|tool_choice"
-    ).search,
+    ),
 }
 
 
@@ -114,11 +117,11 @@ def repair_for(said: str) -> Repair | None:
     return next((repair for repair, says in _REPAIRS.items() if says(said)), None)
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_IN_WORDS = re.compile(r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)\b")
-_IN_SECONDS = re.compile(r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) seconds?")
-_RESET = re.compile(r"(?:x-)?ratelimit-reset(?P<what>-.+)?|anthropic-ratelimit(?P<whose>-.+)-reset")
+_IN_WORDS = r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)\b"
+_IN_SECONDS = r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) seconds?"
+_RESET = r"(?:x-)?ratelimit-reset(?P<what>-.+)?|anthropic-ratelimit(?P<whose>-.+)-reset"
 _A_DATE_S = 1e9
 _A_DATE_MS = 1e11
 
@@ -129,7 +132,7 @@ def retry_after_s(headers: Mapping[str, str], said: str, now: float) -> float | 
     if exact_ms is not None:
         return max(0.0, exact_ms / 1000)
     header = headers.get("retry-after", "").strip()
-    words, seconds = _IN_WORDS.search(said), _IN_SECONDS.search(said)
+    words, seconds = re.search(_IN_WORDS, said), re.search(_IN_SECONDS, said)
     in_words = _duration(words[1]) if words else _number(seconds[1]) if seconds else None
     found = (_number(header), _duration(header), _until(header, headers, now), in_words)
     return next((max(0.0, seconds) for seconds in found if seconds is not None), None)
@@ -141,7 +144,7 @@ def reset_s(headers: Mapping[str, str], now: float) -> float | None:
     by_name = {name.lower(): value.strip() for name, value in headers.items()}
     found: list[float] = []
     for name, value in by_name.items():
-        match = _RESET.fullmatch(name)
+        match = re.fullmatch(_RESET, name)
         if match is None:
             continue
         remaining = by_name.get(name.replace("reset", "remaining"))
@@ -173,8 +176,8 @@ def _number(said: str) -> float | None:
 
 def _duration(said: str) -> float | None:
     """As in `1m30s` or `500ms`."""
-    parts = _DURATION.findall(said)
-    if not parts or _DURATION.sub("", said):
+    parts = re.findall(_DURATION, said)
+    if not parts or re.sub(_DURATION, "", said):
         return None
     return sum(float(amount) * _UNIT_S[unit] for amount, unit in parts)
 
@@ -186,6 +189,8 @@ def _until(said: str, headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _moment(said: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415  (few endpoints name a date)
+
     try:
         return parsedate_to_datetime(said).timestamp()
     except (ValueError, OverflowError):

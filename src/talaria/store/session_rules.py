@@ -19,7 +19,7 @@ from talaria.store.base import BrokenRuleError, Session
 PREVIEW_CHARS = 80
 SNIPPET_CHARS = 160
 
-_SCRIPTS_WITHOUT_SPACES = re.compile("([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f])")
+_SCRIPTS_WITHOUT_SPACES = "([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f])"
 
 
 def preview(entry: Entry) -> str:
@@ -41,7 +41,7 @@ def text(entry: Entry) -> str:
 
 def separate_words(words: str) -> str:
     """Scripts that do not part words with spaces are indexed sign by sign, and found as phrases."""
-    return _SCRIPTS_WITHOUT_SPACES.sub(r" \1 ", words)
+    return re.sub(_SCRIPTS_WITHOUT_SPACES, r" \1 ", words)
 
 
 def search_words(query: str) -> list[str]:
