@@ -14,7 +14,7 @@ from talaria.app.settings import Settings
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
-from talaria.net.settings import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import AfterCrash, Claim, Invocation, Scope, Tool
 from talaria.tools.browser.browser import Browser

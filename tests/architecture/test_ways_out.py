@@ -13,7 +13,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import Denied
 from talaria.core.ids import CallId, OwnerId, SessionId
 from talaria.core.messages import ToolCall
-from talaria.net.settings import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope, Tool
 from talaria.tools.browser.browser import Browser

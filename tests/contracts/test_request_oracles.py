@@ -33,9 +33,8 @@ from talaria.core.messages import Assistant, Context, Image, Text, ToolResult, T
 from talaria.core.secret import Secret
 from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Endpoint, ModelRequest, WireName
-from talaria.providers.http_provider import HttpProvider
+from talaria.providers.http_provider import HttpProvider, wire_for
 from talaria.providers.message_history import History
-from talaria.providers.wires import wire_for
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Reply, call
 

@@ -30,9 +30,8 @@ from talaria.core.messages import (
 from talaria.core.secret import Secret
 from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest, WireName
-from talaria.providers.http_provider import HttpProvider
+from talaria.providers.http_provider import HttpProvider, wire_for
 from talaria.providers.message_history import History
-from talaria.providers.wires import wire_for
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
@@ -93,7 +92,7 @@ def body(
 
 def encoded(asked: ModelRequest, at: Endpoint) -> bytes:
     spoken = wire_for(at.wire)
-    messages = asked.history.encoded(at.origin, lambda message: spoken.encode(message, at.origin))
+    messages = asked.history.encode(at.origin, lambda message: spoken.encode(message, at.origin))
     return spoken.body(asked, at, messages)
 
 

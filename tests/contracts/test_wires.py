@@ -18,16 +18,13 @@ from talaria.core.errors import (
 )
 from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import CallId, SessionId
-from talaria.core.messages import Assistant, StopReason, Text, Thinking, ToolCall, user
+from talaria.core.messages import Assistant, StopReason, Text, Thinking, ToolCall, Usage, user
 from talaria.core.secret import Secret
-from talaria.core.usage import Usage
-from talaria.net.client import HttpClient
-from talaria.net.sse import EventSplitter
+from talaria.net.client import EventSplitter, HttpClient
 from talaria.providers.base import Delta, Endpoint, ModelRequest, Provider, WireName
 from talaria.providers.demo import DemoProvider
-from talaria.providers.http_provider import HttpProvider
+from talaria.providers.http_provider import HttpProvider, wire_for
 from talaria.providers.message_history import History
-from talaria.providers.wires import wire_for
 from talaria.testing import ScriptedProvider
 from talaria.testing.servers import scripted_replies
 from talaria.testing.servers.model_server import ModelServer
@@ -345,7 +342,7 @@ async def body_of(
     server.say(reply)
     endpoint = provider.endpoint
     wire, request = wire_for(endpoint.wire), question(is_streaming=is_streaming)
-    encoded = request.history.encoded("", lambda message: wire.encode(message, ""))
+    encoded = request.history.encode("", lambda message: wire.encode(message, ""))
     body = wire.body(request, endpoint, encoded)
     async with client.post(
         endpoint.base_url + wire.path, body=body, headers={}, timeouts=endpoint.timeouts

@@ -30,17 +30,27 @@ from talaria.gateway.service import Gateway, PlatformSpec
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
 from talaria.store.base import Journal, Store, Write
-from talaria.store.mail import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.crash import CrashingPlatform, CrashingProvider, CrashPoints, Moment, World, crashing
-from talaria.testing.port_proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
+from talaria.testing.crash import (
+    CrashingPlatform,
+    CrashingProvider,
+    CrashPoints,
+    InboxProxy,
+    JournalProxy,
+    Moment,
+    OutboxProxy,
+    StoreProxy,
+    World,
+    wrap_store,
+)
 from talaria.tools.base import EXCLUSIVE, Tool
 from talaria.tools.function import tool
 
 LOADED = (
     "talaria.net.client",
     "talaria.providers.http_provider",
-    "talaria.providers.wires",
+    "talaria.providers.http_provider",
     "talaria.platforms.telegram.platform",
     "talaria.platforms.discord.platform",
     "talaria.platforms.slack.platform",
@@ -114,8 +124,8 @@ class MutantOutbox(OutboxProxy):
         self._rows: dict[OutboxId, OutboxRow] = {}
         self._late: set[OutboxId] = set()
 
-    async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
-        rows = await super().due(target, limit)
+    async def list_due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
+        rows = await super().list_due(target, limit)
         self._rows |= {row.id: row for row in rows}
         return rows
 
@@ -129,16 +139,16 @@ class MutantOutbox(OutboxProxy):
         self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
     ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
         if self._mutation == "start is committed after the wire":
-            return None, await self.due(target, limit)
+            return None, await self.list_due(target, limit)
         started, rows = await super().start_due(target, limit, is_wanted)
         self._rows |= {row.id: row for row in (started, *rows) if row is not None}
         return started, rows
 
-    async def sent(self, row: OutboxId, sent_id: str) -> None:
+    async def mark_sent(self, row: OutboxId, sent_id: str) -> None:
         if row in self._late:
             self._late.discard(row)
             await super().start(row)
-        await super().sent(row, sent_id)
+        await super().mark_sent(row, sent_id)
 
     async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
         is_kept_quiet = self._mutation == "what is sent again is not marked"
@@ -223,7 +233,7 @@ async def _store(home: Path, clock: Clock, mutation: str, points: CrashPoints, w
             inbox=MutantInbox(store.inbox, mutation, points),
             outbox=MutantOutbox(store.outbox, mutation, world),
         )
-        yield crashing(mutant, points)
+        yield wrap_store(mutant, points)
 
 
 def _crashing(app: Application, points: CrashPoints) -> Application:
@@ -255,7 +265,7 @@ async def _until_settled(gateway: Gateway, store: Store) -> None:
 
 async def _is_settled(gateway: Gateway, store: Store) -> bool:
     is_heard = all(health.state == "connected" for health in gateway.health)
-    has_mail = gateway.running or await store.inbox.waiting() or await store.outbox.targets()
+    has_mail = gateway.running or await store.inbox.list_sessions() or await store.outbox.list_targets()
     return is_heard and not has_mail
 
 

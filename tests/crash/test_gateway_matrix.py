@@ -292,7 +292,7 @@ class Case:
         return self._deaths > 1 and self._town.platform not in KEEPS_KEYS
 
     async def _kept_wrong(self, store: Store) -> AsyncIterator[str]:
-        for session in await store.inbox.waiting():
+        for session in await store.inbox.list_sessions():
             yield f"mail of {session} is not done"
         for row in await store.outbox.list(["pending", "started", "expired"]):
             yield f"reply {row.key} is {row.state}"
@@ -395,7 +395,7 @@ def ends(plan: Sequence[Moment]) -> list[Moment]:
     return [moment for moment in plan if moment.occurrence == 1 or moment is last.get(moment.name)]
 
 
-_ON_THE_WIRE = frozenset(f"after {what}" for what in ("begin", "start due", "send", "edit", "sent"))
+_ON_THE_WIRE = frozenset(f"after {what}" for what in ("begin", "start due", "send", "edit", "mark sent"))
 
 
 def while_written(plan: Sequence[Moment]) -> list[Moment]:

@@ -17,13 +17,12 @@ from talaria.core.errors import StoreDamaged
 from talaria.core.ids import OwnerId, SessionId
 from talaria.core.messages import user
 from talaria.store.base import Held, Journal, NewSession, Owners, Sessions
-from talaria.store.mail import Cursor, Inbound, Inbox, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, Inbox, Outgoing
 from talaria.store.sqlite import database
-from talaria.store.sqlite.connection import SqliteConnection
+from talaria.store.sqlite.connection import SqliteConnection, migrate
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.journal import Journal as SqliteJournal
 from talaria.store.sqlite.mail import Inbox as SqliteInbox
-from talaria.store.sqlite.migrate import migrate
 from talaria.store.sqlite.presence import Owners as SqliteOwners
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.sessions import Sessions as SqliteSessions
@@ -79,7 +78,7 @@ async def relaxed(home: Path, vfs: str) -> AsyncGenerator[Parts]:
             SqliteSessions(opened, presence, clock),
             SqliteOwners(opened, presence, clock),
         )
-    await asyncio.to_thread(presence.leave_all)
+    await asyncio.to_thread(presence.unlock_all)
 
 
 @dataclass
@@ -154,9 +153,11 @@ async def inconsistencies(run: Run, cut: int, home: Path) -> list[str]:
         cursor = int(await store.inbox.cursor("p", "a") or 0)
         if cursor < sum(at <= cut for at in run.accepted):
             wrong.append("accepted mail is lost")
-        if [mail.message_id for mail in await store.inbox.pending(MAILBOX)] != [str(n) for n in range(cursor * BATCH)]:
+        if [mail.message_id for mail in await store.inbox.list_pending(MAILBOX)] != [
+            str(n) for n in range(cursor * BATCH)
+        ]:
             wrong.append("mail and cursor do not match")
-        if [chat.key for chat in await store.chats.of(MAILBOX)] != [CHAT][:cursor]:
+        if [chat.key for chat in await store.chats.list_for(MAILBOX)] != [CHAT][:cursor]:
             wrong.append("mail and its chat's binding do not match")
     return wrong
 

@@ -26,8 +26,7 @@ from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import Assistant, User, user
 from talaria.providers.upstream import Upstream
 from talaria.store.base import CallEnded, CallIntended, CallStarted, Journal, Write
-from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store
-from talaria.testing.port_proxies import JournalProxy
+from talaria.testing.crash import CrashingProvider, CrashPoints, JournalProxy, Moment, World, crashing_store
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, AfterCrash, Tool
 from talaria.tools.function import tool
 
@@ -184,7 +183,7 @@ def child(job: Job) -> None:
 
 
 def main() -> None:
-    for name in ("talaria.net.client", "talaria.providers.http_provider", "talaria.providers.wires", "yaml"):
+    for name in ("talaria.net.client", "talaria.providers.http_provider", "talaria.providers.http_provider", "yaml"):
         importlib.import_module(name)  # before the fork, once for all children
     decode = msgspec.json.Decoder(Job).decode
     gc.freeze()  # children that collect garbage would copy all of it

@@ -8,15 +8,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.context.base import CompactionRequest, Shortened
+from talaria.context.base import CompactedMessages, CompactionRequest
 from talaria.context.compactor import BuiltinCompactor
-from talaria.context.summary import found_in
+from talaria.context.summary import find_summary
 from talaria.core.errors import Overloaded
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
 from talaria.providers.base import Endpoint, ModelRequest, WireName
+from talaria.providers.http_provider import wire_for
 from talaria.providers.message_history import History, size_tokens
-from talaria.providers.wires import wire_for
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 
 texts = st.text("abc xyz\n", max_size=900)
@@ -58,7 +58,7 @@ def total(messages: Sequence[Message]) -> int:
     return sum(map(size_tokens, messages))
 
 
-def shortened(messages: Sequence[Message], wish: CompactionRequest, summariser: Summariser) -> Shortened | None:
+def shortened(messages: Sequence[Message], wish: CompactionRequest, summariser: Summariser) -> CompactedMessages | None:
     return asyncio.run(BuiltinCompactor(summariser).compact(messages, wish))
 
 
@@ -84,7 +84,7 @@ def test_whatever_was_said(
     if not is_idle or messages[-1] not in made.messages:
         assert isinstance(made.messages[-1], type(messages[-1]))
     if made.summary_by != "nobody":
-        assert found_in(made.messages)
+        assert find_summary(made.messages)
         assert (made.summary_by == "host") == fails
 
 
@@ -92,14 +92,14 @@ def test_whatever_was_said(
 def test_a_summary_is_kept_up_to_date_and_never_doubled(messages: list[Message], threshold: int) -> None:
     summariser = Summariser()
     first = shortened(messages, CompactionRequest(10**6, threshold, focus="x"), summariser)
-    if first is None or not found_in(first.messages):  # all of it stands at the end: it was clipped
+    if first is None or not find_summary(first.messages):  # all of it stands at the end: it was clipped
         return
     later = [*first.messages, user("and now?"), Assistant((Text("this"),)), user("more"), Assistant((Text("ok"),))]
     if transcript_problems(later):
         return
     second = shortened(later, CompactionRequest(10**6, threshold, focus="x", keep_last=1), summariser)
     assert second is not None
-    carriers = [one for one in second.messages if isinstance(one, User) and found_in([one])]
+    carriers = [one for one in second.messages if isinstance(one, User) and find_summary([one])]
     assert len(carriers) == 1
     assert "<earlier-summary>\nGoal: go on" in summariser.asked[-1]
 
@@ -126,5 +126,5 @@ def sent(messages: Sequence[Message], name: WireName) -> dict[str, Any]:
     endpoint, wire = Endpoint(provider="p", model="m", base_url="http://x", wire=name), wire_for(name)
     history = History(messages)
     request = ModelRequest(system="be brief", tools=(), history=history, session=SessionId("s"))
-    encoded = history.encoded(name, lambda message: wire.encode(message, endpoint.origin))
+    encoded = history.encode(name, lambda message: wire.encode(message, endpoint.origin))
     return json.loads(wire.body(request, endpoint, encoded))

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.core.dialect import Illegal, as_dicts, from_dicts, transcript_problems
 from talaria.core.ids import CallId
+from talaria.core.message_dicts import IllegalTranscript, from_dicts, to_dicts, transcript_problems
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User, user
 
 texts = st.text("abc xyz\n", min_size=1, max_size=40)
@@ -37,13 +37,13 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 @given(conversations())
 def test_what_comes_back_as_it_went_out_is_what_it_was(messages: list[Message]) -> None:
-    back = from_dicts(as_dicts(messages), messages)
+    back = from_dicts(to_dicts(messages), messages)
     assert [id(message) for message in back] == [id(message) for message in messages]
 
 
 @given(conversations())
 def test_whoever_reads_them_is_told_where_images_are(messages: list[Message]) -> None:
-    for message, shown in zip(messages, as_dicts(messages), strict=True):
+    for message, shown in zip(messages, to_dicts(messages), strict=True):
         held = message.images if isinstance(message, ToolResult) else ()
         if isinstance(message, User):
             held = [part for part in message.parts if isinstance(part, Image)]
@@ -53,7 +53,7 @@ def test_whoever_reads_them_is_told_where_images_are(messages: list[Message]) ->
 @given(conversations(), st.data())
 def test_a_head_a_note_and_a_tail_are_legal_wherever_they_are_cut(messages: list[Message], data: st.DataObject) -> None:
     """As engines do it that count messages."""
-    dicts = as_dicts(messages)
+    dicts = to_dicts(messages)
     head = data.draw(st.integers(0, len(dicts) - 1))
     tail = data.draw(st.integers(head, len(dicts) - 1))
     role = data.draw(st.sampled_from(["user", "assistant", "system"]))
@@ -72,7 +72,7 @@ def test_any_choice_of_messages_is_legal_if_an_answer_is_the_last(messages: list
     kept = data.draw(st.lists(st.sampled_from(range(len(messages))), unique=True).map(sorted))
     is_idle = isinstance(messages[-1], Assistant)
     kept = [*kept, len(messages) - 1] if is_idle and len(messages) - 1 not in kept else kept
-    dicts = [as_dicts(messages)[place] for place in kept]
+    dicts = [to_dicts(messages)[place] for place in kept]
     assert transcript_problems(from_dicts(dicts, messages), is_idle=is_idle) == []
 
 
@@ -90,12 +90,12 @@ broken: st.SearchStrategy[Any] = st.fixed_dictionaries(
 
 @given(conversations(), st.data())
 def test_whatever_comes_back_is_legal_or_refused(messages: list[Message], data: st.DataObject) -> None:
-    dicts: list[Any] = [*as_dicts(messages), *data.draw(st.lists(broken | st.integers() | st.none(), max_size=4))]
+    dicts: list[Any] = [*to_dicts(messages), *data.draw(st.lists(broken | st.integers() | st.none(), max_size=4))]
     given = data.draw(st.permutations(dicts))
     given = given[: data.draw(st.integers(0, len(given)))]
     try:
         back = from_dicts(given, messages)
-    except Illegal:
+    except IllegalTranscript:
         return
     assert transcript_problems(back, is_idle=isinstance(messages[-1], Assistant)) == []
 

@@ -14,8 +14,8 @@ from tests.properties.test_web_hosts import hosts as written
 from tests.unit.web.conftest import Site, answer
 
 from talaria.core.errors import Denied
-from talaria.net.addresses import allowance
 from talaria.net.egress import Egress
+from talaria.net.urls import parse_allowance
 from talaria.testing.manual_clock import ManualClock
 
 LDH = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
@@ -56,7 +56,9 @@ class Way:
         async with (
             asyncio.timeout(10),
             await asyncio.start_server(self.site.serve, "0.0.0.0", 0) as server,
-            Egress(listening, self.admit, allowance=allowance((LISTED,)), clock=ManualClock(), lookup=self.lookup),
+            Egress(
+                listening, self.admit, allowance=parse_allowance((LISTED,)), clock=ManualClock(), lookup=self.lookup
+            ),
         ):
             self.port = server.sockets[0].getsockname()[1]
             words = form.replace(b"%b", host).replace(b"%d", str(self.port).encode())

@@ -34,12 +34,10 @@ from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.errors import Disconnected, FailureKind, LimitReached, ProviderFailure, Repair
 from talaria.core.events import AnswerRestarted, Event, RoundEnded, TextDelta, TurnBegan
 from talaria.core.ids import CallId, SessionId
-from talaria.core.messages import Assistant, StopReason, Text, Thinking, ToolCall, user
+from talaria.core.messages import Assistant, StopReason, Text, Thinking, ToolCall, Usage, user
 from talaria.core.secret import Secret
-from talaria.core.usage import Usage
-from talaria.providers.base import Delta, Endpoint, ModelRequest
+from talaria.providers.base import Delta, Endpoint, ModelRequest, Route
 from talaria.providers.provider_failures import TREATMENTS
-from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.core.redaction import Redactor, disguises, is_secret
+from talaria.core.redaction import Redactor, encodings_of, is_secret
 from talaria.core.secret_finder import HIDDEN
 
 SIGNS = "abAB01 /+-_=%\\\"'é€\n:."
@@ -86,7 +86,7 @@ def test_data_in_pieces_is_as_the_text(case: tuple[list[str], list[str]]) -> Non
 def test_nothing_waits_but_what_may_begin_a_secret(case: tuple[list[str], list[str]]) -> None:
     known, parts = case
     redactor = Redactor(known)
-    begins = [form.replace("\n", "") for secret in known for form in disguises(secret)]
+    begins = [form.replace("\n", "") for secret in known for form in encodings_of(secret)]
     stream = redactor.stream()
     shown = read = ""
     for part in parts:

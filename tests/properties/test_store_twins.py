@@ -15,9 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from talaria.core.entries import MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.core.errors import TalariaError
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
-from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, user
-from talaria.core.usage import Usage
-from talaria.store.access import Greeting, PairingRequest
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, user
 from talaria.store.base import (
     Amount,
     BrokenRuleError,
@@ -25,19 +23,18 @@ from talaria.store.base import (
     CallIntended,
     CallStarted,
     Held,
-    Left,
+    HoldReleased,
     NewSession,
-    Released,
-    Seized,
+    SessionReleased,
+    SessionSeized,
     Spent,
     Store,
     Totals,
     Write,
 )
-from talaria.store.chats import BusyMode
-from talaria.store.mail import Cursor, Inbound, InboxDone, InboxTaken, OutboxRow, OutboxState, Outgoing
+from talaria.store.chat_ports import BusyMode, Cursor, Inbound, InboxDone, InboxTaken, OutboxRow, OutboxState, Outgoing
 from talaria.store.memory import MemoryStore
-from talaria.store.permissions import Approval, Grant, NewApproval
+from talaria.store.permission_ports import Approval, Grant, Greeting, NewApproval, PairingRequest
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 
@@ -256,10 +253,10 @@ class Twins(RuleBasedStateMachine):
     ) -> None:
         """With the hold taken before, or given up after."""
         pair = None if which is None else self.owners[which % len(self.owners)]
-        last = [] if leaves_mail is None else [Left(leaves_mail)]
+        last = [] if leaves_mail is None else [SessionReleased(leaves_mail)]
 
         async def record(store: Store, side: int) -> bool:
-            first = [] if pair is None else [Seized(pair[side])]
+            first = [] if pair is None else [SessionSeized(pair[side])]
             return await store.journal.record(session, Epoch(epoch), [*first, *writes, *last])
 
         first, second = self.twice(record)
@@ -268,7 +265,7 @@ class Twins(RuleBasedStateMachine):
     @rule(session=sessions, which=st.integers(0, 2), is_taking=st.booleans())
     def handle_mail(self, session: SessionId, which: int, is_taking: bool) -> None:
         async def handle(store: Store, _: int) -> None:
-            ids = tuple(mail.id for mail in await store.inbox.pending(session))[which : which + 1]
+            ids = tuple(mail.id for mail in await store.inbox.list_pending(session))[which : which + 1]
             write = InboxTaken(TURNS[0], ids) if is_taking else InboxDone(ids)
             await store.journal.record(session, Epoch(1), [write])
 
@@ -278,7 +275,7 @@ class Twins(RuleBasedStateMachine):
     @rule(session=sessions, which=st.integers(0, 2))
     def take_mail(self, session: SessionId, which: int) -> None:
         async def take(store: Store) -> SessionId | None:
-            mail = await store.inbox.pending(session)
+            mail = await store.inbox.list_pending(session)
             return await store.inbox.take(mail[which].id if which < len(mail) else InboxId(10_000))
 
         self.both(take)
@@ -286,7 +283,7 @@ class Twins(RuleBasedStateMachine):
     @rule(session=sessions, count=st.integers(1, 2), replies=st.lists(outgoing, max_size=2))
     def finish_mail(self, session: SessionId, count: int, replies: list[Outgoing]) -> None:
         async def finish(store: Store) -> None:
-            ids = [mail.id for mail in await store.inbox.pending(session)][:count]
+            ids = [mail.id for mail in await store.inbox.list_pending(session)][:count]
             await store.inbox.finish(session, ids, replies)
 
         self.both(finish)
@@ -335,7 +332,7 @@ class Twins(RuleBasedStateMachine):
     @rule(address=st.sampled_from(TARGETS), limit=st.integers(1, 3))
     def due(self, address: str, limit: int) -> None:
         async def due(store: Store) -> list[object]:
-            return [numberless(row) for row in await store.outbox.due(address, limit)]
+            return [numberless(row) for row in await store.outbox.list_due(address, limit)]
 
         self.both(due)
 
@@ -383,7 +380,7 @@ class Twins(RuleBasedStateMachine):
                 case "start":
                     return numberless(await store.outbox.start(row))
                 case "sent":
-                    return await store.outbox.sent(row, "7")
+                    return await store.outbox.mark_sent(row, "7")
                 case "defer":
                     return await store.outbox.defer(row, "later")
                 case "fail":
@@ -442,13 +439,13 @@ class Twins(RuleBasedStateMachine):
     def free(self, session: SessionId, which: int, spent: Spent | None) -> None:
         pair = self._hold(which)
         spending = [spent] if spent else []
-        self.twice(lambda store, side: store.spending.add(session, [*spending, Released(pair[side])]))
+        self.twice(lambda store, side: store.spending.add(session, [*spending, HoldReleased(pair[side])]))
 
     @rule(session=sessions, which=st.integers(0, 2), epoch=st.integers(1, 2), writes=st.lists(plain_writes, max_size=2))
     def free_in_a_record(self, session: SessionId, which: int, epoch: int, writes: list[Write]) -> None:
         pair = self._hold(which)
         first, second = self.twice(
-            lambda store, side: store.journal.record(session, Epoch(epoch), [Released(pair[side]), *writes])
+            lambda store, side: store.journal.record(session, Epoch(epoch), [HoldReleased(pair[side]), *writes])
         )
         assert first == second
 
@@ -524,19 +521,19 @@ async def _everything(store: Store) -> list[object]:
     seen: list[object] = [
         await store.sessions.list(),
         [await store.sessions.list(person=person) for person in PERSONS],
-        await store.journal.interrupted(),
-        await store.inbox.waiting(),
-        await store.outbox.targets(),
+        await store.journal.list_interrupted(),
+        await store.inbox.list_sessions(),
+        await store.outbox.list_targets(),
         [numberless(row) for row in await store.outbox.list(STATES)],
         [await store.chats.get(key) for key in CHATS],
         [await store.chats.home(platform) for platform in PLATFORMS],
         await store.access.requests(),
         await store.access.members(),
-        await store.handoffs.pending(),
+        await store.handoffs.list_pending(),
         await store.spending.usage("day"),
         await store.spending.usage("model"),
         await store.spending.usage("session"),
-        [ownerless(row) for row in await store.approvals.pending()],
+        [ownerless(row) for row in await store.approvals.list_pending()],
         [ownerless(await store.approvals.find(name)) for name in (*APPROVALS, "7F3A", "c0de", "c0d")],
         await store.grants.list(),
     ]
@@ -545,12 +542,12 @@ async def _everything(store: Store) -> list[object]:
         seen += [
             await store.journal.entries(session),
             [await store.journal.calls(session, turn) for turn in TURNS],
-            [unnumbered(mail) for mail in await store.inbox.pending(session)],
-            await store.chats.of(session),
+            [unnumbered(mail) for mail in await store.inbox.list_pending(session)],
+            await store.chats.list_for(session),
             [numberless(row) for row in await store.outbox.rows(session)],
             await store.handoffs.state(session),
-            [ownerless(row) for row in await store.approvals.pending(session)],
-            [await store.grants.valid(person, session) for person in PERSONS],
+            [ownerless(row) for row in await store.approvals.list_pending(session)],
+            [await store.grants.list_valid(person, session) for person in PERSONS],
         ]
     return seen
 

@@ -19,16 +19,15 @@ from talaria.core.errors import Overloaded, RequestRejected, StoreUnavailable, T
 from talaria.core.events import Event, TextDelta, ToolBegan
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId
 from talaria.core.messages import Assistant, Image, StopReason, Text, ToolCall, user
-from talaria.providers.base import WireName
-from talaria.providers.route import Route
+from talaria.providers.base import Route, WireName
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Write
 from talaria.store.memory import MemoryStore
+from talaria.testing.crash import JournalProxy, StoreProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import JournalProxy, StoreProxy
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 from talaria.testing.scripted_provider import RenderedRequest, ScriptedProvider
 from talaria.tools.approval import OpenGate

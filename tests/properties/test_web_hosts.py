@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.unit.web.conftest import Site, answer
 
 from talaria.core.errors import ToolFailed
-from talaria.net.addresses import is_public
-from talaria.net.fetch import Fetch, unpacked
-from talaria.net.settings import WebSettings
-from talaria.net.urls import parse
+from talaria.net.fetch import Fetch, decompress
+from talaria.net.urls import is_public, parse_url
+from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
 LISTED = "127.64.0.0/10"
@@ -60,7 +59,7 @@ def test_what_is_dialled_is_what_was_checked(host: str) -> None:
     if url is None:
         assert site.connections == 0
         return
-    parsed = parse(url)
+    parsed = parse_url(url)
     dialled = address_of(parsed.host) if asked else parsed.host
     assert [heard.at for heard in site.heard] == [dialled]
     assert ipaddress.ip_address(dialled) in ipaddress.ip_network(LISTED)
@@ -71,10 +70,10 @@ def test_what_is_dialled_is_what_was_checked(host: str) -> None:
 @given(text=st.text() | hosts.map(lambda host: f"https://{host}/") | hosts.map(lambda host: f"//{host}"))
 def test_address_has_one_form_or_none(text: str) -> None:
     try:
-        url = parse(text)
+        url = parse_url(text)
     except ToolFailed:
         return
-    assert parse(str(url)) == url
+    assert parse_url(str(url)) == url
     assert str(url).isascii()
     assert not set(str(url)) & set(' \t\r\n\0"<>\\')
     assert len(url.host) <= 253
@@ -109,7 +108,7 @@ def test_nothing_is_public_that_python_holds_for_private(number: int) -> None:
 )
 def test_unpacking_stays_within_its_limit(body: bytes, coding: str, limit: int) -> None:
     try:
-        plain, is_cut = unpacked(body, coding, limit)
+        plain, is_cut = decompress(body, coding, limit)
     except ToolFailed:
         return
     assert len(plain) <= limit
@@ -121,6 +120,6 @@ def test_unpacking_stays_within_its_limit(body: bytes, coding: str, limit: int) 
 def test_what_was_packed_comes_back(body: bytes, limit: int, bits: int) -> None:
     packer = zlib.compressobj(wbits=bits)
     packed = packer.compress(body) + packer.flush()
-    plain, is_cut = unpacked(packed, "gzip" if bits == 31 else "deflate", limit)
+    plain, is_cut = decompress(packed, "gzip" if bits == 31 else "deflate", limit)
     assert plain == body[:limit]
     assert is_cut or len(body) <= limit

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from talaria.net.fetch import Fetched
+from talaria.net.fetch import FetchedPage
 from talaria.tools.builtin import web_pages
 from talaria.tools.builtin.html_tokens import tokens
 from talaria.tools.builtin.web_content import feed, readable
@@ -103,8 +103,8 @@ def soup(draw: st.DrawFn, names: Sequence[str]) -> str:
     return "".join(pieces)
 
 
-def fetched(body: bytes, media_type: str = "text/html") -> Fetched:
-    return Fetched(URL, 200, media_type, "utf-8", body, is_cut=False)
+def fetched(body: bytes, media_type: str = "text/html") -> FetchedPage:
+    return FetchedPage(URL, 200, media_type, "utf-8", body, is_cut=False)
 
 
 @given(html=soup(NAMES))

@@ -10,7 +10,7 @@ import pytest
 from talaria.app.build import open_store
 from talaria.core.ids import GrantId, SessionId
 from talaria.store.base import NewSession
-from talaria.store.permissions import Grant
+from talaria.store.permission_ports import Grant
 from talaria.tools.sandbox_permissions import SANDBOX
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]

@@ -20,7 +20,7 @@ from talaria.core.entries import Noted
 from talaria.core.ids import SessionId
 from talaria.gateway.claims import claimed, gateway_file
 from talaria.store.base import NewSession
-from talaria.store.sqlite.migrate import LATEST
+from talaria.store.sqlite.connection import LATEST
 from talaria.store.sqlite.store import SqliteStore
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]

@@ -17,8 +17,7 @@ from playwright.async_api import Browser, Page, Request, async_playwright
 from talaria.app.build import open_store
 from talaria.core.entries import Entry, MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.ids import CallId, SessionId, TurnId
-from talaria.core.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, Usage, User, user
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.browser import browser_process

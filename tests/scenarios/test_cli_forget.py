@@ -12,15 +12,13 @@ from tests.scenarios.test_cli_backup import at_terminal, put
 from talaria.app.build import open_store
 from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.ids import GrantId, InboxId, SessionId, TurnId
-from talaria.core.messages import user
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage, user
 from talaria.gateway.chat_keys import KeyRules, session_key
 from talaria.gateway.envelope import Principal, Received, written
 from talaria.platforms.base import Address, Arrival, Sender
-from talaria.store.access import PairingRequest
 from talaria.store.base import NewSession, Spent
-from talaria.store.mail import Inbound, Outgoing
-from talaria.store.permissions import Grant
+from talaria.store.chat_ports import Inbound, Outgoing
+from talaria.store.permission_ports import Grant, PairingRequest
 from talaria.store.sqlite.store import SqliteStore
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]

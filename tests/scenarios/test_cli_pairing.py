@@ -12,7 +12,7 @@ from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import Pairing
 from talaria.platforms.base import Sender
-from talaria.store.access import MAX_FAILURES
+from talaria.store.permission_ports import MAX_FAILURES
 from talaria.store.sqlite.store import SqliteStore
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]

@@ -91,6 +91,6 @@ def test_a_profile_in_use_is_not_deleted(talaria: Talaria, home: Path, who: str)
 @contextmanager
 def sitting_in(home: Path) -> Generator[None]:
     presence = Presence(home / "run")
-    presence.enter(new_owner_id())
+    presence.lock(new_owner_id())
     yield
-    presence.leave_all()
+    presence.unlock_all()

@@ -13,7 +13,7 @@ from talaria.app.build import open_store
 from talaria.core.entries import Noted
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 from talaria.testing.manual_clock import ManualClock
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]

@@ -13,7 +13,7 @@ import pytest
 
 from talaria.cli.output import SCHEMA
 from talaria.core.events import Event
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, call
 

@@ -12,7 +12,7 @@ import pytest
 
 from talaria.app.build import open_store
 from talaria.core.ids import SessionId
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.store.base import NewSession, Spent
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

@@ -324,7 +324,7 @@ def test_stream_that_is_left_early_leaves_no_open_turn(tmp_path: Path, count: in
 
     async def open_turns() -> list[str]:
         async with open_store(tmp_path) as store:
-            return list(await store.journal.interrupted())
+            return list(await store.journal.list_interrupted())
 
     asyncio.run(leave_early())
     assert asyncio.run(open_turns()) == []

@@ -17,7 +17,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.redaction import Redactor
 from talaria.gateway.authorization import Pairing
 from talaria.platforms.base import Sender
-from talaria.store.access import Member
+from talaria.store.permission_ports import Member
 from talaria.testing import Call, ModelServer, Reply
 from talaria.testing.servers.model_server import RecordedRequest, Respond
 from talaria.testing.servers.telegram_server import TelegramServer

@@ -37,7 +37,7 @@ from talaria.core.errors import BadConfig
 from talaria.gateway.authorization import ALPHABET, CODE_CHARS, LIVES_S, MAX_PENDING, Pairing, new_code
 from talaria.platforms.base import Sender
 from talaria.platforms.loader import manifests, read_settings
-from talaria.store.access import MAX_FAILURES, Locked, Member
+from talaria.store.permission_ports import MAX_FAILURES, Locked, Member
 from talaria.testing import ManualClock, Reply, call
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.discord_server import DiscordServer
@@ -366,7 +366,9 @@ async def test_a_flood_of_one_person_waits_in_order_and_can_be_dropped(house: Ho
             await house.telegram.say(f"flood {number:04}")
         await house.until(lambda: house.telegram.updates.waiting == 0)
         (session,) = [row.id for row in await house.store.sessions.list()]
-        waiting = [json.loads(row.body)["arrival"]["text"] for row in await house.store.inbox.pending(session, 5000)]
+        waiting = [
+            json.loads(row.body)["arrival"]["text"] for row in await house.store.inbox.list_pending(session, 5000)
+        ]
         assert waiting == ["go", *(f"flood {number:04}" for number in range(2000))]
         await heard_all(house)  # nobody else waits for them
         await house.telegram.say("/stop")

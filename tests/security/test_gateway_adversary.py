@@ -20,7 +20,7 @@ from tests.security.chats import content_of, obedient
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import Pairing
-from talaria.store.access import Member
+from talaria.store.permission_ports import Member
 from talaria.testing import ModelServer
 from talaria.testing.servers.chat_service import SeenMessage
 from talaria.testing.servers.model_server import RecordedRequest

@@ -20,7 +20,7 @@ from tests.security.chats import (
     told_to_model,
 )
 
-from talaria.store.permissions import Approval
+from talaria.store.permission_ports import Approval
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import ChatService, SeenMessage
 from talaria.testing.servers.discord_server import DiscordServer
@@ -54,7 +54,7 @@ async def question(house: House, *, chat: str = "", number: int = 0) -> SeenMess
 
 
 async def approvals(house: House) -> list[Approval]:
-    return list(await house.store.approvals.pending())
+    return list(await house.store.approvals.list_pending())
 
 
 async def test_only_a_press_of_the_asked_on_what_was_offered_where_it_was_asked_counts(house: House) -> None:

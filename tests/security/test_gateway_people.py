@@ -31,7 +31,7 @@ from tests.security.chats import (
 )
 
 from talaria.app.gateway_app import open_switchboard
-from talaria.core.redaction import disguises
+from talaria.core.redaction import encodings_of
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal
 from talaria.testing.servers.discord_server import DiscordServer
@@ -342,7 +342,7 @@ async def test_no_token_is_written_or_told(house: House) -> None:
         shown += [told_to_model(house.model.requests), await _complaints(house)]
         assert (house.home / "logs" / "gateway.log").stat().st_size > 500
     for token in tokens:
-        for form in disguises(token):
+        for form in encodings_of(token):
             assert not any(form in text for text in shown)
             assert files_with(house.home, form.encode()) == []
 

@@ -73,12 +73,16 @@ async def send_away(house: House, request: pytest.FixtureRequest) -> SendAway:
 
 
 async def _has_arrived(house: House, count: int) -> bool:
-    waiting = [row for session in await house.store.inbox.waiting() for row in await house.store.inbox.pending(session)]
+    waiting = [
+        row
+        for session in await house.store.inbox.list_sessions()
+        for row in await house.store.inbox.list_pending(session)
+    ]
     return len(waiting) == count
 
 
 async def _has_no_mail(house: House) -> bool:
-    return not await house.store.inbox.waiting()
+    return not await house.store.inbox.list_sessions()
 
 
 def _answers(house: House) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from talaria.core.ids import new_grant_id
-from talaria.store.permissions import Grant
+from talaria.store.permission_ports import Grant
 from talaria.tools.sandbox_permissions import SANDBOX, Permission, is_granted, stays_inside, unsandboxed
 
 PROJECT = "/work/shop"

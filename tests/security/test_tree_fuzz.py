@@ -22,8 +22,8 @@ from talaria.core.messages import ToolCall, user
 from talaria.core.redaction import Redactor
 from talaria.core.trees import Root
 from talaria.gateway.attachments import NotSendable, find_file
+from talaria.providers.base import Route
 from talaria.providers.demo import ENDPOINT
-from talaria.providers.route import Route
 from talaria.runtime.prompt import build
 from talaria.runtime.session_config import SessionConfig
 from talaria.store.sqlite.undo import SqliteUndoStore

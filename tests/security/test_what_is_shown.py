@@ -13,7 +13,7 @@ from tests.security.chats import told_to_model
 
 from talaria.app.build import open_store
 from talaria.gateway.envelope import OutgoingBody, written
-from talaria.store.mail import Outgoing
+from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import Refusal, SeenMessage
 from talaria.testing.servers.discord_server import DiscordServer
@@ -237,7 +237,7 @@ async def test_what_a_dead_process_has_not_asked_yet_is_not_asked_and_what_it_ha
         asked = await store.outbox.find("question:b:0")
         assert asked is not None
         await store.outbox.start(asked.id)
-        await store.outbox.sent(asked.id, house.telegram.seen()[0].id)
+        await store.outbox.mark_sent(asked.id, house.telegram.seen()[0].id)
     async with house.open():
         await house.until(lambda: "no longer open" in house.telegram.seen()[0].text)
         await house.telegram.say("still there?")

@@ -19,10 +19,10 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     User,
     user,
 )
-from talaria.core.usage import Usage
 from talaria.providers.anthropic_messages import AnthropicMessages
 from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest
 from talaria.providers.message_history import History
@@ -47,7 +47,7 @@ def sent(
 
 
 def body(request: ModelRequest, endpoint: Endpoint) -> bytes:
-    encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
+    encoded = request.history.encode("", lambda message: WIRE.encode(message, endpoint.origin))
     return WIRE.body(request, endpoint, encoded)
 
 

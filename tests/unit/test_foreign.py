@@ -11,14 +11,14 @@ import pytest
 
 from talaria.core.clock import SystemClock
 from talaria.core.plugin_calls import (
-    Background,
+    BackgroundLoop,
     HostedPlugin,
-    Late,
+    LateArgument,
     PluginError,
     SerialExecutor,
-    fitting,
-    returned,
-    within,
+    call_or_await,
+    run_within,
+    select_keywords,
 )
 from talaria.testing.manual_clock import ManualClock
 
@@ -99,7 +99,7 @@ async def test_whatever_is_raised_is_told_as_one_kind(fault: BaseException) -> N
         raise fault
 
     with pytest.raises(PluginError, match=f"raised {type(fault).__name__}"):
-        await within(work, 30, SystemClock())
+        await run_within(work, 30, SystemClock())
 
 
 async def test_an_exception_that_cannot_be_told_is_told_of() -> None:
@@ -111,7 +111,7 @@ async def test_an_exception_that_cannot_be_told_is_told_of() -> None:
         raise Mute
 
     with pytest.raises(PluginError, match="raised Mute: "):
-        await within(work, 30, SystemClock())
+        await run_within(work, 30, SystemClock())
 
 
 async def test_a_method_gets_what_it_asks_for_and_one_that_is_not_there_is_skipped() -> None:
@@ -130,7 +130,9 @@ async def test_a_late_argument_is_made_in_the_thread() -> None:
             return one, other
 
     hosted, here = HostedPlugin(Guest(), SerialExecutor(SystemClock())), threading.get_ident()
-    one, other = await hosted.call("take", Late(threading.get_ident), seconds=5, other=Late(threading.get_ident))
+    one, other = await hosted.call(
+        "take", LateArgument(threading.get_ident), seconds=5, other=LateArgument(threading.get_ident)
+    )
     assert isinstance(one, int)
     assert one == other != here
 
@@ -140,9 +142,9 @@ def test_arguments_are_filtered_by_the_signature() -> None:
     def wide(**all_of_it: int) -> None: ...
 
     given = {"a": 1, "b": 2, "c": 3}
-    assert fitting(narrow, given) == {"a": 1, "b": 2}
-    assert fitting(wide, given) == given
-    assert fitting(_Opaque(), given, opaque=("c",)) == {"c": 3}
+    assert select_keywords(narrow, given) == {"a": 1, "b": 2}
+    assert select_keywords(wide, given) == given
+    assert select_keywords(_Opaque(), given, opaque=("c",)) == {"c": 3}
 
 
 class _Opaque:
@@ -152,18 +154,18 @@ class _Opaque:
 
 
 def test_async_code_finds_its_loop_again() -> None:
-    background = Background()
+    background = BackgroundLoop()
 
     async def which() -> int:
         return id(asyncio.get_running_loop())
 
-    assert returned(which, background) == returned(which, background)
-    assert returned(lambda: 7, background) == 7
+    assert call_or_await(which, background) == call_or_await(which, background)
+    assert call_or_await(lambda: 7, background) == 7
     background.close()
 
 
 def test_closing_ends_what_still_runs() -> None:
-    background, began, ended = Background(), threading.Event(), threading.Event()
+    background, began, ended = BackgroundLoop(), threading.Event(), threading.Event()
 
     async def forever() -> None:
         began.set()
@@ -174,7 +176,7 @@ def test_closing_ends_what_still_runs() -> None:
 
     def wait() -> None:
         with pytest.raises(CancelledError):
-            returned(forever, background)
+            call_or_await(forever, background)
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()

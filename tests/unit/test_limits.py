@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from talaria.agent.limits import MIN_OUTPUT, Cap, PlannedCall, cost_usd, fitted
 from talaria.core.errors import LimitReached
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.providers.base import Prices
 from talaria.store.base import Amount
 

@@ -31,7 +31,7 @@ def sent(messages: Iterable[Message], *tools: ToolSpec) -> dict[str, Any]:
 
 
 def body(request: ModelRequest, endpoint: Endpoint) -> bytes:
-    encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
+    encoded = request.history.encode("", lambda message: WIRE.encode(message, endpoint.origin))
     return WIRE.body(request, endpoint, encoded)
 
 

@@ -28,7 +28,7 @@ def sent(messages: Iterable[Message], *, model: str = ENDPOINT.model, max_output
 
 
 def body(request: ModelRequest, endpoint: Endpoint) -> bytes:
-    encoded = request.history.encoded("", lambda message: WIRE.encode(message, endpoint.origin))
+    encoded = request.history.encode("", lambda message: WIRE.encode(message, endpoint.origin))
     return WIRE.body(request, endpoint, encoded)
 
 

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from talaria.core import pictures
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolResult, User, user
-from talaria.core.pictures import MAX_BYTES, MAX_ENCODED_BYTES, Unfit, fit, media_type, pixels, without_images
+from talaria.core.pictures import (
+    MAX_BYTES,
+    MAX_ENCODED_BYTES,
+    UnsupportedImage,
+    media_type,
+    pixels,
+    prepare_image,
+    without_images,
+)
 from talaria.providers.message_history import CHARS_PER_TOKEN, IMAGE_CHARS, size_tokens
 
 DOT = Image("image/png", "aGk=")
@@ -72,7 +80,7 @@ def test_a_jpeg_file_may_begin_any_kind_of_frame(frame: int) -> None:
 @every_kind
 def test_a_picture_is_told_by_its_content_and_comes_back_from_base64(make: Make) -> None:
     content = make(3, 2)
-    image, size = fit(content)
+    image, size = prepare_image(content)
     assert (image.media_type, size) == (TYPES[MAKERS.index(make)], (3, 2))
     assert base64.b64decode(image.data, validate=True) == content
 
@@ -83,8 +91,8 @@ def test_a_picture_that_was_cut_off_is_unfit_or_still_says_its_size(make: Make, 
     whole = make(300, 200)
     cut = whole[: data.draw(st.integers(0, len(whole)))]
     try:
-        _, size = fit(cut)
-    except Unfit:
+        _, size = prepare_image(cut)
+    except UnsupportedImage:
         return
     assert size == (300, 200)
 
@@ -92,8 +100,8 @@ def test_a_picture_that_was_cut_off_is_unfit_or_still_says_its_size(make: Make, 
 @given(st.binary(max_size=60), st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"RIFF0000WEBP"]))
 def test_any_bytes_are_a_picture_or_unfit(tail: bytes, head: bytes) -> None:
     try:
-        image, size = fit(head + tail)
-    except Unfit:
+        image, size = prepare_image(head + tail)
+    except UnsupportedImage:
         return
     assert image.media_type == media_type(head + tail)
     assert min(size) > 0
@@ -119,13 +127,13 @@ def test_the_frame_of_a_jpeg_file_is_not_looked_for_without_end(filling: bytes) 
     ],
 )
 def test_a_picture_that_some_vendor_refuses_is_unfit(content: bytes, said: str) -> None:
-    with pytest.raises(Unfit) as caught:
-        fit(content)
+    with pytest.raises(UnsupportedImage) as caught:
+        prepare_image(content)
     assert str(caught.value) == said
 
 
 def test_the_largest_picture_fills_what_the_strictest_vendor_takes() -> None:
-    image, _ = fit(png(8000, 8000).ljust(MAX_BYTES, b"\0"))
+    image, _ = prepare_image(png(8000, 8000).ljust(MAX_BYTES, b"\0"))
     assert len(image.data) == MAX_ENCODED_BYTES
 
 

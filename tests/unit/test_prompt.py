@@ -6,8 +6,8 @@ import pytest
 from tests.security.swapping import swapping
 
 from talaria.core.ids import SessionId
+from talaria.providers.base import Route
 from talaria.providers.demo import ENDPOINT
-from talaria.providers.route import Route
 from talaria.runtime.prompt import build
 from talaria.runtime.session_config import SessionConfig, spill_folder
 

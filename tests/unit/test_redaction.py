@@ -11,10 +11,9 @@ import pytest
 from talaria.core.entries import MessageAdded, Noted
 from talaria.core.events import RoundEnded, TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId
-from talaria.core.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User
+from talaria.core.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, Usage, User
 from talaria.core.redaction import Redactor
 from talaria.core.secret_finder import HIDDEN
-from talaria.core.usage import Usage
 from talaria.store.base import CallEnded, CallIntended, CallStarted
 
 KEY = "sk-live-4fT9+x/Qz7WmB2kLpR8s"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.core.errors import Disconnected
-from talaria.net.sse import MAX_LINE_BYTES, EventSplitter
+from talaria.net.client import MAX_LINE_BYTES, EventSplitter
 
 
 def split(*chunks: bytes) -> list[bytes]:

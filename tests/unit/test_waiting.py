@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 
 name: contextvars.ContextVar[str] = contextvars.ContextVar("name")
 
@@ -57,7 +57,7 @@ async def test_whoever_is_cancelled_still_sees_the_work_done() -> None:
         await may_end.wait()
         done.append("all of it")
 
-    waiting = asyncio.create_task(completed(work()))
+    waiting = asyncio.create_task(complete(work()))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.sleep(0)

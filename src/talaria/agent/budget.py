@@ -6,16 +6,14 @@ from contextlib import contextmanager
 import msgspec
 
 from talaria.agent.limits import USUAL_OUTPUT, Cap, Limits, PlannedCall, cost_usd, fitted
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import LimitReached, ProviderFailure
 from talaria.core.ids import HoldId, OwnerId, SessionId
-from talaria.core.messages import Assistant
-from talaria.core.usage import NO_USAGE, Usage
-from talaria.providers.base import Endpoint, ModelRequest
+from talaria.core.messages import NO_USAGE, Assistant, Usage
+from talaria.providers.base import Endpoint, ModelRequest, prompt_tokens
 from talaria.providers.message_history import size_tokens
-from talaria.providers.size import prompt_tokens
-from talaria.store.base import Amount, Released, Spending, Spent, Totals
+from talaria.store.base import Amount, HoldReleased, Spending, Spent, Totals
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -76,7 +74,7 @@ class Budget:
     async def book(self) -> None:
         """Write down at once what no record of a turn will."""
         if self.writes:
-            await completed(self._book())
+            await complete(self._book())
 
     async def _book(self) -> None:
         writes = self.writes
@@ -111,14 +109,14 @@ class Budget:
         return self._cost_usd if self._is_priced else None
 
     @property
-    def writes(self) -> Sequence[Spent | Released]:
+    def writes(self) -> Sequence[Spent | HoldReleased]:
         """What was spent since the last record, for the next one; whoever records it calls `settle` afterwards."""
-        return (*self._unrecorded, *(Released(hold) for hold in self._holds))
+        return (*self._unrecorded, *(HoldReleased(hold) for hold in self._holds))
 
     def settle(self, writes: Sequence[object]) -> None:
         """These are durable now."""
         self._unrecorded = [spent for spent in self._unrecorded if spent not in writes]
-        self._holds = [hold for hold in self._holds if Released(hold) not in writes]
+        self._holds = [hold for hold in self._holds if HoldReleased(hold) not in writes]
 
     def check(self) -> None:
         """Raises `LimitReached` when the turn's time is over."""

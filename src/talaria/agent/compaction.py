@@ -3,11 +3,10 @@
 import msgspec
 
 from talaria.agent.turn import Sink, Turn
-from talaria.context.base import CompactionRequest
-from talaria.context.gain import is_shorter
-from talaria.core.entries import compacted
+from talaria.context.base import CompactionRequest, is_shorter
+from talaria.core.entries import encode_compaction
 from talaria.core.events import Notice
-from talaria.providers.size import prompt_tokens
+from talaria.providers.base import prompt_tokens
 
 _HOW = {
     "model": "",
@@ -47,9 +46,11 @@ async def shorten(turn: Turn, wish: CompactionRequest, sink: Sink) -> str:
     made = await turn.keeper.compact(before, wish)
     if made is None or not is_shorter(made.messages, before):
         return ""
-    entry = compacted(before, made.messages, summary_by=made.summary_by, tokens=wish.tokens, threshold=wish.threshold)
+    entry = encode_compaction(
+        before, made.messages, summary_by=made.summary_by, tokens=wish.tokens, threshold=wish.threshold
+    )
     await sink.record(entry)
-    await turn.keeper.stands()
+    await turn.keeper.confirm_compaction()
     left = prompt_tokens(turn.view())
     how = _HOW[made.summary_by]
     tokens = f", about {wish.tokens:,} → {left:,} tokens" if left < wish.tokens else ""

@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from talaria.core.errors import LimitReached
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.providers.base import Prices
 from talaria.store.base import Amount
 

@@ -20,8 +20,7 @@ from talaria.core.ids import CallId, new_call_id
 from talaria.core.messages import Assistant, AssistantPart, Text, ToolCall
 from talaria.core.redaction import Redactor
 from talaria.providers import provider_failures
-from talaria.providers.base import Delta, Endpoint, ModelRequest
-from talaria.providers.size import prompt_tokens
+from talaria.providers.base import Delta, Endpoint, ModelRequest, prompt_tokens
 
 REPEATED_CHARS = 20_000
 """An answer whose last so many characters are one passage over and over is stopped. It is far more than a table with
@@ -129,7 +128,7 @@ async def _attempt(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
     try:
         answer = await _streamed(turn, request, sink)
     except Exception as fault:
-        failure = provider_failures.raised(endpoint.label, fault)
+        failure = provider_failures.from_exception(endpoint.label, fault)
         if failure is None:
             raise
         raise failure from fault

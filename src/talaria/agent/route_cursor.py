@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from talaria.agent.retry import AttemptState
 from talaria.core.errors import FailureKind, ProviderFailure, Repair
 from talaria.core.secret import Secret
-from talaria.providers.base import Endpoint, Provider
-from talaria.providers.route import Route
+from talaria.providers.base import Endpoint, Provider, Route
 from talaria.providers.upstream import Upstream
 
 REST_AFTER_LIMIT_S = 60.0
@@ -123,7 +122,7 @@ class RouteCursor:
 
     def rotate_key(self, failure: ProviderFailure) -> None:
         if self._stay.key is not None:
-            self.upstream.keys(self.endpoint).rest(self._stay.key, self.endpoint.model, failure)
+            self.upstream.keys(self.endpoint).cool_down(self._stay.key, self.endpoint.model, failure)
             self._stay.used_keys |= {self._stay.key}
         self._stay.key = None
         self._stay.failures = self._stay.failures_of_key = 0
@@ -149,13 +148,13 @@ class RouteCursor:
         self.mishaps.append(failure)
         pool, key, wait_s = self.upstream.keys(self.endpoint), self._stay.key, failure.retry_after_s
         if failure.kind in _LIMITS:
-            self.upstream.rest(self.endpoint, REST_AFTER_LIMIT_S)
+            self.upstream.cool_down(self.endpoint, REST_AFTER_LIMIT_S)
             if key is not None:
-                pool.rest(key, self.endpoint.model, failure)
+                pool.cool_down(key, self.endpoint.model, failure)
         if wait_s is not None and wait_s <= LONGEST_WAIT_S:
             if key is not None and failure.kind in _LIMITS_OF_KEYS:  # another key may be let in sooner
                 wait_s = min(wait_s, pool.other_key_in_s(key, self.endpoint.model))
-            self.upstream.wait_as_asked(self.endpoint, wait_s)
+            self.upstream.wait_as_requested(self.endpoint, wait_s)
 
     def _go_to(self, candidates: list[Endpoint]) -> None:
         """The first that may be asked now; if none may, the first."""
@@ -163,7 +162,8 @@ class RouteCursor:
         ready = [
             endpoint
             for endpoint in candidates
-            if not upstream.has_asked_to_wait(endpoint) and not (self.is_auxiliary and upstream.is_resting(endpoint))
+            if not upstream.has_asked_to_wait(endpoint)
+            and not (self.is_auxiliary and upstream.is_cooling_down(endpoint))
         ]
         self.endpoint = (ready or candidates)[0]
         self._untried.remove(self.endpoint)

@@ -12,7 +12,7 @@ import msgspec
 from talaria.agent.hooks import Block, Change, Doubt
 from talaria.agent.interrupted import Close, Ended, RunAgain, RunIfAllowed, Verdict, unknown
 from talaria.agent.turn import Sink, Turn
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.entries import MessageAdded, Noted
 from talaria.core.errors import BadArguments, Denied, ModelCorrectable
 from talaria.core.events import ToolBegan, ToolEnded, ToolOutput
@@ -173,7 +173,7 @@ class _Batch:
 
     async def _heard(self, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
         """The outcome is durable before anybody else has a word in it."""
-        await completed(self._sink.record(CallEnded(result)))
+        await complete(self._sink.record(CallEnded(result)))
         shown = result
         try:
             shown = await self._turn.hooks.after_call(self._turn.facts, call, result, seconds)
@@ -183,7 +183,7 @@ class _Batch:
 
     async def _settle(self, result: ToolResult, *, is_durable: bool = False) -> None:
         """Make the outcome durable at once; append its message when all earlier ones stand. Not to be torn."""
-        await completed(self._settle_in_order(result, is_durable=is_durable))
+        await complete(self._settle_in_order(result, is_durable=is_durable))
 
     async def _settle_in_order(self, result: ToolResult, *, is_durable: bool) -> None:
         """What stands is told from the history, which grows with each commit: so nothing is appended twice."""

@@ -13,17 +13,15 @@ import msgspec
 from talaria.agent.budget import Budget
 from talaria.agent.hooks import Facts, Hooks, NoHooks
 from talaria.agent.route_cursor import RouteCursor
-from talaria.context.base import ContextKeeper
-from talaria.context.gain import Compactions
+from talaria.context.base import CompactionHistory, ContextKeeper
 from talaria.core.clock import Clock
 from talaria.core.entries import Effort, MessageAdded
 from talaria.core.events import Event, Notice
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Image, ToolCall, ToolResult, ToolSpec, user
 from talaria.core.redaction import Redactor
-from talaria.providers.base import Endpoint, ModelRequest
+from talaria.providers.base import Endpoint, ModelRequest, prompt_tokens
 from talaria.providers.message_history import History
-from talaria.providers.size import prompt_tokens
 from talaria.store.base import Write
 
 
@@ -93,7 +91,7 @@ class Turn:
         keeper: ContextKeeper | None = None,
         hooks: Hooks | None = None,
         facts: Facts | None = None,
-        compactions: Compactions | None = None,
+        compactions: CompactionHistory | None = None,
         redactor: Redactor | None = None,
         max_rounds: int = 1,
         effort: Effort | None = None,
@@ -107,7 +105,7 @@ class Turn:
         self.keeper = keeper
         self.hooks = hooks or NoHooks()
         self.facts = facts or Facts(session, session, "", "", walk.endpoint.label, id)
-        self.compactions = compactions or Compactions()
+        self.compactions = compactions or CompactionHistory()
         self.redactor = redactor or Redactor()
         self.breaker = Breaker()
         self.history = history
@@ -138,7 +136,7 @@ class Turn:
             endpoint, answer, seconds = self._untold.popleft()
             await self.hooks.after_request(self.facts, endpoint, answer, seconds)
             if self.keeper is not None:
-                await self.keeper.answered(answer.usage)
+                await self.keeper.record_usage(answer.usage)
 
     def steer(self, text: str, also: Iterable[Write] = ()) -> bool:
         """`also` is recorded with it, once the model reads it. False: the last word is spoken, nobody would."""

@@ -24,8 +24,8 @@ from talaria.core.clock import Clock, SystemClock
 from talaria.core.entries import TurnOrigin
 from talaria.core.errors import BadConfig, BadInput, TalariaError
 from talaria.core.ids import OwnerId, SessionId, new_session_id
+from talaria.providers.base import Route
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
-from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.builtin_commands import builtin_commands

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from talaria.config.project_settings import read_project_settings
 from talaria.config.schema import Config
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch
@@ -154,6 +154,6 @@ class BuiltinTools:
     async def aclose(self) -> None:
         await self.workspaces.aclose()
         if self._recorder is not None:
-            await completed(in_thread(self._recorder.close))
+            await complete(in_thread(self._recorder.close))
         if self._browser is not None:
             await self._browser.aclose()

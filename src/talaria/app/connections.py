@@ -36,8 +36,7 @@ class Connections:
         if endpoint.provider == DEMO:
             return DemoProvider(paths.secrets_file(self._home), self._program)
         from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
-        from talaria.providers.http_provider import HttpProvider  # noqa: PLC0415
-        from talaria.providers.wires import wire_for  # noqa: PLC0415
+        from talaria.providers.http_provider import HttpProvider, wire_for  # noqa: PLC0415
 
         if self._client is None:
             self._client = HttpClient(self._clock)

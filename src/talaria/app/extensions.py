@@ -27,7 +27,7 @@ from talaria.context.engine_host import EngineHost
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
-from talaria.core.plugin_calls import HostedPlugin, PluginError, SerialExecutor, contained, within
+from talaria.core.plugin_calls import HostedPlugin, PluginError, SerialExecutor, contain, run_within
 from talaria.core.secret import decode_secret
 from talaria.memory.base import MemoryProvider
 from talaria.memory.memory_host import MemoryHost
@@ -164,8 +164,8 @@ class Extensions:
         engine, run = await self._hosted(plugin, is_engine, lambda registered: registered.engine)
         if await engine.call("is_available", seconds=BUILD_S) is False:
             raise PluginError("says that it is not available")
-        commands = await within(lambda: commands_of(engine.instance, plugin.registered, run), BUILD_S, self.clock)
-        return HostedEngine(engine.instance, engine.lane, engine.is_shared, commands)
+        commands = await run_within(lambda: commands_of(engine.instance, plugin.registered, run), BUILD_S, self.clock)
+        return HostedEngine(engine.instance, engine.executor, engine.is_shared, commands)
 
     async def _hosted(
         self, plugin: Plugin, is_one: Callable[[object], bool], part: Callable[[Registered], T | None]
@@ -181,7 +181,7 @@ class Extensions:
             runs.append(self.host.again(plugin))
             return part(runs[-1])
 
-        made = await within(lambda: fresh(is_one, registered, register_again), BUILD_S, self.clock)
+        made = await run_within(lambda: fresh(is_one, registered, register_again), BUILD_S, self.clock)
         if made is not None:
             run = next((one for one in runs if part(one) is made), plugin.registered)
             return HostedPlugin(made, SerialExecutor(self.clock)), run
@@ -194,7 +194,7 @@ class Extensions:
         known = {**self.secrets, **environment}
         for name, profile in self.providers.items():
             try:
-                provider, others = contained(lambda profile=profile: _described(profile, known))
+                provider, others = contain(lambda profile=profile: _described(profile, known))
             except PluginError as fault:
                 self.host.notices.append(f"The model provider {name!r} of a plugin is left out: reading it {fault}.")
                 continue

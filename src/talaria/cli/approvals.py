@@ -11,7 +11,7 @@ from talaria.cli.safe import brief, visible
 from talaria.core.errors import BadInput
 from talaria.runtime.sandbox_report import describe_grant, place_of
 from talaria.store.base import Store
-from talaria.store.permissions import Grant
+from talaria.store.permission_ports import Grant
 from talaria.tools.sandbox_permissions import SANDBOX
 
 SHOWN_CHARS = 100

@@ -17,7 +17,7 @@ from talaria.cli.options import CliOptions
 from talaria.cli.references import read_image, references, with_references
 from talaria.cli.safe import visible
 from talaria.cli.tool_outcomes import is_unasked
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.entries import Recorded
 from talaria.core.errors import BadInput, TalariaError, UnknownSession
 from talaria.core.events import Event, ToolEnded
@@ -242,7 +242,7 @@ class Conversation(OpenChat):
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
         live = self._session(row)
-        await completed(self._live.hand_over(live, carry_over=reason == "branch"))
+        await complete(self._live.hand_over(live, carry_over=reason == "branch"))
         self._row, self._live = row, live
         self._front.switched(reason)
 
@@ -319,7 +319,7 @@ class Conversation(OpenChat):
 
     async def mention_interrupted(self) -> None:
         """Of other conversations, to one who begins a new one."""
-        waiting = () if self._row is not None else await self.app.store.journal.interrupted()
+        waiting = () if self._row is not None else await self.app.store.journal.list_interrupted()
         if waiting:
             self._front.say(
                 f"{len(waiting)} interrupted conversation(s) wait: finish one with `talaria -r {waiting[0]}`."

@@ -13,8 +13,7 @@ from talaria.config.selection import DEMO, ModelChoice, choose, endpoint, is_str
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Disconnected, ProviderFailure, Repair, RequestRejected
 from talaria.core.ids import SessionId
-from talaria.core.messages import Assistant, user
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, Assistant, Usage, user
 from talaria.providers.base import Endpoint, ModelRequest, Provider
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.message_history import History

@@ -23,7 +23,7 @@ from talaria.cli.notices import complain
 from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput
-from talaria.core.plugin_calls import Background, PluginError, as_text, contained, returned
+from talaria.core.plugin_calls import BackgroundLoop, PluginError, as_text, call_or_await, contain
 from talaria.plugins.discovery import ENGINES, FoundPlugin, discover, own_names, places, shared_names
 from talaria.plugins.plugin_host import Choice, Plugin, engine_choices, memory_choices
 from talaria.plugins.registered import PluginCli, engine_name, memory_name
@@ -155,7 +155,7 @@ async def _run(name: str, arguments: tuple[str, ...], settings: Settings) -> int
     async with opened(settings) as extensions:
         plugin, found = _found(name, extensions)
         try:
-            return await in_thread(lambda: contained(lambda: _ended(found, arguments, plugin.background)))
+            return await in_thread(lambda: contain(lambda: _ended(found, arguments, plugin.background)))
         except PluginError as fault:
             log.warning("command %s of plugin %s %s", name, plugin.key, fault, exc_info=True)
             complain(f"The command {name} of plugin {plugin.key} {fault}.")
@@ -170,10 +170,10 @@ def _found(name: str, extensions: Extensions) -> tuple[Plugin, PluginCli]:
     return plugin, found
 
 
-def _ended(found: PluginCli, arguments: tuple[str, ...], background: Background) -> int:
+def _ended(found: PluginCli, arguments: tuple[str, ...], background: BackgroundLoop) -> int:
     """The exit code."""
     try:
-        code = returned(lambda: _called(found, arguments), background)
+        code = call_or_await(lambda: _called(found, arguments), background)
     except SystemExit as leaving:  # argparse and people's habits
         return _left(leaving.code)
     return code if isinstance(code, int) and not isinstance(code, bool) else exits.DONE

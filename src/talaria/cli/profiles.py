@@ -61,7 +61,7 @@ def delete(name: str, yes: bool) -> None:
     home = context.home_of(name)
     if home == paths.home():
         raise BadInput(f"The usual home is no profile; it is at {home}.")
-    if Presence(home / "run").living() or holder(gateway_file(home)):
+    if Presence(home / "run").list_living() or holder(gateway_file(home)):
         raise BadInput(f"The profile {name!r} is in use: end its gateway and its chats first.")
     if not yes and not confirmed(f"Delete the profile {name} ({home}) for good?", f"{name} may be deleted"):
         say("Nothing was deleted.")

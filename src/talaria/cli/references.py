@@ -14,7 +14,7 @@ import msgspec
 
 from talaria.core.errors import BadInput
 from talaria.core.messages import Context, Image, Text, User
-from talaria.core.pictures import NO_IMAGE, encoded, media_type
+from talaria.core.pictures import NO_IMAGE, encode_image, media_type
 from talaria.core.trees import Root, read_file
 
 MAX_IMAGE_BYTES = 20 << 20
@@ -35,7 +35,7 @@ def image_of(content: bytes, file: str) -> Image:
     found = media_type(content)
     if found is None:
         raise BadInput(f"{file} {NO_IMAGE}.")
-    return encoded(content, found)
+    return encode_image(content, found)
 
 
 MOST_FILES = 8

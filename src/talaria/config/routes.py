@@ -7,8 +7,7 @@ import msgspec
 from talaria.config.schema import Config, Fallback, ModelConfig
 from talaria.config.selection import DEMO, ModelChoice, check_colon, endpoint, general_for, split
 from talaria.core.errors import BadConfig, MissingCredential
-from talaria.providers.base import Endpoint
-from talaria.providers.route import Route
+from talaria.providers.base import Endpoint, Route
 
 
 class Planned(msgspec.Struct, frozen=True):

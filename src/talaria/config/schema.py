@@ -4,12 +4,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from talaria.context.counting import SHARE
 from talaria.core.entries import Effort
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.gateway.gateway_settings import GatewaySettings
-from talaria.net.settings import Timeouts, WebSettings
-from talaria.providers.base import Caching, Prices, Rotation, WireName
+from talaria.net.web_settings import Timeouts, WebSettings
+from talaria.providers.base import COMPACTION_SHARE, Caching, Prices, Rotation, WireName
 from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.policy import ApprovalSettings
 from talaria.tools.registry import Switches
@@ -134,7 +133,7 @@ class CompressionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """How a long conversation is made shorter for the model."""
 
     enabled: bool = True
-    threshold: Annotated[float, msgspec.Meta(gt=0, le=0.95)] = SHARE
+    threshold: Annotated[float, msgspec.Meta(gt=0, le=0.95)] = COMPACTION_SHARE
     """Share of the window from which on; at least 0.75 where that is below 512,000 tokens."""
 
 

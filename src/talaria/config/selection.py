@@ -7,11 +7,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from talaria.config.schema import Config, ModelConfig, ProviderConfig, TimeoutsConfig
-from talaria.context.counting import threshold
 from talaria.core.errors import BadConfig, MissingCredential
 from talaria.core.secret import Secret
-from talaria.net.settings import Timeouts
-from talaria.providers.base import Caching, Endpoint, WireName
+from talaria.net.web_settings import Timeouts
+from talaria.providers.base import Caching, Endpoint, WireName, compaction_threshold
 from talaria.providers.catalog import ModelFacts, ProviderFacts, catalog
 
 DEMO = "demo"
@@ -154,7 +153,7 @@ def endpoint(
         rotation=own.rotation,
         headers=tuple((name, value.reveal()) for name, value in own.headers.items()),
         window=window,
-        compact_at=None if window is None else threshold(window, max_output, config.compression.threshold),
+        compact_at=None if window is None else compaction_threshold(window, max_output, config.compression.threshold),
         max_output=max_output,
         prices=prices,
         timeouts=(own.timeouts or TimeoutsConfig()).over(LOCAL_TIMEOUTS if facts.is_local else Timeouts()),

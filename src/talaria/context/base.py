@@ -1,17 +1,21 @@
 """The ports of this area: a `ContextKeeper` keeps a conversation within its model's window; a `Compactor` says what
-it becomes when that fills."""
+it becomes when that fills.
+
+Whether a compaction is worth its entry. Pure.
+
+Whether making a conversation shorter still helps: told from the compactions that the journal has.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from talaria.core.entries import SummaryAuthor
+from talaria.core.entries import Compacted, SummaryAuthor
 from talaria.core.ids import SessionId
-from talaria.core.messages import Message
-from talaria.core.usage import Usage
+from talaria.core.messages import Message, Usage
 from talaria.providers.base import Endpoint
-from talaria.providers.message_history import History
+from talaria.providers.message_history import History, size_tokens
 from talaria.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -41,7 +45,7 @@ class CompactionRequest(msgspec.Struct, frozen=True):
     """The model did not take the conversation as it is: somebody must make it shorter."""
 
 
-class Shortened(msgspec.Struct, frozen=True):
+class CompactedMessages(msgspec.Struct, frozen=True):
     """What the model shall read from now on."""
 
     messages: tuple[Message, ...]
@@ -50,16 +54,16 @@ class Shortened(msgspec.Struct, frozen=True):
 
 
 class Compactor(Protocol):
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
         """None: there is nothing that could be left out."""
         ...
 
 
-class Place(msgspec.Struct, frozen=True):
+class ConversationInfo(msgspec.Struct, frozen=True):
     """The conversation that is kept."""
 
     session: SessionId
-    conversation: str
+    key: str
     """Its key, which stays when the session's id does not."""
     platform: str
     endpoint: Endpoint
@@ -69,7 +73,7 @@ class Place(msgspec.Struct, frozen=True):
 class ContextKeeper(Protocol):
     """Of one live session. Nothing in it ends a turn."""
 
-    async def open(self, place: Place) -> Sequence[Tool]:
+    async def open(self, place: ConversationInfo) -> Sequence[Tool]:
         """Before the first turn; the tools that the model may reach the rest of the conversation with."""
         ...
 
@@ -86,18 +90,18 @@ class ContextKeeper(Protocol):
         """
         ...
 
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None: ...
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None: ...
 
-    async def stands(self) -> None:
+    async def confirm_compaction(self) -> None:
         """The compaction is in the journal."""
         ...
 
-    async def answered(self, usage: Usage | None) -> None:
+    async def record_usage(self, usage: Usage | None) -> None:
         """The model answered, and counted this."""
         ...
 
-    async def succeed(
-        self, old: "ContextKeeper", place: Place, previous: Sequence[Message], *, carry_over: bool = False
+    async def take_over(
+        self, old: "ContextKeeper", place: ConversationInfo, previous: Sequence[Message], *, carry_over: bool = False
     ) -> None:
         """Take over from the keeper of another conversation, which is left and whose messages were `previous`.
 
@@ -114,9 +118,55 @@ class ContextKeeper(Protocol):
         ...
 
     async def status(self) -> dict[str, Any]: ...
-    async def engine(self, place: Place) -> "HostedEngine | None":
+    async def engine(self, place: ConversationInfo) -> "HostedEngine | None":
         """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is not a plugin's.
 
         Not during a turn. Raises `PluginError` if it cannot be built.
         """
         ...
+
+
+MIN_PROGRESS = 0.05
+
+
+def is_shorter(after: Sequence[Message], before: Sequence[Message]) -> bool:
+    """By a share that counts; or by whole messages, if it is not longer for that."""
+    now, then = sum(map(size_tokens, after)), sum(map(size_tokens, before))
+    return now < (1 - MIN_PROGRESS) * then or (len(after) < len(before) and now < then)
+
+
+MAX_FRUITLESS = 2
+COOL_DOWN_S = 600.0
+
+
+class CompactionHistory:
+    def __init__(self) -> None:
+        self._fruitless = 0
+        """Compactions since the last answer whose prompt was below the threshold."""
+        self._local_in_a_row = 0
+        self._threshold = 0
+        self._failed_at: float | None = None
+
+    def add(self, entry: Compacted, at: float) -> None:
+        self._fruitless += 1
+        self._threshold = entry.threshold
+        if entry.summary_by == "host":
+            self._local_in_a_row += 1
+            self._failed_at = at
+        elif entry.summary_by == "model":
+            self._local_in_a_row = 0
+            self._failed_at = None
+
+    def record_prompt(self, prompt_tokens: int) -> None:
+        """An answer came, and its prompt was so long: as its model counted it, or else as we believe."""
+        if 0 < prompt_tokens < self._threshold:
+            self._fruitless = self._local_in_a_row = 0
+
+    @property
+    def are_blocked(self) -> bool:
+        """The last ones did not help: another would not, either."""
+        return max(self._fruitless, self._local_in_a_row) >= MAX_FRUITLESS
+
+    def is_cooling(self, now: float) -> bool:
+        """A model failed to summarise a short while ago."""
+        return self._failed_at is not None and now - self._failed_at < COOL_DOWN_S

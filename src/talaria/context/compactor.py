@@ -15,12 +15,11 @@ from typing import Any, Protocol
 import msgspec
 
 from talaria.context import summary
-from talaria.context.base import CompactionRequest, Compactor, ContextKeeper, Place, Shortened
-from talaria.context.summary import clip, fitted, pruned
+from talaria.context.base import CompactedMessages, CompactionRequest, Compactor, ContextKeeper, ConversationInfo
+from talaria.context.summary import clip, fit, prune
 from talaria.core.entries import SummaryAuthor
 from talaria.core.errors import LimitReached, ProviderFailure
-from talaria.core.messages import Assistant, Context, Message, ToolResult, User
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Context, Message, ToolResult, Usage, User
 from talaria.providers.base import Endpoint
 from talaria.providers.message_history import CHARS_PER_TOKEN, History, size_tokens
 from talaria.tools.base import Tool
@@ -40,7 +39,7 @@ class Cut(msgspec.Struct, frozen=True):
     """The person's last message, where that stands in the middle."""
 
 
-def cut(
+def choose_cut(
     messages: Sequence[Message],
     *,
     head_tokens: int,
@@ -129,10 +128,10 @@ class BuiltinCompactor:
     def __init__(self, summariser: Summariser) -> None:
         self._summariser = summariser
 
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
-        previous = summary.found_in(messages)
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
+        previous = summary.find_summary(messages)
         room = _room(messages, wish)
-        where = cut(
+        where = choose_cut(
             messages,
             head_tokens=0 if previous else int(room * HEAD_SHARE),
             tail_tokens=int(room * TAIL_SHARE),
@@ -142,13 +141,13 @@ class BuiltinCompactor:
         middle = messages[where.head : where.tail]
         if not [message for index, message in enumerate(middle, where.head) if index != where.pinned]:
             return _clipped(messages, room, wish)
-        slim = (*messages[: where.head], *pruned(middle), *messages[where.tail :])
+        slim = (*messages[: where.head], *prune(middle), *messages[where.tail :])
         if wish.keep_last is None and not wish.focus and _is_enough(messages, slim, wish):
-            return Shortened(slim, "nobody")
+            return CompactedMessages(slim, "nobody")
         text, author = await self._told([*_as_written(middle)], previous, wish, room)
         told = summary.with_goal(text, summary.goal_of(messages, previous))
-        made = _joined(messages, where, summary.wrapped(told))
-        return Shortened(made if wish.keep_last is not None else fitted(made, int(room * FULL_SHARE)), author)
+        made = _joined(messages, where, summary.wrap(told))
+        return CompactedMessages(made if wish.keep_last is not None else fit(made, int(room * FULL_SHARE)), author)
 
     async def _told(
         self, middle: Sequence[Message], previous: str, wish: CompactionRequest, room: int
@@ -161,7 +160,7 @@ class BuiltinCompactor:
         target = int(max(min(content * SUMMARY_SHARE, most), MIN_SUMMARY_TOKENS))
         told = previous
         try:
-            for piece in _pieces(map(summary.shown, middle), self._summariser.room_tokens - 2 * target):
+            for piece in _pieces(map(summary.show_message, middle), self._summariser.room_tokens - 2 * target):
                 question = summary.request(piece, told, wish.focus, target, wish.memory)
                 answer = await self._summariser.summarise(question, target, wish.seconds)
                 told = clip(answer.strip(), int(target * TOO_LONG * CHARS_PER_TOKEN))
@@ -182,16 +181,16 @@ def _room(messages: Sequence[Message], wish: CompactionRequest) -> int:
 
 def _carrier(messages: Sequence[Message]) -> int:
     """Where the earlier summary stands: the next one must take its place."""
-    places = (index for index, message in enumerate(messages) if summary.found_in([message]))
+    places = (index for index, message in enumerate(messages) if summary.find_summary([message]))
     return next(places, 0)
 
 
-def _clipped(messages: Sequence[Message], room: int, wish: CompactionRequest) -> Shortened | None:
+def _clipped(messages: Sequence[Message], room: int, wish: CompactionRequest) -> CompactedMessages | None:
     """There is no middle: what is too long stands at the end."""
     if wish.keep_last is not None:
         return None
-    made = fitted(messages, int(room * FULL_SHARE))
-    return None if made == tuple(messages) else Shortened(made, "nobody")
+    made = fit(messages, int(room * FULL_SHARE))
+    return None if made == tuple(messages) else CompactedMessages(made, "nobody")
 
 
 def _pieces(shown: Iterable[str], room_tokens: int) -> Iterator[Sequence[str]]:
@@ -226,14 +225,14 @@ def _joined(messages: Sequence[Message], where: Cut, told: Context) -> tuple[Mes
     head, tail = messages[: where.head], messages[where.tail :]
     pinned = messages[where.pinned] if where.pinned is not None else None
     if isinstance(pinned, User):
-        return (*head, _carrying(told, pinned), *tail)
+        return (*head, _add_summary(told, pinned), *tail)
     first = tail[0] if tail else None
     if isinstance(first, User):
-        return (*head, _carrying(told, first), *tail[1:])
+        return (*head, _add_summary(told, first), *tail[1:])
     return (*head, User((told,), "host"), *tail)
 
 
-def _carrying(told: Context, message: User) -> User:
+def _add_summary(told: Context, message: User) -> User:
     kept = summary.without_summary(message)
     return msgspec.structs.replace(message, parts=(told, *(kept.parts if kept else ())))
 
@@ -242,7 +241,7 @@ class BuiltinContextKeeper:
     def __init__(self, compactor: Compactor) -> None:
         self._compactor = compactor
 
-    async def open(self, place: Place) -> Sequence[Tool]:  # noqa: ARG002
+    async def open(self, place: ConversationInfo) -> Sequence[Tool]:  # noqa: ARG002
         return ()
 
     def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
@@ -253,16 +252,16 @@ class BuiltinContextKeeper:
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
         return endpoint.compact_at is not None and tokens > endpoint.compact_at and not is_blocked
 
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
         return await self._compactor.compact(messages, wish)
 
-    async def stands(self) -> None:
+    async def confirm_compaction(self) -> None:
         """As `begin_turn`, and the rest."""
 
-    async def answered(self, usage: Usage | None) -> None: ...
+    async def record_usage(self, usage: Usage | None) -> None: ...
 
-    async def succeed(
-        self, old: ContextKeeper, place: Place, previous: Sequence[Message], *, carry_over: bool = False
+    async def take_over(
+        self, old: ContextKeeper, place: ConversationInfo, previous: Sequence[Message], *, carry_over: bool = False
     ) -> None: ...
 
     async def reset(self) -> None: ...
@@ -272,5 +271,5 @@ class BuiltinContextKeeper:
     async def status(self) -> dict[str, Any]:
         return {}
 
-    async def engine(self, place: Place) -> None:  # noqa: ARG002
+    async def engine(self, place: ConversationInfo) -> None:  # noqa: ARG002
         return None

@@ -4,14 +4,17 @@ Messages are dictionaries as OpenAI's chat API has them, without the system prom
 (`host.py`) calls it in threads, one call at a time per instance.
 
 A plugin's engine as one live session has it.
+
+Usage as engines and plugins read it: the names of old, and the buckets that do not overlap.
 """
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from talaria.core.messages import Usage
 from talaria.core.plugin_calls import HostedPlugin
 
 
@@ -109,3 +112,37 @@ class HostedEngine(HostedPlugin[ContextEngine]):
 
     commands: Mapping[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
     """By name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalUsage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    @property
+    def completion_tokens(self) -> int:
+        return self.output_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.output_tokens
+
+
+def canonical(usage: Usage) -> CanonicalUsage:
+    return CanonicalUsage(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
+
+
+def as_dict(usage: CanonicalUsage) -> dict[str, int]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+        **asdict(usage),
+    }

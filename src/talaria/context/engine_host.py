@@ -10,15 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from talaria.context.base import CompactionRequest, ContextKeeper, Place, Shortened
-from talaria.context.counting import as_dict, canonical
-from talaria.context.engine import HostedEngine
-from talaria.context.gain import is_shorter
+from talaria.context.base import CompactedMessages, CompactionRequest, ContextKeeper, ConversationInfo, is_shorter
+from talaria.context.engine import HostedEngine, as_dict, canonical
 from talaria.core.clock import Clock
-from talaria.core.dialect import as_dicts, from_dicts
-from talaria.core.messages import Message
-from talaria.core.plugin_calls import Late, PluginError, within
-from talaria.core.usage import Usage
+from talaria.core.message_dicts import from_dicts, to_dicts
+from talaria.core.messages import Message, Usage
+from talaria.core.plugin_calls import LateArgument, PluginError, run_within
 from talaria.providers.base import Endpoint
 from talaria.providers.message_history import History
 from talaria.tools.base import NOTHING, Run, Tool
@@ -50,7 +47,7 @@ class EngineHost:
         self._clock = clock
         self._is_automatic = is_automatic
         self._engine: HostedEngine | None = None
-        self._place: Place | None = None
+        self._place: ConversationInfo | None = None
         self._followed: Endpoint | None = None
         self._history = History()
         self._unsaid: list[str] = []
@@ -63,7 +60,7 @@ class EngineHost:
         """To leave out, in this turn."""
         self._awaits_count = False
 
-    async def open(self, place: Place) -> Sequence[Tool]:
+    async def open(self, place: ConversationInfo) -> Sequence[Tool]:
         self._move_to(place)
         schemas = await self._call("get_tool_schemas")
         tools, problems = tools_of(schemas, self._handler, "context", NOTHING)  # it is given every message anyway
@@ -95,13 +92,13 @@ class EngineHost:
         if await self._call("get_active_compression_failure_cooldown"):
             return False
         if is_new:
-            if await self._call("should_compress_preflight", _shown(self._history)):
+            if await self._call("should_compress_preflight", _dicts_of(self._history)):
                 return True
             if await self._call("should_defer_preflight_to_real_usage", tokens):
                 return False
         return bool(await self._call("should_compress", tokens))
 
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
+    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
         made = None
         if wish.keep_last is not None:
             self._tell(f"Context engine {self._name} cannot choose what stays; Talaria's own does it.")
@@ -113,16 +110,16 @@ class EngineHost:
         if self._is_sidelined or wish.keep_last is not None:
             made = await self._builtin.compact(messages, wish)
         if made is not None and is_shorter(made.messages, messages):
-            await self._note("on_session_end", self._session, _shown(messages))
+            await self._note("on_session_end", self._session, _dicts_of(messages))
         return made
 
-    async def _compressed(self, messages: Sequence[Message], wish: CompactionRequest) -> Shortened | None:
+    async def _compressed(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
         """None: it has nothing to leave out, or it failed."""
-        if wish.is_asked_for and await self._call("has_content_to_compress", _shown(messages)) is False:
+        if wish.is_asked_for and await self._call("has_content_to_compress", _dicts_of(messages)) is False:
             return None
         given = await self._call(
             "compress",
-            _shown(messages),
+            _dicts_of(messages),
             seconds=COMPRESS_S if wish.seconds is None else min(COMPRESS_S, wish.seconds),
             opaque=("current_tokens",),
             current_tokens=wish.tokens,
@@ -133,13 +130,13 @@ class EngineHost:
         if self._is_sidelined or given is None:
             return None
         try:
-            after = await within(lambda: from_dicts(given, messages) if len(given) else (), USUAL_S, self._clock)
+            after = await run_within(lambda: from_dicts(given, messages) if len(given) else (), USUAL_S, self._clock)
         except PluginError as problem:
             self._sideline(f"returned an illegal transcript: {problem.__cause__ or problem}")
             return None
-        return Shortened(after, "engine") if after and is_shorter(after, messages) else None
+        return CompactedMessages(after, "engine") if after and is_shorter(after, messages) else None
 
-    async def stands(self) -> None:
+    async def confirm_compaction(self) -> None:
         self._awaits_count = True
         engine = self._engine
         if engine is not None:
@@ -153,29 +150,29 @@ class EngineHost:
             **self._facts(boundary_reason="compression", old_session_id=self._session),
         )
 
-    async def answered(self, usage: Usage | None) -> None:
+    async def record_usage(self, usage: Usage | None) -> None:
         counted = as_dict(canonical(usage)) if usage is not None and usage.total else {}
         if counted or self._awaits_count:
             self._awaits_count = False
             await self._call("update_from_response", counted)
 
-    async def succeed(
-        self, old: ContextKeeper, place: Place, previous: Sequence[Message], *, carry_over: bool = False
+    async def take_over(
+        self, old: ContextKeeper, place: ConversationInfo, previous: Sequence[Message], *, carry_over: bool = False
     ) -> None:
         if not isinstance(old, EngineHost):
             return
-        self._engine, left, self._followed = old.let_go()
+        self._engine, left, self._followed = old.hand_over()
         if left is None or self._engine is None:
             return
         self._place = place
-        await self._note("on_session_end", left.session, _shown(previous))
+        await self._note("on_session_end", left.session, _dicts_of(previous))
         await self.reset()
         carried = {"carry_over_context": True} if carry_over else {}
         await self._start(old_session_id=left.session, **carried)
         if carry_over:
             await self._note("carry_over_new_session_context", left.session, place.session)
 
-    def let_go(self) -> tuple[HostedEngine | None, Place | None, Endpoint | None]:
+    def hand_over(self) -> tuple[HostedEngine | None, ConversationInfo | None, Endpoint | None]:
         """The engine, where it was, and which model it was told of: they are another's now."""
         had = (self._engine, self._place, self._followed)
         self._engine = self._place = self._followed = None
@@ -186,8 +183,8 @@ class EngineHost:
 
     async def close(self, messages: Sequence[Message]) -> None:
         engine = self._engine
-        if engine is not None and not engine.lane.is_blocked:
-            await self._note("on_session_end", self._session, _shown(messages))
+        if engine is not None and not engine.executor.is_blocked:
+            await self._note("on_session_end", self._session, _dicts_of(messages))
             if not engine.is_shared:
                 await self._note("shutdown")
         self._engine = self._place = None
@@ -200,7 +197,7 @@ class EngineHost:
     def _session(self) -> str:
         return self._place.session if self._place is not None else ""
 
-    async def engine(self, place: Place) -> HostedEngine:
+    async def engine(self, place: ConversationInfo) -> HostedEngine:
         """Nobody takes over for one that cannot be built: whoever asks is told why, and the next turn tries again."""
         self._move_to(place)
         said = len(self._unsaid)
@@ -211,7 +208,7 @@ class EngineHost:
             raise PluginError(self._problem)
         return engine
 
-    def _move_to(self, place: Place) -> None:
+    def _move_to(self, place: ConversationInfo) -> None:
         if place != self._place:
             self._place, self._engine = place, None
 
@@ -263,7 +260,7 @@ class EngineHost:
     def _facts(self, **facts: Any) -> dict[str, Any]:
         """Without those that say nothing."""
         place = self._place
-        where = {} if place is None else {"platform": place.platform, "conversation_id": place.conversation}
+        where = {} if place is None else {"platform": place.platform, "conversation_id": place.key}
         return {name: value for name, value in (where | facts).items() if value not in (None, "")}
 
     async def _call(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> Any:
@@ -274,7 +271,7 @@ class EngineHost:
         try:
             return await engine.call(method, *args, seconds=seconds, **keywords)
         except PluginError as fault:
-            self._failed(fault, method)
+            self._handle_failure(fault, method)
             return None
 
     async def _note(self, method: str, *args: object, **keywords: Any) -> None:
@@ -290,7 +287,7 @@ class EngineHost:
             if fault.has_hung:
                 self._engine = None
 
-    def _failed(self, fault: PluginError, method: str) -> None:
+    def _handle_failure(self, fault: PluginError, method: str) -> None:
         """One that has hung is left to its thread, and another is built for the next turn."""
         if fault.has_hung:
             self._engine = None
@@ -305,7 +302,7 @@ class EngineHost:
 
     def _handler(self, name: str) -> Handler:
         async def handle(arguments: dict[str, Any], run: Run) -> str:  # noqa: ARG001
-            live = _shown(self._history)
+            live = _dicts_of(self._history)
             engine = await self._ready()
             if engine is None:
                 return json.dumps({"error": f"Context engine {self._name} is not available in this turn."})
@@ -313,13 +310,13 @@ class EngineHost:
                 return as_result(await engine.call("handle_tool_call", name, arguments, seconds=TOOL_S, messages=live))
             except PluginError as fault:
                 if fault.has_hung:
-                    self._failed(fault, name)
+                    self._handle_failure(fault, name)
                 return json.dumps({"error": f"{name} {fault}"})
 
         return handle
 
 
-def _shown(messages: Iterable[Message]) -> Late:
+def _dicts_of(messages: Iterable[Message]) -> LateArgument:
     """As they are now."""
     kept = tuple(messages)
-    return Late(lambda: as_dicts(kept))
+    return LateArgument(lambda: to_dicts(kept))

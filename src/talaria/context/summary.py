@@ -31,16 +31,16 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
-def pruned(messages: Sequence[Message]) -> tuple[Message, ...]:
+def prune(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The same messages, each as short as it can be without losing its place. Of equal outputs the newest stays."""
     newest = {message.text: index for index, message in enumerate(messages) if isinstance(message, ToolResult)}
     return tuple(
-        _pruned(message, is_repeated=isinstance(message, ToolResult) and newest[message.text] != index)
+        _prune_message(message, is_repeated=isinstance(message, ToolResult) and newest[message.text] != index)
         for index, message in enumerate(messages)
     )
 
 
-def fitted(messages: Sequence[Message], tokens: int) -> tuple[Message, ...]:
+def fit(messages: Sequence[Message], tokens: int) -> tuple[Message, ...]:
     """The same messages, the longest of them clipped until all take no more than `tokens`, if that is possible.
 
     Before that old images go, and after it the newest. What the person said last stays as it is.
@@ -52,7 +52,7 @@ def fitted(messages: Sequence[Message], tokens: int) -> tuple[Message, ...]:
     def without_old_images(message: Message) -> Message:
         return message if message is newest else without_images(message)
 
-    clippings = (partial(_clipped, limit=limit) for limit in _LIMITS)
+    clippings = (partial(_clip_message, limit=limit) for limit in _LIMITS)
     made = tuple(messages)
     for step in (without_old_images, *clippings, without_images):
         if sum(map(size_tokens, made)) <= tokens:
@@ -69,25 +69,25 @@ def clip(text: str, limit: int) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail:,} characters left out …]\n{text[-tail:]}"
 
 
-def _clipped(message: Message, limit: int) -> Message:
+def _clip_message(message: Message, limit: int) -> Message:
     """The very same if it is short enough."""
     match message:
         case ToolResult() if len(message.text) > limit:
             return msgspec.structs.replace(message, text=clip(message.text, limit))
         case User() if any(isinstance(part, Text) and len(part.text) > limit for part in message.parts):
-            return msgspec.structs.replace(message, parts=tuple(_clipped_part(part, limit) for part in message.parts))
+            return msgspec.structs.replace(message, parts=tuple(_clip_part(part, limit) for part in message.parts))
         case Assistant() if len(message.text) + sum(len(call.arguments) for call in message.calls) > limit:
-            parts = tuple(_clipped_part(part, limit) for part in _short_calls(message))
+            parts = tuple(_clip_part(part, limit) for part in _short_calls(message))
             return msgspec.structs.replace(message, parts=parts)
         case _:
             return message
 
 
-def _clipped_part(part: Part, limit: int) -> Part | Text:
+def _clip_part(part: Part, limit: int) -> Part | Text:
     return Text(clip(part.text, limit)) if isinstance(part, Text) else part
 
 
-def _pruned(message: Message, *, is_repeated: bool) -> Message:
+def _prune_message(message: Message, *, is_repeated: bool) -> Message:
     match message:
         case ToolResult():
             return _short_result(message, is_repeated=is_repeated)
@@ -184,11 +184,11 @@ def request(shown: Sequence[str], previous: str, focus: str, target_tokens: int,
     return "\n\n".join(section for section in sections if section)
 
 
-def wrapped(summary: str) -> Context:
+def wrap(summary: str) -> Context:
     return Context(f"{OPENING}\n\n{summary.strip()}\n\n{CLOSING}")
 
 
-def found_in(messages: Iterable[Message]) -> str:
+def find_summary(messages: Iterable[Message]) -> str:
     """The summary that an earlier compaction left in the conversation; empty if there is none."""
     for message in messages:
         for part in message.parts if isinstance(message, User) else ():
@@ -220,10 +220,10 @@ def local(messages: Sequence[Message], previous: str) -> str:
     known = _sections(previous)
     goal = known.pop(GOAL, "")
     noted = known.pop(_SINCE, "").splitlines()
-    earlier = clip(known.get(_EARLIER) or _joined(known), MAX_LOCAL_CHARS // 2)
+    earlier = clip(known.get(_EARLIER) or _join(known), MAX_LOCAL_CHARS // 2)
     lines = [*noted, *filter(None, map(_line, messages))]
     since = _newest(lines, MAX_LOCAL_CHARS - len(goal) - len(earlier))
-    return _joined({GOAL: goal, _EARLIER: earlier, _SINCE: since})
+    return _join({GOAL: goal, _EARLIER: earlier, _SINCE: since})
 
 
 def _sections(text: str) -> dict[str, str]:
@@ -238,7 +238,7 @@ def _sections(text: str) -> dict[str, str]:
     return {title: "\n".join(lines).strip() for title, lines in found.items()}
 
 
-def _joined(sections: Mapping[str, str]) -> str:
+def _join(sections: Mapping[str, str]) -> str:
     return "\n\n".join(f"{title}\n{text}".strip() for title, text in sections.items() if text)
 
 
@@ -266,7 +266,7 @@ def _line(message: Message) -> str:
             return f"Output of {message.name}: {'failed: ' if message.is_error else ''}{said}"
 
 
-def shown(message: Message) -> str:
+def show_message(message: Message) -> str:
     """As the summarising model reads it."""
     match message:
         case User():

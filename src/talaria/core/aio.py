@@ -15,7 +15,7 @@ IDLE_S = 10.0
 """How long a thread waits for its next work."""
 
 
-async def completed(work: Awaitable[T]) -> T:
+async def complete(work: Awaitable[T]) -> T:
     """Wait for the outcome even if cancelled meanwhile; then the cancellation goes on.
 
     So a cancelled caller knows that the work was done. If the work failed, its failure is raised instead.
@@ -24,7 +24,7 @@ async def completed(work: Awaitable[T]) -> T:
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await ended(task)
+            await wait_until_done(task)
         except asyncio.CancelledError as request:
             cancelled = request
     result = task.result()
@@ -33,7 +33,7 @@ async def completed(work: Awaitable[T]) -> T:
     return result
 
 
-async def ended(task: "asyncio.Future[Any]") -> None:
+async def wait_until_done(task: "asyncio.Future[Any]") -> None:
     """As `asyncio.wait`, with less ado: who is cancelled does not cancel the task."""
     waiter: asyncio.Future[None] = task.get_loop().create_future()
     task.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))

@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 
 from talaria.core.ids import TurnId
-from talaria.core.messages import Assistant, Message, ToolResult, User
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, Assistant, Message, ToolResult, Usage, User
 
 SummaryAuthor = Literal["model", "host", "nobody", "engine"]
 
@@ -33,7 +32,7 @@ class Compacted(msgspec.Struct, frozen=True, tag="compacted"):
     threshold: int
 
 
-def compacted(
+def encode_compaction(
     before: Sequence[Message], after: Sequence[Message], *, summary_by: SummaryAuthor, tokens: int, threshold: int
 ) -> Compacted:
     """What of `after` stands in `before`, in the same order, is not written again."""
@@ -54,7 +53,7 @@ def compacted(
     return Compacted(tuple(parts), summary_by, tokens, threshold)
 
 
-def expanded(before: Sequence[Message], entry: Compacted) -> list[Message]:
+def apply_compaction(before: Sequence[Message], entry: Compacted) -> list[Message]:
     """What the model reads after `entry`."""
     messages: list[Message] = []
     for part in entry.messages:

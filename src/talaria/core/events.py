@@ -4,8 +4,7 @@ import msgspec
 
 from talaria.core.entries import TurnOutcome
 from talaria.core.ids import CallId, SessionId, TurnId
-from talaria.core.messages import Assistant, ToolResult
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, ToolResult, Usage
 
 
 class TurnBegan(msgspec.Struct, frozen=True, tag="turn_began"):

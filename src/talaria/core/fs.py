@@ -7,7 +7,7 @@ from pathlib import Path
 from talaria.core.trees import Root, read_file
 
 
-def harmless(id: str) -> str:
+def safe_file_name(id: str) -> str:
     """As the name of a file or folder: an id may be anybody's choice, the model's too."""
     return "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in id)[:120]
 

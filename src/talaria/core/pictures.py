@@ -24,7 +24,7 @@ _NO_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 _MAX_SEGMENTS = 1_000
 
 
-class Unfit(Exception):
+class UnsupportedImage(Exception):
     """Not to be sent; `str()` of it goes on behind the picture's name: "is not …"."""
 
 
@@ -35,23 +35,23 @@ def media_type(content: bytes) -> str | None:
     return "image/webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else None
 
 
-def encoded(content: bytes, media_type: str) -> Image:
+def encode_image(content: bytes, media_type: str) -> Image:
     return Image(media_type, binascii.b2a_base64(content, newline=False).decode())
 
 
-def fit(content: bytes) -> tuple[Image, tuple[int, int]]:
+def prepare_image(content: bytes) -> tuple[Image, tuple[int, int]]:
     """The image, and its width and height in pixels. Raises `Unfit` for what some vendor refuses."""
     found = media_type(content)
     if found is None:
-        raise Unfit(NO_IMAGE)
+        raise UnsupportedImage(NO_IMAGE)
     if len(content) > MAX_BYTES:
-        raise Unfit(TOO_LARGE)
+        raise UnsupportedImage(TOO_LARGE)
     size = pixels(content)
     if size is None or min(size) == 0:
-        raise Unfit("is damaged: it does not say how large the image is")
+        raise UnsupportedImage("is damaged: it does not say how large the image is")
     if max(size) > MAX_SIDE_PIXELS:
-        raise Unfit(f"has {size[0]} x {size[1]} pixels; models take {MAX_SIDE_PIXELS} on a side at most")
-    return encoded(content, found), size
+        raise UnsupportedImage(f"has {size[0]} x {size[1]} pixels; models take {MAX_SIDE_PIXELS} on a side at most")
+    return encode_image(content, found), size
 
 
 def pixels(content: bytes) -> tuple[int, int] | None:

@@ -46,10 +46,10 @@ class SerialExecutor:
 
     async def call(self, work: Callable[[], T], seconds: float) -> T:
         """Raises `PluginError`. Whoever is cancelled leaves at once."""
-        if self.is_blocked and not await happens(self._is_free, GRACE_S, self._clock):
+        if self.is_blocked and not await wait_for_event(self._is_free, GRACE_S, self._clock):
             raise PluginError("is still busy with a call that did not end", has_hung=True)
         task = asyncio.ensure_future(self._in_turn(work, seconds))
-        task.add_done_callback(looked_at)
+        task.add_done_callback(ignore_failure)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -61,7 +61,7 @@ class SerialExecutor:
     async def _in_turn(self, work: Callable[[], T], seconds: float) -> T:
         async with self._turn:
             try:
-                return await within(work, seconds, self._clock, self._is_free.set)
+                return await run_within(work, seconds, self._clock, self._is_free.set)
             except PluginError as fault:
                 if fault.has_hung:
                     self._is_free.clear()
@@ -69,7 +69,7 @@ class SerialExecutor:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateArgument:
     """An argument that takes long to make, and is made in the thread."""
 
     make: Callable[[], Any]
@@ -80,7 +80,7 @@ class HostedPlugin(Generic[T]):
     """A foreign object in its lane."""
 
     instance: T
-    lane: SerialExecutor
+    executor: SerialExecutor
     is_shared: bool = False
     """Others have it, too, in the same lane."""
 
@@ -100,23 +100,23 @@ class HostedPlugin(Generic[T]):
             answer = None
             if function is not None:
                 given = {name: _made(value) for name, value in keywords.items()}
-                answer = function(*map(_made, args), **fitting(function, given, opaque))
+                answer = function(*map(_made, args), **select_keywords(function, given, opaque))
             return answer if read is None else read(answer)
 
-        return await self.lane.call(work, seconds)
+        return await self.executor.call(work, seconds)
 
 
 def _made(argument: object) -> Any:
-    return argument.make() if isinstance(argument, Late) else argument
+    return argument.make() if isinstance(argument, LateArgument) else argument
 
 
-def looked_at(task: "asyncio.Future[Any]") -> None:
+def ignore_failure(task: "asyncio.Future[Any]") -> None:
     """So that a failure whose caller has left is not complained about."""
     if not task.cancelled():
         task.exception()
 
 
-async def ends(task: "asyncio.Future[Any]", seconds: float, clock: Clock) -> bool:
+async def wait_for_end(task: "asyncio.Future[Any]", seconds: float, clock: Clock) -> bool:
     """Whether it does in that time; if not, it goes on."""
     limit = asyncio.ensure_future(clock.expire(seconds))
     try:
@@ -126,45 +126,47 @@ async def ends(task: "asyncio.Future[Any]", seconds: float, clock: Clock) -> boo
     return task.done()
 
 
-async def happens(event: asyncio.Event, seconds: float, clock: Clock) -> bool:
+async def wait_for_event(event: asyncio.Event, seconds: float, clock: Clock) -> bool:
     """Whether it does in that time."""
     waiting = asyncio.ensure_future(event.wait())
     try:
-        await ends(waiting, seconds, clock)
+        await wait_for_end(waiting, seconds, clock)
     finally:
         waiting.cancel()
     return event.is_set()
 
 
-async def within(work: Callable[[], T], seconds: float, clock: Clock, when_late: Callable[[], None] | None = None) -> T:
+async def run_within(
+    work: Callable[[], T], seconds: float, clock: Clock, when_late: Callable[[], None] | None = None
+) -> T:
     """In a daemon thread, which is left alone when the time is up. Raises `PluginError`.
 
     `when_late` is called when it ends after all.
     """
-    running = asyncio.ensure_future(in_thread(lambda: contained(work)))
+    running = asyncio.ensure_future(in_thread(lambda: contain(work)))
     try:
-        if await ends(running, seconds, clock):
+        if await wait_for_end(running, seconds, clock):
             return running.result()
     except asyncio.CancelledError:
         running.cancel()
         raise
-    running.add_done_callback(looked_at)
+    running.add_done_callback(ignore_failure)
     if when_late is not None:
         running.add_done_callback(lambda _: when_late())
     raise PluginError(f"did not return within {seconds:.0f} seconds", has_hung=True)
 
 
-def contained(work: Callable[[], T]) -> T:
+def contain(work: Callable[[], T]) -> T:
     """Raises `PluginError`, and nothing else: also leaving the process is not for others to decide."""
     try:
         return work()
     except PluginError:
         raise
     except BaseException as fault:
-        raise raised(fault) from fault
+        raise plugin_error(fault) from fault
 
 
-def raised(fault: BaseException) -> PluginError:
+def plugin_error(fault: BaseException) -> PluginError:
     try:
         said = " ".join(as_text(fault).split())[:MAX_SAID_CHARS]
     except Exception:  # noqa: BLE001  (somebody's `__str__`)
@@ -177,7 +179,7 @@ def as_text(value: object) -> str:
     return str.encode(str(value), "utf-8", "replace").decode()
 
 
-class Background:
+class BackgroundLoop:
     """An event loop in a daemon thread, for async code of others that expects to find its loop again. Begun with the
     first use."""
 
@@ -216,7 +218,7 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
     ending.add_done_callback(lambda _: loop.call_soon(loop.stop))
 
 
-def returned(work: Callable[[], Any], background: Background) -> Any:
+def call_or_await(work: Callable[[], Any], background: BackgroundLoop) -> Any:
     """What it returns; awaited in the background if it is async. From a thread."""
     result = work()
     return background.result(result) if inspect.isawaitable(result) else result
@@ -226,7 +228,9 @@ async def _awaited(result: Any) -> Any:
     return await result
 
 
-def fitting(function: Callable[..., Any], keywords: Mapping[str, Any], opaque: Collection[str] = ()) -> dict[str, Any]:
+def select_keywords(
+    function: Callable[..., Any], keywords: Mapping[str, Any], opaque: Collection[str] = ()
+) -> dict[str, Any]:
     """Those of `keywords` that the function takes; of one without a readable signature, those in `opaque`."""
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -17,14 +17,22 @@ from urllib.parse import quote
 import msgspec
 
 from talaria.core.messages import Assistant, AssistantPart, Image, Text, Thinking
-from talaria.core.secret_finder import HIDDEN, MIN_CHARS, Finder, Flat, decoded, encoded, without
+from talaria.core.secret_finder import (
+    HIDDEN,
+    MIN_CHARS,
+    SecretFinder,
+    UnwrappedData,
+    decode_text,
+    encode_text,
+    replace_spans,
+)
 
 _PERCENT = re.compile("%[0-9A-F]{2}")
 _UNQUOTED = ("", "/", "!'()*", "/:?#[]@!$&'()*+,;=")
 """What is left as it is by whoever quotes strictly, as a path, as a browser does, or as a whole address."""
 
 
-def disguises(secret: str) -> frozenset[str]:
+def encodings_of(secret: str) -> frozenset[str]:
     """The secret as it is among them."""
     raw = secret.encode("utf-8", "replace")
     return frozenset(
@@ -59,7 +67,7 @@ def _escaped(secret: str) -> Iterator[str]:
     yield from (each, each.upper().replace("\\U", "\\u"))
 
 
-MIN_SIGNS = 4
+MIN_DISTINCT_CHARS = 4
 """What is shorter, or of fewer different signs, may be part of anything."""
 PLACEHOLDERS = re.compile(
     "anonymous|changeme|development|disabled|keychain|lm-studio|localhost|not-(needed|required)|optional|password"
@@ -74,13 +82,15 @@ T = TypeVar("T")
 
 def is_secret(value: str) -> bool:
     """Whether it can be told apart from ordinary text."""
-    return len(value) >= MIN_CHARS and len(set(value)) >= MIN_SIGNS and not PLACEHOLDERS.fullmatch(value.lower())
+    return (
+        len(value) >= MIN_CHARS and len(set(value)) >= MIN_DISTINCT_CHARS and not PLACEHOLDERS.fullmatch(value.lower())
+    )
 
 
 class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = frozenset(filter(is_secret, secrets))
-        self._found: Finder | None = None
+        self._found: SecretFinder | None = None
 
     def learn(self, secrets: Iterable[str]) -> None:
         """From now on these are some, too; not for streams that have begun."""
@@ -92,27 +102,27 @@ class Redactor:
         finder = self._finder
         if finder is None or len(text) < MIN_CHARS:
             return text
-        data = encoded(text)
-        shown = finder.redacted(data)
-        return text if shown is data else decoded(shown)
+        data = encode_text(text)
+        shown = finder.redact(data)
+        return text if shown is data else decode_text(shown)
 
     def data(self, data: bytes, *, keeps_lines: bool = False) -> bytes:
         """`keeps_lines`: there are as many lines as before, also where a secret was wrapped."""
-        return data if self._finder is None else self._finder.redacted(data, keeps_lines=keeps_lines)
+        return data if self._finder is None else self._finder.redact(data, keeps_lines=keeps_lines)
 
-    def set_aside(self, text: str) -> "SetAside":
+    def mask(self, text: str) -> "MaskedText":
         """For work on a text that must not tell what its secrets are, and must not change them."""
         finder = self._finder
         if finder is None or len(text) < MIN_CHARS:
-            return SetAside(text, {})
-        data, words, pieces, last = encoded(text), dict[str, str](), list[str](), 0
-        flat, mark = Flat(data), os.urandom(8).hex()
+            return MaskedText(text, {})
+        data, words, pieces, last = encode_text(text), dict[str, str](), list[str](), 0
+        flat, mark = UnwrappedData(data), os.urandom(8).hex()
         for start, end in flat.places(finder.spans(flat.data)):
             word = f"\ue000{mark}.{len(words)}\ue001"
-            words[word] = decoded(data[start:end])
-            pieces += (decoded(data[last:start]), word)
+            words[word] = decode_text(data[start:end])
+            pieces += (decode_text(data[last:start]), word)
             last = end
-        return SetAside("".join((*pieces, decoded(data[last:]))), words)
+        return MaskedText("".join((*pieces, decode_text(data[last:]))), words)
 
     def stream(self) -> "TextStream":
         return TextStream(self._finder)
@@ -123,21 +133,21 @@ class Redactor:
     def value(self, value: T) -> T:
         """A message, entry, event or the like, redacted in all its text. Pictures stay, and so do seals: or they go."""
         finder = self._finder
-        return value if finder is None or _is_clean(value, finder) else self._redacted(value)
+        return value if finder is None or _is_clean(value, finder) else self._redact(value)
 
     @property
-    def _finder(self) -> "Finder | None":
+    def _finder(self) -> "SecretFinder | None":
         """Made when it is first needed."""
         if self._found is None and self._secrets:
-            self._found = Finder(self.forms)
+            self._found = SecretFinder(self.forms)
         return self._found
 
     @property
     def forms(self) -> frozenset[str]:
         """All that is taken out: for another process that must not find it either."""
-        return frozenset(form for secret in self._secrets for form in disguises(secret))
+        return frozenset(form for secret in self._secrets for form in encodings_of(secret))
 
-    def _redacted(self, value: Any) -> Any:
+    def _redact(self, value: Any) -> Any:
         match value:
             case str():
                 return self.text(value)
@@ -145,7 +155,7 @@ class Redactor:
                 return value
             case tuple():
                 items = cast("tuple[Any, ...]", value)
-                shown = tuple(map(self._redacted, items))
+                shown = tuple(map(self._redact, items))
                 return items if all(map(is_, items, shown)) else shown
             case Image():
                 return value
@@ -162,7 +172,7 @@ class Redactor:
         changed: dict[str, Any] = {}
         for name in value.__struct_fields__:
             held = getattr(value, name)
-            shown = self._redacted(held)
+            shown = self._redact(held)
             if shown is not held:
                 changed[name] = shown
         return msgspec.structs.replace(value, **changed) if changed else value
@@ -181,7 +191,7 @@ class Redactor:
         return msgspec.structs.replace(answer, parts=tuple(parts))
 
 
-def _is_clean(value: object, finder: "Finder") -> bool:
+def _is_clean(value: object, finder: "SecretFinder") -> bool:
     """All of its text at a glance: as it is packed, no piece of it is written in another way. False: look closer."""
     try:
         packed = _pack(value)
@@ -198,18 +208,18 @@ def _may_be_split(value: object) -> bool:
     return isinstance(held, Assistant) and sum(isinstance(part, Text) for part in held.parts) > 1
 
 
-class SetAside(msgspec.Struct, frozen=True):
+class MaskedText(msgspec.Struct, frozen=True):
     """A text with a word in the place of each secret that nobody can guess."""
 
     text: str
     words: dict[str, str]
 
-    def put_back(self, text: str) -> str:
+    def unmask(self, text: str) -> str:
         for word, secret in self.words.items():
             text = text.replace(word, secret)
         return text
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         for word in self.words:
             text = text.replace(word, HIDDEN)
         return text
@@ -218,21 +228,21 @@ class SetAside(msgspec.Struct, frozen=True):
 class TextStream:
     """Shows of a text that comes in pieces whatever cannot be the beginning of a secret."""
 
-    def __init__(self, finder: "Finder | None") -> None:
+    def __init__(self, finder: "SecretFinder | None") -> None:
         self._stream = None if finder is None else ByteStream(finder)
 
     def add(self, piece: str) -> str:
-        return piece if self._stream is None else decoded(self._stream.add(encoded(piece)))
+        return piece if self._stream is None else decode_text(self._stream.add(encode_text(piece)))
 
     def end(self) -> str:
         """The rest."""
-        return "" if self._stream is None else decoded(self._stream.end())
+        return "" if self._stream is None else decode_text(self._stream.end())
 
 
 class ByteStream:
     """The same for data, wherever it is cut. What waits is never more than a few times the longest form of a secret."""
 
-    def __init__(self, finder: "Finder | None") -> None:
+    def __init__(self, finder: "SecretFinder | None") -> None:
         self._finder = finder
         self._held = b""
 
@@ -240,17 +250,17 @@ class ByteStream:
         if self._finder is None:
             return piece
         held = self._held + piece
-        flat = Flat(held)
+        flat = UnwrappedData(held)
         spans = self._finder.spans(flat.data)
-        cut = self._finder.opening(flat.data)
+        cut = self._finder.partial_start(flat.data)
         cut = next((start for start, end in spans if start < cut < end), cut)
         if len(held) - flat.place(cut) > self._finder.most_bytes:  # line breaks without end
             cut = len(flat.data)
         place = flat.place(cut)
         self._held = held[place:]
-        return without(held[:place], flat.places(span for span in spans if span[1] <= cut))
+        return replace_spans(held[:place], flat.places(span for span in spans if span[1] <= cut))
 
     def end(self) -> bytes:
         """The rest."""
         held, self._held = self._held, b""
-        return held if self._finder is None else self._finder.redacted(held)
+        return held if self._finder is None else self._finder.redact(held)

@@ -21,13 +21,13 @@ _HIDDEN = HIDDEN.encode()
 Span = tuple[int, int]
 
 
-class Finder:
+class SecretFinder:
     """Finds any of many forms. Of each, the last bytes are kept as grams, so many that one of them comes to stand at a
     multiple of the stride wherever the form begins: a text is asked only for what stands there."""
 
     def __init__(self, forms: Iterable[str]) -> None:
         joined = {form.translate(_NO_BREAKS) for form in forms}
-        self._forms = sorted(encoded(form) for form in joined if len(form) >= MIN_CHARS)
+        self._forms = sorted(encode_text(form) for form in joined if len(form) >= MIN_CHARS)
         sizes = [len(form) for form in self._forms]
         self._longest = max(sizes)
         self.most_bytes = self._longest * _MAX_STRETCH
@@ -39,11 +39,11 @@ class Finder:
                 self._by_gram.setdefault(gram, []).append(form)
         self._grams = frozenset(self._by_gram)
 
-    def redacted(self, data: bytes, *, keeps_lines: bool = False) -> bytes:
+    def redact(self, data: bytes, *, keeps_lines: bool = False) -> bytes:
         """`keeps_lines`: where one was wrapped, its line breaks stay, so that all lines have the numbers they had."""
-        flat = Flat(data)
+        flat = UnwrappedData(data)
         spans = self.spans(flat.data)
-        return without(data, flat.places(spans), keeps_lines=keeps_lines) if spans else data
+        return replace_spans(data, flat.places(spans), keeps_lines=keeps_lines) if spans else data
 
     def spans(self, data: bytes) -> list[Span]:
         """Where forms stand, those that overlap as one."""
@@ -60,7 +60,7 @@ class Finder:
                 merged.append((start, end))
         return merged
 
-    def opening(self, data: bytes) -> int:
+    def partial_start(self, data: bytes) -> int:
         """From where on the data may be the beginning of a form that is still to come; its end, if it is not."""
         forms, size = self._forms, len(data)
         for start in range(max(0, size - self._longest + 1), size):
@@ -84,7 +84,7 @@ def _occurrences(data: bytes, form: bytes) -> Iterator[Span]:
         start = data.find(form, start + 1)
 
 
-class Flat:
+class UnwrappedData:
     """Data without its line breaks, which may stand anywhere in what a program has wrapped."""
 
     def __init__(self, data: bytes) -> None:
@@ -105,7 +105,7 @@ class Flat:
         return ((self.place(start), self.place(end - 1) + 1) for start, end in spans)
 
 
-def without(data: bytes, spans: Iterable[Span], *, keeps_lines: bool = False) -> bytes:
+def replace_spans(data: bytes, spans: Iterable[Span], *, keeps_lines: bool = False) -> bytes:
     shown: list[bytes] = []
     last = 0
     for start, end in spans:
@@ -114,9 +114,9 @@ def without(data: bytes, spans: Iterable[Span], *, keeps_lines: bool = False) ->
     return b"".join((*shown, data[last:])) if shown else data
 
 
-def encoded(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def decoded(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")

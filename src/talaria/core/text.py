@@ -10,7 +10,7 @@ MAX_BLANK_LINES = 2
 _BLANKS = re.compile(r"[ \t]{60,}")
 
 
-def fenced(text: str) -> str:
+def fence(text: str) -> str:
     """With a fence that is longer than any in it."""
     fence = "```"
     while fence in text:

@@ -321,7 +321,7 @@ class Root:
         if not above:
             yield self.descriptor, last
             return
-        descriptor = _entered(self.descriptor, above, is_stepwise=self._is_stepwise)
+        descriptor = _open_below(self.descriptor, above, is_stepwise=self._is_stepwise)
         try:
             yield descriptor, last
         finally:
@@ -428,7 +428,7 @@ def _listable(name: str, parent: int | None, *, follows: bool = False) -> int:
         raise
 
 
-def _entered(root: int, parts: list[str], *, is_stepwise: bool) -> int:
+def _open_below(root: int, parts: list[str], *, is_stepwise: bool) -> int:
     """The descriptor of a folder below: by one call of the kernel if it can, else step by step."""
     if len(parts) > 1 and not is_stepwise and (openat2 := _kernel_walk()) is not None:
         try:

@@ -21,7 +21,7 @@ import msgspec
 from talaria.core import pictures
 from talaria.core.aio import in_thread
 from talaria.core.messages import Context, Text, User, UserPart
-from talaria.core.pictures import Unfit, fit
+from talaria.core.pictures import UnsupportedImage, prepare_image
 from talaria.core.trees import Root
 from talaria.gateway.envelope import Received
 from talaria.gateway.gateway_state import PlatformLinks
@@ -199,8 +199,8 @@ def _shown(attachment: Attachment, file: Path, content: bytes) -> Sequence[UserP
     if attachment.kind != "image":
         return (named,)
     try:
-        image, _ = fit(content)
-    except Unfit:
+        image, _ = prepare_image(content)
+    except UnsupportedImage:
         return (named,)
     return (named, image)
 

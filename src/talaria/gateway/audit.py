@@ -17,7 +17,7 @@ from talaria.core.errors import (
 from talaria.core.ids import SessionId
 from talaria.platforms.base import Address, PlatformFailure
 from talaria.runtime.turn_runner import Report
-from talaria.store.mail import OutboxRow
+from talaria.store.chat_ports import OutboxRow
 
 REFUSALS_EACH_MINUTE = 20
 MINUTE_S = 60.0

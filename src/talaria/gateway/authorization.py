@@ -17,7 +17,7 @@ from talaria.core.clock import Clock
 from talaria.gateway.envelope import BESIDE, OutgoingBody, Principal, Received, written
 from talaria.gateway.replies import LIVES_S as REPLY_LIVES_S
 from talaria.platforms.base import Address, Arrival, PlatformSettings, Press, Sender
-from talaria.store.access import Access, Greeting, Locked, Member, PairingRequest
+from talaria.store.permission_ports import Access, Greeting, Locked, Member, PairingRequest
 
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Without 0, O, 1 and I: 32 signs, 5 bits each."""

@@ -19,8 +19,7 @@ from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import Session
-from talaria.store.chats import BusyMode
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import BusyMode, Inbound
 from talaria.tools.person import Answer
 
 Open = Callable[[SessionId, Received], Awaitable[LiveSession]]
@@ -121,7 +120,7 @@ class Control:
 
     async def _dropped(self, session: SessionId, key: str) -> int:
         """How many of the messages that wait there."""
-        rows = await self._store.inbox.pending(session)
+        rows = await self._store.inbox.list_pending(session)
         return await self._drop([row for row in rows if row.state == "new" and read_received(row.body).key == key])
 
     async def steer(self, chat: PlatformChat, text: str) -> bool:

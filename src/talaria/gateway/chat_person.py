@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.core.ids import SessionId
@@ -21,7 +21,7 @@ from talaria.gateway.replies import LIVES_S, Replies
 from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import parked
 from talaria.store.base import Store
-from talaria.store.mail import Outbox, Outgoing
+from talaria.store.chat_ports import Outbox, Outgoing
 from talaria.tools.person import ANSWERS, Answer, Instead, Question, measure
 
 _LABELS: dict[Answer, str] = {
@@ -249,7 +249,7 @@ class ChatPerson:
             is_settled = True
         finally:
             if not is_settled:  # nobody waits for it any more: it is taken back
-                await completed(self._say([Outgoing(row.target, written(OutgoingBody()), row.key, row.expires_at)]))
+                await complete(self._say([Outgoing(row.target, written(OutgoingBody()), row.key, row.expires_at)]))
         if found is None:
             return "it is gone."
         return None if found.state == "sent" else found.error
@@ -297,7 +297,7 @@ class ChatPerson:
                 given = await answer
         finally:
             asked_text = last.removesuffix(ways)
-            await completed(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{told(given)}", reply_to))]))
+            await complete(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{told(given)}", reply_to))]))
         return given
 
     async def _say(self, rows: Sequence[Outgoing]) -> None:
@@ -356,7 +356,7 @@ def _whole(question: Question, end: str) -> str:
 
 async def close_dead_questions(store: Store, clock: Clock) -> None:
     """Those of processes that have ended: what was not sent yet asks nobody any more, and what was sent says so."""
-    living = {one.id for one in await store.approvals.pending()}
+    living = {one.id for one in await store.approvals.list_pending()}
     due = await store.outbox.list(("pending", "started"), MOST_OLD)
     for row in (*due, *await store.outbox.list(("sent",), MOST_OLD)):
         kind, _, rest = row.key.partition(":")

@@ -17,7 +17,7 @@ from talaria.gateway.claims import bot_claimed
 from talaria.gateway.gateway_state import PlatformLinks
 from talaria.gateway.ingress import Ingress
 from talaria.platforms.base import Batch, NotTaken, Platform, PlatformFailure, Refused
-from talaria.store.mail import Inbox
+from talaria.store.chat_ports import Inbox
 
 OPEN_S = 60.0
 SILENT_PULSES = 3

@@ -20,7 +20,7 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import Asker, TurnMail, TurnResult
 from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import Session
-from talaria.store.mail import Outgoing
+from talaria.store.chat_ports import Outgoing
 
 USUAL = Capabilities(max_chars=2000)
 """Of a platform that is not connected: every one takes that much."""

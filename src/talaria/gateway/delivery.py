@@ -32,7 +32,7 @@ from talaria.platforms.base import (
     SentId,
     Unsure,
 )
-from talaria.store.mail import Outbox, OutboxRow, Outgoing
+from talaria.store.chat_ports import Outbox, OutboxRow, Outgoing
 
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
@@ -198,7 +198,7 @@ class ChatSender:
         except PlatformFailure as fault:
             await self._links.heed(platform.name, fault)  # first of all: other chats are about to send
             return await self._failed(row, parcel, fault)
-        await self._outbox.sent(row.id, sent)
+        await self._outbox.mark_sent(row.id, sent)
         self._counts.delivered("sent")
         return True
 
@@ -272,7 +272,7 @@ class ChatSender:
         if not parcel.is_empty:
             anew = msgspec.structs.replace(parcel, replaces=edited)
             await self._outbox.add(row.session, [Outgoing(row.target, written(anew), row.key, row.expires_at)])
-        await self._outbox.sent(row.id, edited)
+        await self._outbox.mark_sent(row.id, edited)
         return parcel.is_empty
 
     async def _say_instead(self, row: OutboxRow, parcel: OutgoingBody, why: str) -> None:
@@ -331,7 +331,7 @@ class ChatSender:
             if not isinstance(fault, Unsure):
                 await self._outbox.defer(row.id, str(fault))
             raise
-        await self._outbox.sent(row.id, sent)
+        await self._outbox.mark_sent(row.id, sent)
         self._shown = _Shown(draft.key, sent, draft.text)
 
 
@@ -372,7 +372,7 @@ class Delivery:
 
     async def look(self) -> None:
         """What another process, or a person, has added."""
-        for target in await self._outbox.targets():
+        for target in await self._outbox.list_targets():
             self.wake(target)
 
     @property

@@ -33,7 +33,7 @@ from talaria.runtime.commands import GivenCommand, obey
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import Report
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 
 QUIET_S = 0.05
 """What was sent together arrives together."""
@@ -242,7 +242,7 @@ class SessionDispatcher:
         return await self._store.inbox.take(row.id) if row.state == "new" else row.session
 
     async def _looked_up(self, session: SessionId) -> Sequence[Mail]:
-        return [(row, read_received(row.body)) for row in await self._store.inbox.pending(session, AT_ONCE)]
+        return [(row, read_received(row.body)) for row in await self._store.inbox.list_pending(session, AT_ONCE)]
 
     async def _see_to(self, session: SessionId, mail: Sequence[Mail]) -> bool:
         """True: it is known that nothing more waits."""
@@ -396,7 +396,7 @@ class SessionDispatcher:
 
     async def _give_up(self, session: SessionId, row: Inbound, received: Received) -> None:
         """So that one message cannot hold up all others."""
-        for left in await self._store.inbox.pending(session):
+        for left in await self._store.inbox.list_pending(session):
             if left.id == row.id:
                 await self._taken(left)
                 await self._finish(session, (row.id,), self._conversations.replies(received), BROKE)

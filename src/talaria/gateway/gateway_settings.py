@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from talaria.store.chats import BusyMode
+from talaria.store.chat_ports import BusyMode
 
 ResetMode = Literal["none", "idle", "daily", "both"]
 

@@ -21,7 +21,7 @@ from talaria.gateway.chat_keys import MAIN, KeyRules
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.platforms.base import Address, Platform, PlatformFailure
 from talaria.runtime.command_host import CommandHost
-from talaria.store.mail import Cursor, Inbox
+from talaria.store.chat_ports import Cursor, Inbox
 
 DeliveryResult = Literal["sent", "deferred", "unsure", "failed"]
 

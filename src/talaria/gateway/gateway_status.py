@@ -13,7 +13,7 @@ from talaria.core.clock import Clock
 from talaria.core.fs import read_bytes, replace_file
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.connector import Health
-from talaria.store.mail import Outbox
+from talaria.store.chat_ports import Outbox
 
 EVERY_S = 2.0
 LOOK_S = 0.2

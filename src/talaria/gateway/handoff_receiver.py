@@ -29,7 +29,7 @@ from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, Platfor
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import HandoffRequest, Session
-from talaria.store.mail import Outgoing
+from talaria.store.chat_ports import Outgoing
 
 FIRST_LOOK_S = 5.0
 EVERY_S = 2.0
@@ -104,15 +104,15 @@ class HandoffWatcher:
 
     async def _look(self, group: asyncio.TaskGroup) -> None:
         for session, live in tuple(self._greeting.items()):
-            if await self._store.handoffs.running(session) is None:
+            if await self._store.handoffs.find_running(session) is None:
                 live.interrupt()
         if self._is_closed:
             return
-        for session in await self._store.handoffs.pending():
+        for session in await self._store.handoffs.list_pending():
             if session not in self._running and await self._store.handoffs.claim(session):
                 self._running[session] = task = group.create_task(self._serve(session), name=f"handoff {session}")
                 task.add_done_callback(lambda _, session=session: self._running.pop(session, None))
-        for session, request in (await self._store.handoffs.unsettled()).items():
+        for session, request in (await self._store.handoffs.list_unsettled()).items():
             if session not in self._running:
                 await self._clean_up(session, request)
         for session, (request, reason) in tuple(self._unfinished.items()):
@@ -133,7 +133,7 @@ class HandoffWatcher:
         began_at, failure = self._clock.monotonic(), None
         request: HandoffRequest | None = None
         try:
-            request = await self._store.handoffs.running(session)
+            request = await self._store.handoffs.find_running(session)
             if request is not None:  # else it was taken back in the moment in which it was claimed
                 await self._carry_out(session, request)
         except (TalariaError, TimeoutError) as fault:
@@ -213,7 +213,7 @@ class HandoffWatcher:
         """The one that it has there already, or a new one. None: it goes to the home channel itself."""
         if home.thread or not platform.capabilities.has_threads:
             return None
-        for chat in await self._store.chats.of(row.id):
+        for chat in await self._store.chats.list_for(row.id):
             known = Address.parse(chat.address) if chat.address else info.where
             if known.thread and known != info.where and known.chat == home.chat and known.platform == home.platform:
                 return known
@@ -274,7 +274,7 @@ class HandoffWatcher:
                     raise HandoffRejected(f"It could not be sent: {failed.error}")
                 if all(row.state == "sent" for row in rows):
                     return
-                if await self._store.handoffs.running(session) is None:
+                if await self._store.handoffs.find_running(session) is None:
                     raise _NotWanted("It came too late.")
                 await self._clock.sleep(LOOK_S)
 
@@ -286,7 +286,7 @@ class HandoffWatcher:
             if reason:
                 await self._store.handoffs.fail(session, reason)
             await self._store.handoffs.settle(session)
-            for waiting in await self._store.inbox.waiting():  # chats are bound back, and their mail with them
+            for waiting in await self._store.inbox.list_sessions():  # chats are bound back, and their mail with them
                 self._mailroom.arrivals.forget(waiting)
                 self._wake(waiting)
         except TalariaError as fault:

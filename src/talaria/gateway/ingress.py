@@ -20,7 +20,7 @@ from talaria.gateway.gateway_state import GatewayState, PlatformLinks
 from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.commands import GivenCommand, normalised
 from talaria.runtime.placement import Placement
-from talaria.store.mail import Cursor, Inbound, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, Outgoing
 
 STORE_WAIT_S = 2.0
 NO_OFFERS_S = 30.0

@@ -11,9 +11,9 @@ from talaria.core.errors import OperatorError, TalariaError
 from talaria.gateway.gateway_state import Counts
 from talaria.gateway.gateway_status import GatewayStatus, due_and_failed, is_up
 from talaria.net import tls
-from talaria.store.mail import Outbox
+from talaria.store.chat_ports import Outbox
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     from aiohttp import web
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -12,7 +12,7 @@ from talaria.gateway.envelope import OutgoingBody, written
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.splitting import split
 from talaria.runtime.session_config import TurnResult
-from talaria.store.mail import Outgoing
+from talaria.store.chat_ports import Outgoing
 
 SILENCE = frozenset({"[SILENT]", "NO_REPLY", "HEARTBEAT_OK"})
 """An answer of just that is kept, and not sent."""

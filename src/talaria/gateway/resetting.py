@@ -15,7 +15,7 @@ from talaria.gateway.replies import LIVES_S
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import Session
-from talaria.store.mail import Inbound, Outgoing
+from talaria.store.chat_ports import Inbound, Outgoing
 
 ATTEMPTS = 3
 

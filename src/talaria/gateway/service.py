@@ -30,7 +30,7 @@ from talaria.platforms.base import Address, Platform, PlatformSettings, Sender
 from talaria.runtime.command_host import CommandHost
 from talaria.runtime.placement import LocalPlacement
 from talaria.runtime.session_pool import SessionPool
-from talaria.store.mail import OutboxRow, Outgoing
+from talaria.store.chat_ports import OutboxRow, Outgoing
 
 LOOK_S = 0.15
 """How often other processes' writes are looked for."""
@@ -137,7 +137,7 @@ class Gateway:
             self._beside = None
 
     async def _wake_waiting(self) -> None:
-        for session in await self._store.inbox.waiting():
+        for session in await self._store.inbox.list_sessions():
             self._placement.wake(session)
 
     def stop(self) -> None:

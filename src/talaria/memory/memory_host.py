@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from talaria.core.dialect import as_dicts
 from talaria.core.ids import SessionId
+from talaria.core.message_dicts import to_dicts
 from talaria.core.messages import Message
 from talaria.core.plugin_calls import HostedPlugin, PluginError, as_text
 from talaria.memory.base import MemoryProvider
@@ -72,18 +72,18 @@ class MemoryHost:
         seconds = START_S if self._turns == 1 else USUAL_S
         return await self._text("prefetch", message, seconds=seconds, session_id=self._session)
 
-    async def keep(self, asked: str, answer: str, messages: Sequence[Message]) -> None:
+    async def record_turn(self, asked: str, answer: str, messages: Sequence[Message]) -> None:
         """A turn ended with an answer."""
         await self._call(
-            "sync_turn", asked, answer, session_id=self._session, messages=as_dicts(messages, with_context=False)
+            "sync_turn", asked, answer, session_id=self._session, messages=to_dicts(messages, with_context=False)
         )
         await self._call("queue_prefetch", asked, session_id=self._session)
 
     async def before_compaction(self, messages: Sequence[Message]) -> str:
-        return await self._text("on_pre_compress", as_dicts(messages, with_context=False))
+        return await self._text("on_pre_compress", to_dicts(messages, with_context=False))
 
-    async def leave(self, messages: Sequence[Message], successor: SessionId | None) -> None:
-        await self._call("on_session_end", as_dicts(messages, with_context=False))
+    async def close(self, messages: Sequence[Message], successor: SessionId | None) -> None:
+        await self._call("on_session_end", to_dicts(messages, with_context=False))
         if successor is not None:
             await self._call("on_session_switch", successor, parent_session_id=self._session, reset=True)
         if self._provider is not None and not self._provider.is_shared:
@@ -96,7 +96,7 @@ class MemoryHost:
     async def _call(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> Any:
         """None if it lacks the method, or failed in it."""
         provider = self._provider
-        if provider is None or provider.lane.is_blocked:
+        if provider is None or provider.executor.is_blocked:
             return None
         try:
             return await provider.call(method, *args, seconds=seconds, **keywords)

@@ -4,13 +4,15 @@
 aiohttp is known only here and in `pool.py` (docs/adr/0002).
 
 The connections to one address. A retired pool closes itself once, when its last response ends.
+
+Splits a byte stream into the data of server-sent events, wherever its chunks are cut.
 """
 
 import errno
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from ipaddress import ip_address
 from typing import Self
@@ -20,11 +22,11 @@ from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
 from talaria.net import tls
-from talaria.net.settings import Timeouts
 from talaria.net.stall import StallWatch
 from talaria.net.urls import proxy_for
+from talaria.net.web_settings import Timeouts
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     import aiohttp
 
 
@@ -63,7 +65,7 @@ class ConnectionPool:
             await session.close()
 
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     import aiohttp
 
 MAX_ERROR_BODY_BYTES = 64 << 10
@@ -84,10 +86,10 @@ class Response:
         content = self._response.content
         while True:
             try:
-                async with self._watch.waiting(self._timeouts.chunk_s):
+                async with self._watch.limit(self._timeouts.chunk_s):
                     chunk = await content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-                raise _lost(self._host, fault, self._watch, self._timeouts) from fault
+                raise _explain_loss(self._host, fault, self._watch, self._timeouts) from fault
             if not chunk:
                 return
             yield chunk
@@ -140,7 +142,7 @@ class HttpClient:
         context = await self._context_for(url, pool.proxy)
         async with pool.lease() as session, StallWatch(self._clock, timeouts.total_s) as watch:
             try:
-                async with watch.waiting(timeouts.first_byte_s):
+                async with watch.limit(timeouts.first_byte_s):
                     response = await session.request(
                         method,
                         url,
@@ -157,7 +159,7 @@ class HttpClient:
             except (aiohttp.ClientError, OSError, TimeoutError) as fault:
                 if pool.proxy is None and _is_loopback(url) and _is_refusal(fault):
                     raise Disconnected(f"Nothing is listening on {host}.", kind="not_listening") from fault
-                raise _unreachable(host, fault, timeouts) from fault
+                raise _explain_unreachable(host, fault, timeouts) from fault
             except ValueError as fault:
                 raise BadConfig("The API key or a header holds signs that cannot be sent: check .env.") from fault
             try:
@@ -176,7 +178,7 @@ class HttpClient:
         if not url.startswith("https:") and not (proxy or "").startswith("https:"):
             return True
         if self._tls is None:
-            self._tls = await in_thread(tls.context)
+            self._tls = await in_thread(tls.make_tls_context)
         return self._tls
 
 
@@ -201,7 +203,7 @@ def _is_refusal(fault: Exception) -> bool:
     return bool(numbers) and numbers <= _REFUSALS
 
 
-def _unreachable(host: str, fault: Exception, timeouts: Timeouts) -> ProviderFailure:
+def _explain_unreachable(host: str, fault: Exception, timeouts: Timeouts) -> ProviderFailure:
     if isinstance(fault, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
         return CertificateRefused(
             f"The certificate of {host} cannot be verified. If your network has its own CA, point SSL_CERT_FILE to it."
@@ -223,9 +225,63 @@ def _reason(fault: Exception) -> str:
     return getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
 
 
-def _lost(host: str, fault: Exception, watch: StallWatch, timeouts: Timeouts) -> Disconnected:
+def _explain_loss(host: str, fault: Exception, watch: StallWatch, timeouts: Timeouts) -> Disconnected:
     if not isinstance(fault, TimeoutError):
         return Disconnected(f"The connection to {host} broke in the middle of an answer.")
     if watch.is_out_of_time:
         return Disconnected(f"{host} had not finished its answer within {timeouts.total_s:g} s.")
     return Disconnected(f"{host} fell silent for {timeouts.chunk_s:g} s in the middle of an answer.")
+
+
+MAX_LINE_BYTES = 32 << 20
+_BOM = b"\xef\xbb\xbf"
+"""May stand before everything."""
+
+
+class EventSplitter:
+    """Lines may end in LF or CRLF; names, comments, unknown fields and events without data are passed over."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        for line in self._lines(chunk):
+            line = line.removesuffix(b"\r")  # noqa: PLW2901
+            if line:
+                self._take(line)
+            elif self._data:
+                data = b"\n".join(self._data)
+                self._data, self._data_bytes = [], 0
+                if data.strip():
+                    yield data
+
+    def end(self) -> Iterator[bytes]:
+        """What stands complete in the last, unterminated lines."""
+        yield from self.feed(b"\n\n")
+
+    def _lines(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes. A long one is kept in pieces and joined once."""
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*self._rest, lines[0]))
+            self._rest, self._rest_bytes = [], 0
+        self._rest.append(rest)
+        self._rest_bytes += len(rest)
+        if self._rest_bytes > MAX_LINE_BYTES:
+            raise Disconnected("The model server sent a line without end.")
+        return lines
+
+    def _take(self, line: bytes) -> None:
+        """Whatever it is but the end of an event."""
+        field, _, value = line.partition(b":")
+        if field == b"data" or field.removeprefix(_BOM) == b"data":
+            self._keep(value.removeprefix(b" "))
+
+    def _keep(self, value: bytes) -> None:
+        self._data.append(value)
+        self._data_bytes += len(value) + 1
+        if self._data_bytes > MAX_LINE_BYTES:
+            raise Disconnected("The model server sent an event without end.")

@@ -24,14 +24,20 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, Denied, ToolFailed
-from talaria.net.addresses import EVERYWHERE, Allowance, Lookup, system_lookup, vetted
-from talaria.net.proxy_requests import ProxyRequest, TurnedDown, read
+from talaria.net.proxy_requests import (
+    CHUNK_BYTES,
+    ByteLimitReached,
+    Meter,
+    ProxyRefusal,
+    ProxyRequest,
+    Tunnel,
+    parse_request,
+)
 from talaria.net.stall import StallWatch
-from talaria.net.tunnels import CHUNK_BYTES, ByteLimitReached, Meter, Tunnel
-from talaria.net.urls import WebUrl, parse, proxy_for
+from talaria.net.urls import EVERYWHERE, Allowance, Lookup, WebUrl, parse_url, proxy_for, system_lookup, vet_addresses
 
 ATTEMPT_S = 10.0
 MAX_ATTEMPTS = 6
@@ -40,32 +46,34 @@ MAX_ANSWER_BYTES = 16 << 10
 _TAKEN = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9]\b")
 
 
-class Proxy(msgspec.Struct, frozen=True):
+class UpstreamProxy(msgspec.Struct, frozen=True):
     """One that stands between us and the world."""
 
     url: WebUrl
     credential: str | None
 
 
-async def reach(request: ProxyRequest, addresses: tuple[str, ...], lookup: Lookup, watch: StallWatch) -> socket.socket:
+async def dial_upstream(
+    request: ProxyRequest, addresses: tuple[str, ...], lookup: Lookup, watch: StallWatch
+) -> socket.socket:
     """Where the request's head was told: its body is due, or the tunnel begins. Raises `ToolFailed` and `OSError`."""
     url = request.url
     proxy = _proxy(url)
     if proxy is not None:
         url = proxy.url
-        async with watch.waiting(ATTEMPT_S):
-            addresses = await vetted(url, EVERYWHERE, lookup)
+        async with watch.limit(ATTEMPT_S):
+            addresses = await vet_addresses(url, EVERYWHERE, lookup)
     reason = f"No host is called {url.host}."
     for address in addresses[:MAX_ATTEMPTS]:
         try:
-            return await _reached((address, url.port), request, proxy, watch)
+            return await _dial((address, url.port), request, proxy, watch)
         except OSError as fault:
             why = os.strerror(fault.errno) if fault.errno else "no answer"
             reason = f"{url.host} cannot be reached: {why}."
     raise ToolFailed(reason)
 
 
-def _proxy(url: WebUrl) -> Proxy | None:
+def _proxy(url: WebUrl) -> UpstreamProxy | None:
     try:
         named = proxy_for(str(url))
     except BadConfig as fault:
@@ -76,16 +84,16 @@ def _proxy(url: WebUrl) -> Proxy | None:
     if parts.scheme != "http":
         raise ToolFailed("The proxy of this machine is spoken to by https, which cannot be done from here.")
     credential = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
-    return Proxy(parse(f"http://{parts.netloc.rpartition('@')[2]}/"), credential)
+    return UpstreamProxy(parse_url(f"http://{parts.netloc.rpartition('@')[2]}/"), credential)
 
 
-async def _reached(
-    place: tuple[str, int], request: ProxyRequest, proxy: Proxy | None, watch: StallWatch
+async def _dial(
+    place: tuple[str, int], request: ProxyRequest, proxy: UpstreamProxy | None, watch: StallWatch
 ) -> socket.socket:
     upstream = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET, socket.SOCK_STREAM)
     try:
         upstream.setblocking(False)
-        async with watch.waiting(ATTEMPT_S):
+        async with watch.limit(ATTEMPT_S):
             await asyncio.get_running_loop().sock_connect(upstream, place)
             await _introduce(upstream, request, proxy)
     except BaseException:
@@ -94,7 +102,7 @@ async def _reached(
     return upstream
 
 
-async def _introduce(upstream: socket.socket, request: ProxyRequest, proxy: Proxy | None) -> None:
+async def _introduce(upstream: socket.socket, request: ProxyRequest, proxy: UpstreamProxy | None) -> None:
     loop = asyncio.get_running_loop()
     if proxy is not None:
         await loop.sock_sendall(upstream, request.head(proxy.credential, is_for_proxy=True))
@@ -123,11 +131,11 @@ HEAD_S = 15.0
 LOOKUP_S = 15.0
 PAUSE_S = 0.5
 """After a connection could not be taken: others must end first."""
-REFUSED = 403
+FORBIDDEN = 403
 _END = b"\r\n\r\n"
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
-Admit = Callable[[str, int], Awaitable[None]]
+AdmitHost = Callable[[str, int], Awaitable[None]]
 """Whether this host and port may be reached; raises `Denied` with a sentence. May wait for a person, and may be asked
 about one host several times at once."""
 Dial = Callable[[], Awaitable[socket.socket]]
@@ -154,7 +162,7 @@ class Egress:
     def __init__(
         self,
         listening: socket.socket,
-        admit: Admit,
+        admit: AdmitHost,
         *,
         allowance: Allowance,
         clock: Clock,
@@ -186,7 +194,7 @@ class Egress:
     async def __aexit__(self, *_: object) -> None:
         if self._serving is not None:
             self._serving.cancel()
-            await completed(asyncio.wait([self._serving]))
+            await complete(asyncio.wait([self._serving]))
         self._listening.close()
 
     async def _serve(self) -> None:
@@ -201,17 +209,17 @@ class Egress:
                     slots.release()
                     await self._clock.sleep(PAUSE_S)
                     continue
-                task = connections.create_task(self._attend(client), name="egress connection")
+                task = connections.create_task(self._serve_connection(client), name="egress connection")
                 task.add_done_callback(lambda _, client=client: (client.close(), slots.release()))
 
-    async def _attend(self, client: socket.socket) -> None:
+    async def _serve_connection(self, client: socket.socket) -> None:
         """The border of one connection: whatever goes wrong in it hurts no other."""
         try:
             async with StallWatch(self._clock, math.inf) as watch:
                 try:
                     await self._answer(client, watch)
-                except TurnedDown as answer:
-                    await _turn_down(client, answer, watch)
+                except ProxyRefusal as answer:
+                    await _send_refusal(client, answer, watch)
         except OSError:
             return
         except Exception:
@@ -219,9 +227,9 @@ class Egress:
 
     async def _answer(self, client: socket.socket, watch: StallWatch) -> None:
         """Raises `TurnedDown`, and `OSError` where nothing more can be said."""
-        async with watch.waiting(HEAD_S):
+        async with watch.limit(HEAD_S):
             head, early = await _head(client)
-        request = read(head)
+        request = parse_request(head)
         self._recognise(request)
         serve = self._intercept(request)
         if serve is not None:
@@ -233,9 +241,9 @@ class Egress:
             return
         try:
             self._spend(len(head))
-            upstream = await self._reached(request, watch)
-        except TurnedDown as answer:
-            if answer.status == REFUSED:
+            upstream = await self._reach_upstream(request, watch)
+        except ProxyRefusal as answer:
+            if answer.status == FORBIDDEN:
                 self._refused(request.url.host, request.url.port, str(answer))
             raise
         with upstream:
@@ -246,43 +254,43 @@ class Egress:
             return
         given = request.credential or ""
         if not hmac.compare_digest(given.encode(), self._credential.encode()):
-            raise TurnedDown(407, "This proxy is not for everybody.")
+            raise ProxyRefusal(407, "This proxy is not for everybody.")
 
     def _spend(self, size_bytes: int) -> None:
         try:
             self._meter.spend(size_bytes)
         except ByteLimitReached as fault:
-            raise TurnedDown(REFUSED, "As much was moved over the network as is allowed.") from fault
+            raise ProxyRefusal(FORBIDDEN, "As much was moved over the network as is allowed.") from fault
 
-    async def _reached(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:
+    async def _reach_upstream(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:
         """A name is looked up only once it may be reached: to look it up is to tell it to somebody."""
         url = request.url
         if url.literal is not None:
-            await self._vetted(url, watch)
+            await self._vet(url, watch)
         try:
             await self._admit(url.host, url.port)
         except Denied as fault:
-            raise TurnedDown(REFUSED, str(fault)) from fault
+            raise ProxyRefusal(FORBIDDEN, str(fault)) from fault
         return await self._connect(request, watch)
 
     async def _connect(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:
         url = request.url
-        addresses = await self._vetted(url, watch)
+        addresses = await self._vet(url, watch)
         try:
-            return await reach(request, addresses, self._lookup, watch)
+            return await dial_upstream(request, addresses, self._lookup, watch)
         except ToolFailed as fault:
-            raise TurnedDown(502, str(fault)) from fault
+            raise ProxyRefusal(502, str(fault)) from fault
         except OSError as fault:
-            raise TurnedDown(502, f"{url.host} cannot be reached.") from fault
+            raise ProxyRefusal(502, f"{url.host} cannot be reached.") from fault
 
-    async def _vetted(self, url: WebUrl, watch: StallWatch) -> tuple[str, ...]:
+    async def _vet(self, url: WebUrl, watch: StallWatch) -> tuple[str, ...]:
         try:
-            async with watch.waiting(LOOKUP_S):
-                return await vetted(url, self._allowance, self._lookup)
+            async with watch.limit(LOOKUP_S):
+                return await vet_addresses(url, self._allowance, self._lookup)
         except ToolFailed as fault:
-            raise TurnedDown(REFUSED, str(fault)) from fault
+            raise ProxyRefusal(FORBIDDEN, str(fault)) from fault
         except TimeoutError as fault:
-            raise TurnedDown(504, f"It takes too long to look {url.host} up.") from fault
+            raise ProxyRefusal(504, f"It takes too long to look {url.host} up.") from fault
 
     async def _pass_on(
         self, request: ProxyRequest, client: socket.socket, upstream: socket.socket, early: bytes
@@ -301,7 +309,7 @@ async def _head(client: socket.socket) -> tuple[bytes, bytes]:
     heard = bytearray()
     while (end := heard.find(_END, 0, MAX_HEAD_BYTES)) < 0:
         if len(heard) >= MAX_HEAD_BYTES:
-            raise TurnedDown(431, "The headers of the request are too long.")
+            raise ProxyRefusal(431, "The headers of the request are too long.")
         chunk = await loop.sock_recv(client, CHUNK_BYTES)
         if not chunk:
             raise ConnectionResetError
@@ -309,7 +317,7 @@ async def _head(client: socket.socket) -> tuple[bytes, bytes]:
     return bytes(heard[:end]), bytes(heard[end + len(_END) :])
 
 
-async def _turn_down(client: socket.socket, answer: TurnedDown, watch: StallWatch) -> None:
+async def _send_refusal(client: socket.socket, answer: ProxyRefusal, watch: StallWatch) -> None:
     """Then hears the rest of the request: a socket that is closed with words unheard takes our answer back."""
     loop = asyncio.get_running_loop()
     body = f"{answer}\n".encode()
@@ -320,7 +328,7 @@ async def _turn_down(client: socket.socket, answer: TurnedDown, watch: StallWatc
         f"Content-Length: {len(body)}",
         "Connection: close",
     ]
-    async with watch.waiting(HEAD_S):
+    async with watch.limit(HEAD_S):
         await loop.sock_sendall(client, "\r\n".join([*lines, "", ""]).encode() + body)
         client.shutdown(socket.SHUT_WR)
         while await loop.sock_recv(client, CHUNK_BYTES):

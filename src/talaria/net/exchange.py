@@ -21,7 +21,7 @@ from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.net.urls import WebUrl, proxy_for
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     import aiohttp
     from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -42,7 +42,7 @@ class FetchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchResponse:
     status: int
     headers: Mapping[str, str]
     """By any case."""
@@ -61,12 +61,12 @@ class Exchange:
         self._make_tls = tls_context
         self._tls: ssl.SSLContext | None = None
 
-    async def ask(self, request: FetchRequest, watch: StallWatch, limit: int) -> FetchAnswer:
+    async def ask(self, request: FetchRequest, watch: StallWatch, limit: int) -> FetchResponse:
         """At most `limit` bytes of the answer. Raises `ToolFailed`, and `TimeoutError` when the watch's time is up."""
         proxy = _proxy(request.url)
         if proxy is None and not request.addresses:
             raise ToolFailed(f"No host is called {request.url.host}.")
-        async with watch.waiting(math.inf):
+        async with watch.limit(math.inf):
             context = await self._context(request.url, proxy)
         async with aiohttp.ClientSession(
             connector=_connector(request) if proxy is None else aiohttp.TCPConnector(force_close=True),
@@ -83,7 +83,7 @@ class Exchange:
             except TimeoutError:
                 raise
             except (aiohttp.ClientError, OSError, ValueError) as fault:
-                raise _told(request, fault) from fault
+                raise _explain(request, fault) from fault
 
     async def _context(self, url: WebUrl, proxy: str | None) -> ssl.SSLContext | None:
         if url.scheme == "http" and not (proxy or "").startswith("https:"):
@@ -106,8 +106,8 @@ async def _ask(
     watch: StallWatch,
     context: ssl.SSLContext | None,
     limit: int,
-) -> FetchAnswer:
-    async with watch.waiting(math.inf):
+) -> FetchResponse:
+    async with watch.limit(math.inf):
         response = await session.request(
             request.method,
             URL(str(request.url), encoded=True),
@@ -117,11 +117,11 @@ async def _ask(
             allow_redirects=False,
         )
     try:
-        head = FetchAnswer(response.status, response.headers)
+        head = FetchResponse(response.status, response.headers)
         if head.location is not None:
             return head
         body = await _read(response.content, watch, limit)
-        return FetchAnswer(head.status, head.headers, body[:limit], len(body) > limit)
+        return FetchResponse(head.status, head.headers, body[:limit], len(body) > limit)
     finally:
         response.close()
 
@@ -131,7 +131,7 @@ async def _read(content: aiohttp.StreamReader, watch: StallWatch, limit: int) ->
     pieces: list[bytes] = []
     left = limit + 1
     while left > 0:
-        async with watch.waiting(math.inf):
+        async with watch.limit(math.inf):
             piece = await content.readany()
         if not piece:
             break
@@ -149,14 +149,14 @@ def _connector(request: FetchRequest) -> aiohttp.TCPConnector:
         return socket.socket(family, kind, protocol)
 
     return aiohttp.TCPConnector(
-        resolver=_Checked(request.url.host, request.addresses),
+        resolver=_CheckedResolver(request.url.host, request.addresses),
         use_dns_cache=False,
         force_close=True,
         socket_factory=dial,
     )
 
 
-class _Checked(AbstractResolver):
+class _CheckedResolver(AbstractResolver):
     """Knows one host, and only its checked addresses."""
 
     def __init__(self, host: str, addresses: tuple[str, ...]) -> None:
@@ -183,7 +183,7 @@ class _Checked(AbstractResolver):
         return None
 
 
-def _told(request: FetchRequest, fault: Exception) -> ToolFailed:
+def _explain(request: FetchRequest, fault: Exception) -> ToolFailed:
     host = request.url.host
     match fault:
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():

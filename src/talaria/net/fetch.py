@@ -21,15 +21,23 @@ import msgspec
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
-from talaria.net.addresses import EVERYWHERE, Allowance, Lookup, allowance, system_lookup, vetted
-from talaria.net.settings import WebSettings
 from talaria.net.stall import StallWatch
-from talaria.net.urls import WebUrl, parse
+from talaria.net.urls import (
+    EVERYWHERE,
+    Allowance,
+    Lookup,
+    WebUrl,
+    parse_allowance,
+    parse_url,
+    system_lookup,
+    vet_addresses,
+)
+from talaria.net.web_settings import WebSettings
 
 if TYPE_CHECKING:
     import ssl
 
-    from talaria.net.exchange import Exchange, FetchAnswer
+    from talaria.net.exchange import Exchange, FetchResponse
 
 
 CHUNK_BYTES = 64 << 10
@@ -61,17 +69,17 @@ def charset_of(body: bytes, said: str | None) -> str:
             return name
     declared = _DECLARED.search(body, 0, _HEAD_BYTES)
     inside = (declared[1] or declared[2]).decode("ascii") if declared else None
-    known = _known(said) or _known(inside, is_inside=True)
+    known = _known_charset(said) or _known_charset(inside, is_inside=True)
     return known or ("utf-8" if _is_utf8(body) else "cp1252")
 
 
-def decoded(body: bytes, charset: str) -> str:
+def decode_body(body: bytes, charset: str) -> str:
     decoder = codecs.getincrementaldecoder(charset)("replace")
     pieces = [decoder.decode(body[at : at + CHUNK_BYTES]) for at in range(0, len(body), CHUNK_BYTES)]
     return "".join([*pieces, decoder.decode(b"", final=True)])
 
 
-def _known(said: str | None, *, is_inside: bool = False) -> str | None:
+def _known_charset(said: str | None, *, is_inside: bool = False) -> str | None:
     try:
         name = codecs.lookup(said or "").name
     except (LookupError, ValueError):
@@ -95,7 +103,7 @@ MAX_LAYERS = 2
 _GZIP = zlib.MAX_WBITS | 16
 
 
-def unpacked(packed: bytes, codings: str, limit: int) -> tuple[bytes, bool]:
+def decompress(packed: bytes, codings: str, limit: int) -> tuple[bytes, bool]:
     """At most `limit` bytes, and whether there was more, or should have been. Raises `ToolFailed`."""
     layers = [name for name in (part.strip().lower() for part in codings.split(",")) if name not in ("", "identity")]
     if len(layers) > MAX_LAYERS:
@@ -137,7 +145,7 @@ _HEADERS = {
 }
 
 
-class Fetched(msgspec.Struct, frozen=True):
+class FetchedPage(msgspec.Struct, frozen=True):
     url: str
     """Where it was found in the end."""
     status: int
@@ -151,7 +159,7 @@ class Fetched(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """For a thread: a large page takes a while."""
-        return decoded(self.body, self.charset)
+        return decode_body(self.body, self.charset)
 
 
 class Fetch:
@@ -165,33 +173,33 @@ class Fetch:
     ) -> None:
         """Raises `BadConfig` for an entry of `allow_private` that is none."""
         self._settings = settings
-        self._allowance = allowance(settings.allow_private)
+        self._allowance = parse_allowance(settings.allow_private)
         self._clock = clock
         self._lookup = lookup
         self._tls_context = tls_context
         self._exchange: Exchange | None = None
 
-    async def page(self, url: str) -> Fetched:
+    async def page(self, url: str) -> FetchedPage:
         """What a model asked for. Raises `ToolFailed`."""
-        here = parse(url)
+        here = parse_url(url)
         async with StallWatch(self._clock, self._settings.timeout_s) as watch:
             for _ in range(MAX_REDIRECTS + 1):
                 answer = await self._ask(here, self._allowance, watch)
                 if answer.location is None:
-                    return await self._fetched(here, answer)
+                    return await self._decode_page(here, answer)
                 here = _onwards(here, answer.location)
         raise ToolFailed(f"{here.host} redirects again after {MAX_REDIRECTS} redirects; it is given up.")
 
-    async def call(self, url: str, *, headers: Mapping[str, str], body: bytes | None = None) -> Fetched:
+    async def call(self, url: str, *, headers: Mapping[str, str], body: bytes | None = None) -> FetchedPage:
         """An address from the settings, never from a model: it may be private, and may be sent a key. So it is not
         followed anywhere else. Raises `ToolFailed`.
         """
-        here = parse(url)
+        here = parse_url(url)
         async with StallWatch(self._clock, self._settings.timeout_s) as watch:
             answer = await self._ask(here, EVERYWHERE, watch, headers, body)
         if answer.location is not None:
             raise ToolFailed(f"{here.host} redirects elsewhere, where this request may not go.")
-        return await self._fetched(here, answer)
+        return await self._decode_page(here, answer)
 
     async def _ask(
         self,
@@ -200,12 +208,12 @@ class Fetch:
         watch: StallWatch,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> "FetchAnswer":
+    ) -> "FetchResponse":
         from talaria.net.exchange import FetchRequest  # noqa: PLC0415  (100 ms that only the first page pays)
 
         try:
-            async with watch.waiting(math.inf):
-                addresses = await vetted(url, allowed, self._lookup)
+            async with watch.limit(math.inf):
+                addresses = await vet_addresses(url, allowed, self._lookup)
             sent = {**_HEADERS, **(headers or {})}
             request = FetchRequest(url, addresses, sent, "GET" if body is None else "POST", body)
             return await self._loaded().ask(request, watch, self._settings.max_bytes)
@@ -217,24 +225,24 @@ class Fetch:
             from talaria.net import tls  # noqa: PLC0415
             from talaria.net.exchange import Exchange  # noqa: PLC0415
 
-            self._exchange = Exchange(self._tls_context or tls.context)
+            self._exchange = Exchange(self._tls_context or tls.make_tls_context)
         return self._exchange
 
-    async def _fetched(self, url: WebUrl, answer: "FetchAnswer") -> Fetched:
+    async def _decode_page(self, url: WebUrl, answer: "FetchResponse") -> FetchedPage:
         return await in_thread(lambda: _read(url, answer, self._settings.max_bytes))
 
 
 def _onwards(here: WebUrl, location: str) -> WebUrl:
-    there = here.joined(location)
+    there = here.join(location)
     if (here.scheme, there.scheme) == ("https", "http"):
         raise ToolFailed(f"{here.host} redirects to {there}, which is not secure; fetch that itself if it will do.")
     return there
 
 
-def _read(url: WebUrl, answer: "FetchAnswer", limit: int) -> Fetched:
-    body, is_short = unpacked(answer.body, answer.headers.get("Content-Encoding", ""), limit)
+def _read(url: WebUrl, answer: "FetchResponse", limit: int) -> FetchedPage:
+    body, is_short = decompress(answer.body, answer.headers.get("Content-Encoding", ""), limit)
     media_type, said = _content_type(answer.headers.get("Content-Type", ""))
-    return Fetched(str(url), answer.status, media_type, charset_of(body, said), body, answer.is_cut or is_short)
+    return FetchedPage(str(url), answer.status, media_type, charset_of(body, said), body, answer.is_cut or is_short)
 
 
 def _content_type(header: str) -> tuple[str, str | None]:

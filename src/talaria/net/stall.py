@@ -33,7 +33,7 @@ class StallWatch:
         """The whole exchange took too long, not only the last wait."""
         return self._clock.monotonic() >= self._end
 
-    def waiting(self, seconds: float) -> asyncio.Timeout:
+    def limit(self, seconds: float) -> asyncio.Timeout:
         """Raises `TimeoutError` when what is awaited inside takes longer than that, or than is left of the total."""
         now = self._clock.monotonic()
         self._due = min(now + seconds, self._end)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 _READS = "set_default_verify_paths"
 
 
-def context() -> ssl.SSLContext:
+def make_tls_context() -> ssl.SSLContext:
     """Reads the certificates: 20 ms, for a thread."""
     made = ssl.create_default_context()
     made.set_alpn_protocols(["http/1.1"])
@@ -15,7 +15,7 @@ def context() -> ssl.SSLContext:
 
 
 @contextmanager
-def certificates_unread() -> Generator[None]:
+def skip_certificates() -> Generator[None]:
     """While aiohttp is imported: it would read all certificates twice, 40 ms, for contexts that we do not use.
 
     Those contexts trust nobody afterwards, so that using one by mistake fails.

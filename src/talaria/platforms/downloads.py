@@ -4,7 +4,7 @@ from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import IO
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.platforms.base import Rejected
 
 PIECE_BYTES = 1 << 18
@@ -17,7 +17,7 @@ async def save(pieces: AsyncIterable[bytes], to: Path, max_bytes: int) -> None:
         with file:
             await _copy(pieces, file, max_bytes)
     except BaseException:
-        await completed(in_thread(lambda: to.unlink(missing_ok=True)))
+        await complete(in_thread(lambda: to.unlink(missing_ok=True)))
         raise
 
 

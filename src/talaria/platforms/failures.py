@@ -8,7 +8,7 @@ import math
 from talaria.net import tls
 from talaria.platforms.base import NotTaken, PlatformFailure, Refused, Unsure
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     import aiohttp
 
 NEVER_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)

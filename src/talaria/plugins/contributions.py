@@ -13,7 +13,7 @@ from talaria.context.engine import HostedEngine
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import OperatorError, UserFacing
-from talaria.core.plugin_calls import PluginError, as_text, contained, fitting, returned, within
+from talaria.core.plugin_calls import PluginError, as_text, call_or_await, contain, run_within, select_keywords
 from talaria.plugins.discovery import ENGINES
 from talaria.plugins.plugin_host import Plugin, PluginHost
 from talaria.plugins.registered import (
@@ -145,13 +145,13 @@ def _handler(
     offered: PluginTool, plugin: Plugin, problems: Problems
 ) -> Callable[[dict[str, Any], Run], Awaitable[str]]:
     def work(arguments: dict[str, Any], facts: dict[str, Any]) -> str:
-        given = fitting(offered.handler, facts)
-        return as_result(returned(lambda: offered.handler(arguments, **given), plugin.background))
+        given = select_keywords(offered.handler, facts)
+        return as_result(call_or_await(lambda: offered.handler(arguments, **given), plugin.background))
 
     async def handle(arguments: dict[str, Any], run: Run) -> str:
         facts = {"task_id": run.scope.session, "session_id": run.scope.session, "tool_call_id": run.call}
         try:
-            return await in_thread(lambda: contained(lambda: work(arguments, facts)))
+            return await in_thread(lambda: contain(lambda: work(arguments, facts)))
         except PluginError as fault:
             problems.add(plugin.key, f"its tool {offered.spec.name}", fault)
             return json.dumps({"error": f"{offered.spec.name} {fault}"})
@@ -191,17 +191,17 @@ def _runner(
     name = normalised(command.name)
 
     def work(handler: Callable[[str], Any], argument: str) -> str:
-        answer = returned(lambda: handler(argument), plugin.background)
+        answer = call_or_await(lambda: handler(argument), plugin.background)
         return "" if answer is None else as_text(answer)
 
     async def run(chat: Chat, argument: str) -> Outcome:
         engine = await _engine_for(name, chat) if has_chosen_engine(plugin) else None
         try:
             if engine is None:
-                answer = await within(lambda: work(command.handler, argument), COMMAND_S, clock)
+                answer = await run_within(lambda: work(command.handler, argument), COMMAND_S, clock)
             else:
                 handler = engine.commands[name]
-                answer = await engine.lane.call(lambda: work(handler, argument), COMMAND_S)
+                answer = await engine.executor.call(lambda: work(handler, argument), COMMAND_S)
         except PluginError as fault:
             raise CommandFailed(f"/{name} {fault}.") from fault
         return Say(answer) if answer else None
@@ -241,7 +241,7 @@ async def usable(offered: Iterable[OfferedTool], clock: Clock) -> list[Tool]:
     tools: list[Tool] = []
     for one in offered:
         try:
-            if one.check is None or await within(partial(_passes, one.check, one.plugin), CHECK_S, clock):
+            if one.check is None or await run_within(partial(_passes, one.check, one.plugin), CHECK_S, clock):
                 tools.append(one.tool)
         except PluginError as fault:
             one.problems.add(one.plugin.key, f"the check of its tool {one.tool.spec.name}", fault)
@@ -249,4 +249,4 @@ async def usable(offered: Iterable[OfferedTool], clock: Clock) -> list[Tool]:
 
 
 def _passes(check: Callable[[], object], plugin: Plugin) -> bool:
-    return bool(returned(check, plugin.background))
+    return bool(call_or_await(check, plugin.background))

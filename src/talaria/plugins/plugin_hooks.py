@@ -17,13 +17,13 @@ from typing import Any, cast
 import msgspec
 
 from talaria.agent.hooks import Block, Change, Doubt, Facts, Leaving, Objection, Tell
-from talaria.context.counting import as_dict, canonical
+from talaria.context.engine import as_dict, canonical
 from talaria.core.clock import Clock
-from talaria.core.dialect import as_dicts
 from talaria.core.entries import TurnOutcome
 from talaria.core.ids import SessionId
+from talaria.core.message_dicts import to_dicts
 from talaria.core.messages import Assistant, Message, ToolCall, ToolResult
-from talaria.core.plugin_calls import Background, PluginError, as_text, fitting, returned, within
+from talaria.core.plugin_calls import BackgroundLoop, PluginError, as_text, call_or_await, run_within, select_keywords
 from talaria.plugins.registered import Problems
 from talaria.providers.base import Endpoint
 from talaria.tools.output import HEAD_BYTES, NOTICE_BYTES, TAIL_BYTES
@@ -39,13 +39,13 @@ class HookTable:
     def __init__(self, clock: Clock, problems: Problems) -> None:
         self.callbacks: dict[str, list[Callback]] = {}
         self.problems = problems
-        self._owners: dict[int, tuple[str, Background]] = {}
-        self._nobodys = ("?", Background())
+        self._owners: dict[int, tuple[str, BackgroundLoop]] = {}
+        self._nobodys = ("?", BackgroundLoop())
         """Of callbacks that somebody has put into the table without us."""
         self._hanging: set[int] = set()
         self._clock = clock
 
-    def add(self, owner: str, name: str, callback: Callback, background: Background) -> None:
+    def add(self, owner: str, name: str, callback: Callback, background: BackgroundLoop) -> None:
         self.callbacks.setdefault(name, []).append(callback)
         self._owners[id(callback)] = (owner, background)
 
@@ -78,7 +78,7 @@ class HookTable:
     async def read(self, look: Callable[[], Any]) -> Any:
         """What has been through their hands may run their code when it is looked at; None if that fails."""
         try:
-            return await within(look, HOOK_S, self._clock)
+            return await run_within(look, HOOK_S, self._clock)
         except PluginError as fault:
             log.warning("what a plugin has changed cannot be used: it %s", fault)
             return None
@@ -87,7 +87,7 @@ class HookTable:
         owner, background = self._owners.get(id(callback), self._nobodys)
         ended = partial(self._hanging.discard, id(callback))
         try:
-            return await within(lambda: _heard(callback, facts, background), HOOK_S, self._clock, when_late=ended)
+            return await run_within(lambda: _heard(callback, facts, background), HOOK_S, self._clock, when_late=ended)
         except PluginError as fault:
             log.warning("hook %s of plugin %s %s", name, owner, fault)
             if fault.has_hung:
@@ -96,9 +96,9 @@ class HookTable:
             return None
 
 
-def _heard(callback: Callback, facts: Mapping[str, Any], background: Background) -> Any:
-    told = fitting(callback, {"telemetry_schema_version": SCHEMA_VERSION, **facts})
-    return _plain(returned(lambda: callback(**told), background))
+def _heard(callback: Callback, facts: Mapping[str, Any], background: BackgroundLoop) -> Any:
+    told = select_keywords(callback, {"telemetry_schema_version": SCHEMA_VERSION, **facts})
+    return _plain(call_or_await(lambda: callback(**told), background))
 
 
 def _plain(answer: Any) -> Any:
@@ -172,7 +172,7 @@ class PluginHooks:
             "pre_llm_call",
             facts,
             user_message=asked,
-            conversation_history=as_dicts(history, with_context=False),
+            conversation_history=to_dicts(history, with_context=False),
             is_first_turn=not history,
             sender_id=facts.person,
         )
@@ -185,7 +185,7 @@ class PluginHooks:
             told = {
                 "user_message": asked,
                 "assistant_response": answer,
-                "conversation_history": as_dicts(history, with_context=False),
+                "conversation_history": to_dicts(history, with_context=False),
             }
             await self._fire("post_llm_call", facts, **told)
         await self._fire(
@@ -211,7 +211,7 @@ class PluginHooks:
     async def before_request(self, facts: Facts, endpoint: Endpoint, messages: Iterable[Message]) -> None:
         self._requests += 1
         if self._has("pre_api_request"):
-            sent = as_dicts(messages)
+            sent = to_dicts(messages)
             told = {"request_messages": sent, "message_count": len(sent), "user_message": self._asked}
             await self._fire("pre_api_request", facts, **self._request(facts, endpoint), **told)
 
@@ -220,7 +220,7 @@ class PluginHooks:
             told = {
                 "usage": as_dict(canonical(answer.usage)) if answer.usage else {},
                 "api_duration": seconds,
-                "assistant_message": as_dicts([answer])[0],
+                "assistant_message": to_dicts([answer])[0],
                 "assistant_content": answer.text,
                 "finish_reason": _FINISH.get(answer.stop, "stop"),
             }

@@ -26,7 +26,7 @@ from typing import Literal
 
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
-from talaria.core.plugin_calls import Background, PluginError, within
+from talaria.core.plugin_calls import BackgroundLoop, PluginError, run_within
 from talaria.core.trees import Entry, Root
 from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
@@ -46,7 +46,7 @@ class Plugin:
     problems: list[str] = field(default_factory=list[str])
     registered: Registered = field(default_factory=Registered)
     register: Register | None = None
-    background: Background = field(default_factory=Background)
+    background: BackgroundLoop = field(default_factory=BackgroundLoop)
     """Where its async code runs."""
 
     @property
@@ -279,7 +279,7 @@ class PluginHost:
         self._modules.add(module)
         try:
             with redirect_stdout(sys.stderr):
-                plugin.register = await within(lambda: registered(plugin.found, ctx, module), LOAD_S, self._clock)
+                plugin.register = await run_within(lambda: registered(plugin.found, ctx, module), LOAD_S, self._clock)
         except PluginError as fault:
             plugin.status = "failed"
             plugin.problems.append(why(fault, plugin.found))

@@ -13,7 +13,7 @@ from typing import Any
 
 from talaria.context.engine import ContextEngine
 from talaria.core.messages import ToolSpec
-from talaria.core.plugin_calls import PluginError, as_text, contained
+from talaria.core.plugin_calls import PluginError, as_text, contain
 from talaria.memory.base import MemoryProvider
 from talaria.providers.base import WireName
 
@@ -209,6 +209,6 @@ def memory_name(memory: MemoryProvider | None) -> str:
 
 def _own_name(part: ContextEngine | MemoryProvider) -> str:
     try:
-        return contained(lambda: as_text(part.name))
+        return contain(lambda: as_text(part.name))
     except PluginError:  # somebody's property
         return "?"

@@ -10,11 +10,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from talaria.context.counting import CanonicalUsage, as_dict, canonical
-from talaria.core import dialect
+from talaria.context.engine import CanonicalUsage, as_dict, canonical
+from talaria.core import message_dicts
 from talaria.core.ids import SessionId, new_call_id
-from talaria.core.messages import ToolCall
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, ToolCall, Usage
 from talaria.plugins.bridge import Bridge
 from talaria.runtime import session_config
 from talaria.runtime.auxiliary import Auxiliary
@@ -156,7 +155,7 @@ class PluginServices:
         serving = session_config.serving.get()
         if self.auxiliary is None:
             raise RuntimeError("Talaria has no model open yet: ask when a conversation runs.")
-        system, messages = dialect.question(question.messages)
+        system, messages = message_dicts.parse_question(question.messages)
         auxiliary = self.auxiliary(question.purpose, question.model or None)
         said = await auxiliary.ask(
             messages,

@@ -84,7 +84,7 @@ class SessionHooks(PluginHooks):
     ) -> None:
         await super().after_turn(facts, asked, answer, history, outcome)
         if self._memory and outcome == "completed" and asked and answer:
-            await self._memory.keep(asked, answer, history)
+            await self._memory.record_turn(asked, answer, history)
         self._tell_problems()
         self._tell = self._unsaid.append
 
@@ -100,7 +100,7 @@ class SessionHooks(PluginHooks):
     ) -> None:
         await super().session_left(facts, messages, successor, reason)
         if self._memory:
-            await self._memory.leave(messages, successor)
+            await self._memory.close(messages, successor)
 
 
 class ApprovalHooks:

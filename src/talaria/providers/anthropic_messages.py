@@ -25,14 +25,23 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     User,
 )
 from talaria.core.secret import Secret
-from talaria.core.usage import Usage
-from talaria.providers import provider_failures, request_parts
+from talaria.providers import provider_failures, wire_parts
 from talaria.providers.base import Delta, Endpoint, ModelRequest
-from talaria.providers.decoding import ABSENT, count, is_present, leniently, read
-from talaria.providers.request_parts import as_object, drops_extras, fitting, repaired
+from talaria.providers.wire_parts import (
+    ABSENT,
+    apply_repairs,
+    as_object,
+    clamp_count,
+    decode_leniently,
+    decode_message,
+    drops_extras,
+    is_present,
+    safe_identifier,
+)
 
 _encode = msgspec.json.Encoder().encode
 _STOPS: dict[str, StopReason] = {
@@ -58,13 +67,13 @@ class _Usage(msgspec.Struct):
     output_tokens_details: _OutputDetails | None = None
 
     @property
-    def counted(self) -> Usage:
+    def usage(self) -> Usage:
         return Usage(
-            count(self.input_tokens),
-            count(self.output_tokens),
-            count(self.cache_read_input_tokens),
-            count(self.cache_creation_input_tokens),
-            count((self.output_tokens_details or _OutputDetails()).thinking_tokens),
+            clamp_count(self.input_tokens),
+            clamp_count(self.output_tokens),
+            clamp_count(self.cache_read_input_tokens),
+            clamp_count(self.cache_creation_input_tokens),
+            clamp_count((self.output_tokens_details or _OutputDetails()).thinking_tokens),
         )
 
 
@@ -127,7 +136,7 @@ class MessagesDecoder:
     def feed(self, data: bytes) -> Iterable[Delta]:
         if data.strip() == b"[DONE]":  # some endpoints of other vendors add it
             return
-        event = read(_EVENTS, data, self._endpoint.label)
+        event = decode_message(_EVENTS, data, self._endpoint.label)
         match event.type:
             case "message_start" if event.message is not None:
                 self._count(event.message.usage)
@@ -144,7 +153,7 @@ class MessagesDecoder:
                 pass
 
     def take_message(self, body: bytes) -> None:
-        message = read(_MESSAGES, body, self._endpoint.label)
+        message = decode_message(_MESSAGES, body, self._endpoint.label)
         for index, block in enumerate(message.content or ()):
             list(self._open(index, block))
         self._stop_reason = message.stop_reason
@@ -166,14 +175,14 @@ class MessagesDecoder:
 
     def _count(self, said: msgspec.Raw) -> None:
         """Counts are cumulative, and an event may leave some out: the largest is the last."""
-        usage = leniently(_USAGES, said)
+        usage = decode_leniently(_USAGES, said)
         if usage is not None:
-            known, now = (msgspec.structs.astuple(one) for one in (self._usage or Usage(), usage.counted))
+            known, now = (msgspec.structs.astuple(one) for one in (self._usage or Usage(), usage.usage))
             self._usage = Usage(*map(max, known, now))
 
     def finish(self) -> Assistant:
         if self._stop_reason is None and not self.is_complete:
-            raise provider_failures.broken_off()
+            raise provider_failures.incomplete_answer()
         parts = tuple(part for _, block in sorted(self._blocks.items()) if (part := self._part(block)) is not None)
         return Assistant(parts, self._stop(parts), self._usage, self._endpoint.origin)
 
@@ -244,10 +253,10 @@ class AnthropicMessages:
                 return _USER + _encode(_tool_result(message))
 
     def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
-        request, endpoint = repaired(request, endpoint)
+        request, endpoint = apply_repairs(request, endpoint)
         marked = _with_marks(messages) if endpoint.caching == "markers" else messages
-        return request_parts.body(
-            _head(request, endpoint), "messages", b"".join(_merged(marked)), _tail(request, endpoint, messages)
+        return wire_parts.build_body(
+            _head(request, endpoint), "messages", b"".join(_merge_roles(marked)), _tail(request, endpoint, messages)
         )
 
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
@@ -256,7 +265,7 @@ class AnthropicMessages:
         return decoder.finish()
 
 
-def _merged(messages: Iterable[bytes]) -> Iterator[bytes]:
+def _merge_roles(messages: Iterable[bytes]) -> Iterator[bytes]:
     """Neighbours of one role become one message: results of a batch and the note behind them belong together."""
     opened = b""
     for message in messages:
@@ -278,7 +287,7 @@ def _with_marks(messages: Sequence[bytes]) -> Sequence[bytes]:
     """
     marked = list(messages)
     for index in islice(_ends(messages), 2):
-        marked[index] = request_parts.marked(marked[index])
+        marked[index] = wire_parts.add_mark(marked[index])
     return marked
 
 
@@ -300,7 +309,7 @@ def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
             for tool in request.tools
         ]
     if request.system and endpoint.caching == "markers":
-        head["system"] = [{"type": "text", "text": request.system, "cache_control": request_parts.MARK}]
+        head["system"] = [{"type": "text", "text": request.system, "cache_control": wire_parts.MARK}]
     elif request.system:
         head["system"] = request.system
     return head
@@ -310,7 +319,7 @@ def _tail(request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) 
     max_tokens = _max_tokens(request, endpoint)
     tail: dict[str, Any] = {"max_tokens": max_tokens, "stream": request.is_streaming}
     if endpoint.caching == "automatic":
-        tail["cache_control"] = request_parts.MARK
+        tail["cache_control"] = wire_parts.MARK
     if request.tools and not request.may_call and not drops_extras(request):
         tail["tool_choice"] = {"type": "none"}
     if request.effort in (None, "none"):  # then it does not think
@@ -364,11 +373,17 @@ def _assistant_block(part: AssistantPart, is_native: bool) -> bytes:
             return part.sealed.encode() if is_native else b""
         case _:
             raw = msgspec.Raw(as_object(part.arguments))
-            return _encode({"type": "tool_use", "id": fitting(part.id), "name": fitting(part.name), "input": raw})
+            return _encode(
+                {"type": "tool_use", "id": safe_identifier(part.id), "name": safe_identifier(part.name), "input": raw}
+            )
 
 
 def _tool_result(message: ToolResult) -> dict[str, Any]:
-    result = {"type": "tool_result", "tool_use_id": fitting(message.call_id), "content": _result_content(message)}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": safe_identifier(message.call_id),
+        "content": _result_content(message),
+    }
     is_told = message.is_error and not message.images  # an error with an image in it is refused
     return {**result, "is_error": True} if is_told else result
 

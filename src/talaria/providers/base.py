@@ -1,4 +1,8 @@
-"""The ports of this area: `Provider` answers a request; `Wire` translates for one kind of endpoint, without I/O."""
+"""The ports of this area: `Provider` answers a request; `Wire` translates for one kind of endpoint, without I/O.
+
+A route: the endpoint that is meant, and those that stand in for it. A value: walking it changes nothing.
+How much of an endpoint's window a request takes, about.
+"""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Literal, Protocol
@@ -11,7 +15,7 @@ from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, Message, ToolSpec
 from talaria.core.secret import NO_SECRET, Secret
-from talaria.net.settings import Timeouts
+from talaria.net.web_settings import Timeouts
 from talaria.providers.message_history import History
 
 WireName = Literal["openai_chat", "openai_responses", "anthropic_messages"]
@@ -136,3 +140,56 @@ class Wire(Protocol):
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         """An answer that was not streamed."""
         ...
+
+
+COMPACTION_SHARE = 0.5
+_SMALL_WINDOW = 512_000
+_SMALL_SHARE = 0.75
+"""In a small window more of it is used before work is interrupted."""
+_FLOOR = 64_000
+_LAST_SHARE = 0.85
+"""Where the floor would leave no room at all."""
+
+
+def compaction_threshold(window: int, max_output: int | None = None, share: float = COMPACTION_SHARE) -> int:
+    """Of the window, less what the answer may take."""
+    room = window - max_output if max_output and max_output <= window // 2 else window
+    wanted = room * (max(share, _SMALL_SHARE) if window < _SMALL_WINDOW else share)
+    at_least = max(wanted, _FLOOR)
+    return int(at_least if at_least < room else room * _LAST_SHARE)
+
+
+class Route(msgspec.Struct, frozen=True):
+    primary: Endpoint
+    fallbacks: tuple[Endpoint, ...] = ()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """In the order in which they are tried, each model at each address once."""
+        found: dict[str, Endpoint] = {}
+        for endpoint in (self.primary, *self.fallbacks):
+            found.setdefault(endpoint.origin, endpoint)
+        return tuple(found.values())
+
+
+LARGE_SHARE = 0.4
+LARGE_TOKENS = 80_000
+LARGE_MESSAGES = 80
+LONG_WINDOW = 256_000
+
+_SCHEMA_CHARS = 400
+"""What a tool's schema takes on the wire besides its description."""
+
+
+def prompt_tokens(request: ModelRequest) -> int:
+    described = sum(len(tool.description) + _SCHEMA_CHARS for tool in request.tools)
+    return request.history.tokens(len(request.system) + described)
+
+
+def is_large(request: ModelRequest, endpoint: Endpoint) -> bool:
+    """So long that a refusal without a reason may mean just that."""
+    tokens = prompt_tokens(request)
+    if endpoint.window is not None and tokens > LARGE_SHARE * endpoint.window:
+        return True
+    is_short = endpoint.window is None or endpoint.window <= LONG_WINDOW
+    return is_short and (tokens > LARGE_TOKENS or len(request.history) > LARGE_MESSAGES)

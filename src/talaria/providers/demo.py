@@ -8,10 +8,9 @@ import msgspec
 
 from talaria.core.events import TextDelta
 from talaria.core.ids import new_call_id
-from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, User
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, User
 from talaria.core.secret import Secret
-from talaria.core.text import fenced
-from talaria.core.usage import Usage
+from talaria.core.text import fence
 from talaria.providers.base import Delta, Endpoint, ModelRequest
 
 ENDPOINT = Endpoint(provider="demo", model="demo", base_url="", wire="openai_chat")
@@ -71,7 +70,7 @@ class DemoProvider:
 def _answer(request: ModelRequest, introduction: str) -> Assistant:
     results = _latest_results(request)
     if results:
-        said = "\n\n".join(f"{result.name} says:\n{fenced(result.text)}" for result in results)
+        said = "\n\n".join(f"{result.name} says:\n{fence(result.text)}" for result in results)
         return _say(f"{said}\n\n(demo model: this is the tool's own output)")
     said = (one for one in reversed(list(request.history)) if isinstance(one, User) and one.author != "host")
     asked = next((message.text for message in said), "")

@@ -1,9 +1,13 @@
-"""A model behind HTTP: any wire, streaming or not, over the shared client."""
+"""A model behind HTTP: any wire, streaming or not, over the shared client.
+
+Which wire a name stands for.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
+from typing import assert_never
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,15 +17,16 @@ from talaria.core.errors import Disconnected, ProviderFailure
 from talaria.core.messages import Assistant, Message
 from talaria.core.pictures import has_images, without_images
 from talaria.core.secret import Secret
-from talaria.net.client import MAX_ERROR_BODY_BYTES, HttpClient, Response
-from talaria.net.settings import Timeouts
-from talaria.net.sse import EventSplitter
+from talaria.net.client import MAX_ERROR_BODY_BYTES, EventSplitter, HttpClient, Response
+from talaria.net.web_settings import Timeouts
 from talaria.providers import provider_failures
-from talaria.providers.base import Decoder, Delta, Endpoint, ModelRequest, Wire
+from talaria.providers.anthropic_messages import AnthropicMessages
+from talaria.providers.base import Decoder, Delta, Endpoint, ModelRequest, Wire, WireName, is_large
 from talaria.providers.catalog import catalog
-from talaria.providers.decoding import listed_models
-from talaria.providers.endpoint_redaction import redacted
-from talaria.providers.size import is_large
+from talaria.providers.openai_chat import OpenAIChat
+from talaria.providers.openai_responses import OpenAIResponses
+from talaria.providers.provider_failures import redact_secrets
+from talaria.providers.wire_parts import parse_model_list
 
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_STREAM_BYTES = 128 << 20
@@ -59,7 +64,7 @@ class HttpProvider:
         except ProviderFailure as failure:
             raise self._for_people(failure, request.key) from failure.__cause__
         except UnicodeDecodeError as fault:  # inside what is passed on as it came, such as a call's arguments
-            raise provider_failures.unreadable(self.endpoint.label, fault.object) from fault
+            raise provider_failures.unreadable_answer(self.endpoint.label, fault.object) from fault
 
     def _posted(self, request: ModelRequest) -> AbstractAsyncContextManager[Response]:
         return self._client.post(
@@ -79,7 +84,7 @@ class HttpProvider:
         except ProviderFailure as failure:
             raise self._for_people(failure, key) from failure.__cause__
         try:
-            return listed_models(body)
+            return parse_model_list(body)
         except provider_failures.UNREADABLE:
             return []  # not every endpoint has such a list
 
@@ -99,12 +104,12 @@ class HttpProvider:
             shown = without_images(message, _UNSEEN) if "drop_images" in repairs else message
             return self._wire.encode(shown, origin)
 
-        return request.history.encoded(key, encode)
+        return request.history.encode(key, encode)
 
     async def _refusal(self, response: Response, request: ModelRequest | None = None) -> ProviderFailure:
         body = await response.read(MAX_ERROR_BODY_BYTES)
         now = self._clock.now()
-        return provider_failures.refused(
+        return provider_failures.from_response(
             self.endpoint.label,
             response.status,
             response.headers,
@@ -119,12 +124,12 @@ class HttpProvider:
             failure.args = (f"{failure} {_how_to_start(self.endpoint)}",)
         headers = (value for _, value in self.endpoint.headers)
         secrets = (key.reveal(), *(known.reveal() for known in self.endpoint.keys), *headers)
-        failure.args = (redacted(str(failure), secrets),)
+        failure.args = (redact_secrets(str(failure), secrets),)
         return failure
 
     def _document(self, body: bytes) -> Assistant:
         if body.lstrip()[:1] != b"{":
-            raise provider_failures.unreadable(self.endpoint.label, body)
+            raise provider_failures.unreadable_answer(self.endpoint.label, body)
         return self._wire.document(body, self.endpoint)
 
 
@@ -158,16 +163,16 @@ async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:
         size_bytes += len(chunk)
         if size_bytes > MAX_STREAM_BYTES:
             raise Disconnected("The model server sent an answer without end.", kind="invalid_answer")
-        for delta in _joined(delta for data in splitter.feed(chunk) for delta in decoder.feed(data)):
+        for delta in _merge_deltas(delta for data in splitter.feed(chunk) for delta in decoder.feed(data)):
             yield delta
         if decoder.is_complete:
-            await _read_out(chunks)
+            await _drain(chunks)
             return
-    for delta in _joined(delta for data in splitter.end() for delta in decoder.feed(data)):
+    for delta in _merge_deltas(delta for data in splitter.end() for delta in decoder.feed(data)):
         yield delta
 
 
-def _joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
+def _merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
     """What has come together and is of one kind is one. What came before a fault is passed on before it."""
     together: list[Delta] = []
     fault: Exception | None = None
@@ -182,10 +187,22 @@ def _joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
         raise fault
 
 
-async def _read_out(chunks: AsyncIterator[bytes]) -> None:
+async def _drain(chunks: AsyncIterator[bytes]) -> None:
     try:
         async with asyncio.timeout(AFTERGLOW_S):
             async for _ in chunks:
                 pass
     except (TimeoutError, Disconnected):
         return  # the answer is whole; only the connection is not reused
+
+
+def wire_for(name: WireName) -> Wire:
+    match name:
+        case "openai_chat":
+            return OpenAIChat()
+        case "openai_responses":
+            return OpenAIResponses()
+        case "anthropic_messages":
+            return AnthropicMessages()
+        case _:
+            assert_never(name)

@@ -104,7 +104,7 @@ class History:
             return int(ours * density)
         return int(min(counted + (self._tokens - ours_then) * density, ours * UNBELIEVABLE))
 
-    def encoded(self, key: str, encode: Encode) -> Sequence[bytes]:
+    def encode(self, key: str, encode: Encode) -> Sequence[bytes]:
         """Bytes per message under `key`; only messages new to that key are encoded."""
         known = self._encoded.setdefault(key, [])
         known.extend(encode(message) for message in self._messages[len(known) :])

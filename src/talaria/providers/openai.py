@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from talaria.core.entries import Effort
-from talaria.core.messages import Context, Image, Text, User, UserPart
+from talaria.core.messages import Context, Image, Text, Usage, User, UserPart
 from talaria.core.secret import Secret
-from talaria.core.usage import Usage
 from talaria.providers.base import Endpoint, ModelRequest
-from talaria.providers.decoding import count
+from talaria.providers.wire_parts import clamp_count
 
 Encoded = dict[str, Any]
 _FAMILY = re.compile(r"(?P<five>gpt-5(?P<dot>\.\d)?)|o[134]\b")
@@ -55,11 +54,11 @@ class OutputDetails(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
-def counted(
+def count_usage(
     prompt: int | None, output: int | None, of_prompt: PromptDetails | None, of_output: OutputDetails | None
 ) -> Usage:
     """`prompt` includes what was read from and written to a cache."""
     details = of_prompt or PromptDetails()
-    read, written = count(details.cached_tokens), count(details.cache_write_tokens)
-    reasoning = count((of_output or OutputDetails()).reasoning_tokens)
-    return Usage(count(count(prompt) - read - written), count(output), read, written, reasoning)
+    read, written = clamp_count(details.cached_tokens), clamp_count(details.cache_write_tokens)
+    reasoning = clamp_count((of_output or OutputDetails()).reasoning_tokens)
+    return Usage(clamp_count(clamp_count(prompt) - read - written), clamp_count(output), read, written, reasoning)

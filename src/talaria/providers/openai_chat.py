@@ -20,14 +20,22 @@ from talaria.core.messages import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    Usage,
     User,
     UserPart,
 )
-from talaria.core.usage import Usage
-from talaria.providers import openai, provider_failures, request_parts
+from talaria.providers import openai, provider_failures, wire_parts
 from talaria.providers.base import Delta, Endpoint, ModelRequest
-from talaria.providers.decoding import ABSENT, leniently, read
-from talaria.providers.request_parts import as_object, drops_extras, fitting, repaired, returning
+from talaria.providers.wire_parts import (
+    ABSENT,
+    apply_repairs,
+    as_object,
+    decode_leniently,
+    decode_message,
+    drops_extras,
+    safe_call_id,
+    safe_identifier,
+)
 
 _encode = msgspec.json.Encoder().encode
 _USER = b'{"role":"user"'
@@ -63,7 +71,7 @@ class OpenAIChat:
                 return _result(message)
 
     def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
-        request, endpoint = repaired(request, endpoint)
+        request, endpoint = apply_repairs(request, endpoint)
         head: dict[str, Any] = {"model": endpoint.model}
         if request.tools:
             head["tools"] = [_tool(tool) for tool in request.tools]
@@ -72,7 +80,7 @@ class OpenAIChat:
         if endpoint.caching == "markers":
             messages = _with_mark(messages)
         system = _system(request, endpoint)
-        return request_parts.body(head, "messages", b",".join((*system, *messages)), _tail(request, endpoint))
+        return wire_parts.build_body(head, "messages", b",".join((*system, *messages)), _tail(request, endpoint))
 
     def decoder(self, endpoint: Endpoint) -> "ChatDecoder":
         return ChatDecoder(endpoint)
@@ -88,7 +96,7 @@ def _system(request: ModelRequest, endpoint: Endpoint) -> Sequence[bytes]:
     if not request.system:
         return ()
     system = _encode({"role": "system", "content": request.system})
-    return ((endpoint.caching == "markers" and _marked(system)) or system,)
+    return ((endpoint.caching == "markers" and _add_mark(system)) or system,)
 
 
 def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
@@ -105,7 +113,7 @@ def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     elif request.effort is not None:
         tail["reasoning_effort"] = openai.effort(request, endpoint)
     if endpoint.caching == "automatic":
-        tail["cache_control"] = request_parts.MARK
+        tail["cache_control"] = wire_parts.MARK
     return tail
 
 
@@ -117,12 +125,12 @@ def _limit_name(request: ModelRequest, endpoint: Endpoint) -> str:
 def _with_mark(messages: Sequence[bytes]) -> Sequence[bytes]:
     """The newest message that is not the model's and has a text to bear a mark bears one."""
     for index in reversed(range(len(messages))):
-        if messages[index].startswith((_USER, _TOOL)) and (marked := _marked(messages[index])):
+        if messages[index].startswith((_USER, _TOOL)) and (marked := _add_mark(messages[index])):
             return (*messages[:index], marked, *messages[index + 1 :])
     return messages
 
 
-def _marked(message: bytes) -> bytes:
+def _add_mark(message: bytes) -> bytes:
     """The message, its content a list of parts, with a mark on the last text; nothing when that is blank or missing.
 
     Marks elsewhere are worse than none: on an image they are ignored, on blank text they are refused, and a tool's
@@ -134,7 +142,7 @@ def _marked(message: bytes) -> bytes:
     else:
         before, part, behind = _around_last_text(message)
     has_words = part and msgspec.json.decode(part[len(_TEXT) : -1], type=str).strip()
-    return before + request_parts.marked(part) + behind if has_words else b""
+    return before + wire_parts.add_mark(part) + behind if has_words else b""
 
 
 def _around_last_text(message: bytes) -> tuple[bytes, bytes, bytes]:
@@ -159,7 +167,7 @@ def _user_part(part: UserPart) -> dict[str, Any]:
 
 def _result(message: ToolResult) -> bytes:
     """A tool's message holds only text: images stand before it, as parts of a message that `_in_order` makes."""
-    call_id = returning(message.call_id)
+    call_id = safe_call_id(message.call_id)
     told = _encode({"role": "tool", "tool_call_id": call_id, "content": message.text})
     if not message.images:
         return told
@@ -184,14 +192,14 @@ def _in_order(messages: Iterable[bytes]) -> Iterator[bytes]:
             yield told
             continue
         if images and not message.startswith(_TOOL):
-            yield _shown(images)
+            yield _image_message(images)
             images = []
         yield message
     if images:
-        yield _shown(images)
+        yield _image_message(images)
 
 
-def _shown(images: Iterable[bytes]) -> bytes:
+def _image_message(images: Iterable[bytes]) -> bytes:
     return _USER + b"," + _CONTENT + b"[" + b",".join(images) + b"]}"
 
 
@@ -200,9 +208,9 @@ def _assistant(message: Assistant, origin: str) -> dict[str, Any]:
     if message.calls:
         encoded["tool_calls"] = [
             {
-                "id": returning(call.id),
+                "id": safe_call_id(call.id),
                 "type": "function",
-                "function": {"name": fitting(call.name), "arguments": as_object(call.arguments).decode()},
+                "function": {"name": safe_identifier(call.name), "arguments": as_object(call.arguments).decode()},
             }
             for call in message.calls
         ]
@@ -288,8 +296,8 @@ class ChatDecoder:
         if data.strip() == b"[DONE]":
             self.is_complete = True
             return
-        chunk = read(_CHUNKS, data, self._endpoint.label)
-        self._usage = leniently(_USAGES, chunk.usage) or self._usage
+        chunk = decode_message(_CHUNKS, data, self._endpoint.label)
+        self._usage = decode_leniently(_USAGES, chunk.usage) or self._usage
         for choice in (chunk.choices or ())[:1]:
             piece = choice.delta or choice.message
             if piece is not None:
@@ -329,8 +337,8 @@ class ChatDecoder:
 
     def finish(self) -> Assistant:
         if self._finish is None and not self.is_complete:
-            raise provider_failures.broken_off()
-        return Assistant(tuple(self._parts()), self._stop(), self._counted(), self._endpoint.origin)
+            raise provider_failures.incomplete_answer()
+        return Assistant(tuple(self._parts()), self._stop(), self._count_usage(), self._endpoint.origin)
 
     def _parts(self) -> Iterable[AssistantPart]:
         if self._thinking or self._details:
@@ -351,9 +359,9 @@ class ChatDecoder:
         stop = _STOPS.get(self._finish or "", "end")
         return "calls" if stop == "end" and self._calls else stop
 
-    def _counted(self) -> Usage | None:
+    def _count_usage(self) -> Usage | None:
         said = self._usage
         if said is None:
             return None
         details = said.prompt_tokens_details, said.completion_tokens_details
-        return openai.counted(said.prompt_tokens, said.completion_tokens, *details)
+        return openai.count_usage(said.prompt_tokens, said.completion_tokens, *details)

@@ -20,14 +20,23 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
     User,
     UserPart,
 )
-from talaria.core.usage import Usage
-from talaria.providers import openai, provider_failures, request_parts
+from talaria.providers import openai, provider_failures, wire_parts
 from talaria.providers.base import Delta, Endpoint, ModelRequest
-from talaria.providers.decoding import ABSENT, decoded, is_present, leniently, read
-from talaria.providers.request_parts import as_object, drops_extras, fitting, repaired
+from talaria.providers.wire_parts import (
+    ABSENT,
+    apply_repairs,
+    as_object,
+    decode,
+    decode_leniently,
+    decode_message,
+    drops_extras,
+    is_present,
+    safe_identifier,
+)
 
 _encode = msgspec.json.Encoder().encode
 _INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refused"}
@@ -114,7 +123,7 @@ class ResponsesDecoder:
     def feed(self, data: bytes) -> Iterable[Delta]:
         if data.strip() == b"[DONE]":
             return
-        event = read(_EVENTS, data, self._endpoint.label)
+        event = decode_message(_EVENTS, data, self._endpoint.label)
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta" if event.delta:
                 yield TextDelta(self._grow(event, event.delta))
@@ -133,12 +142,12 @@ class ResponsesDecoder:
                 self.take_response(event.response, has_failed=event.type == "response.failed")
             case "error":
                 error = _encode({"code": event.code, "message": event.message or ""})
-                raise provider_failures.in_stream(self._endpoint.label, error)
+                raise provider_failures.from_stream_error(self._endpoint.label, error)
             case _:
                 pass
 
     def _report(self, index: int, raw: msgspec.Raw, *, is_whole: bool) -> None:
-        self._items[index] = _Reported(decoded(_ITEMS, raw, self._endpoint.label), raw.copy(), is_whole)
+        self._items[index] = _Reported(decode(_ITEMS, raw, self._endpoint.label), raw.copy(), is_whole)
 
     def _grow(self, event: _Event, words: str) -> str:
         self._grown.setdefault(event.output_index, []).append(words)
@@ -146,9 +155,9 @@ class ResponsesDecoder:
 
     def take_response(self, data: bytes | msgspec.Raw, *, has_failed: bool = False) -> None:
         """The whole response: the last event of a stream, or a document."""
-        response = read(_RESPONSES, data, self._endpoint.label)
+        response = decode_message(_RESPONSES, data, self._endpoint.label)
         if has_failed or response.status == "failed":
-            raise provider_failures.in_stream(self._endpoint.label, b"{}")
+            raise provider_failures.from_stream_error(self._endpoint.label, b"{}")
         self._response = response
         for index, raw in enumerate(() if self._items else response.output or ()):
             self._report(index, raw, is_whole=True)
@@ -156,9 +165,9 @@ class ResponsesDecoder:
 
     def finish(self) -> Assistant:
         if not self.is_complete:
-            raise provider_failures.broken_off()
+            raise provider_failures.incomplete_answer()
         parts = tuple(part for index in sorted(self._items) if (part := self._part(index)) is not None)
-        return Assistant(parts, self._stop(parts), self._counted(), self._endpoint.origin)
+        return Assistant(parts, self._stop(parts), self._count_usage(), self._endpoint.origin)
 
     def _part(self, index: int) -> AssistantPart | None:
         item, raw, is_whole = self._items[index]
@@ -188,12 +197,12 @@ class ResponsesDecoder:
         item, _, is_whole = self._items[index]
         return item.type == "function_call" and not is_whole and index not in self._whole
 
-    def _counted(self) -> Usage | None:
-        said = leniently(_USAGES, self._response.usage)
+    def _count_usage(self) -> Usage | None:
+        said = decode_leniently(_USAGES, self._response.usage)
         if said is None:
             return None
         details = said.input_tokens_details, said.output_tokens_details
-        return openai.counted(said.input_tokens, said.output_tokens, *details)
+        return openai.count_usage(said.input_tokens, said.output_tokens, *details)
 
 
 def _written(item: _Item) -> str | None:
@@ -225,13 +234,13 @@ class OpenAIResponses:
             case Assistant():
                 return b",".join(_encode(item) for item in _items(message, origin))
             case ToolResult():
-                call_id = fitting(message.call_id)
+                call_id = safe_identifier(message.call_id)
                 return _encode({"type": "function_call_output", "call_id": call_id, "output": _output(message)})
 
     def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
-        request, endpoint = repaired(request, endpoint)
+        request, endpoint = apply_repairs(request, endpoint)
         history = b",".join(message for message in messages if message)
-        return request_parts.body(_head(request, endpoint), "input", history, _tail(request, endpoint))
+        return wire_parts.build_body(_head(request, endpoint), "input", history, _tail(request, endpoint))
 
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         decoder = ResponsesDecoder(endpoint)
@@ -310,7 +319,7 @@ def _item(part: AssistantPart, is_native: bool) -> dict[str, Any] | msgspec.Raw 
         case ToolCall():
             return {
                 "type": "function_call",
-                "call_id": fitting(part.id),
-                "name": fitting(part.name),
+                "call_id": safe_identifier(part.id),
+                "name": safe_identifier(part.name),
                 "arguments": as_object(part.arguments).decode(),
             }

@@ -3,9 +3,11 @@
 Classified here, once; what may be done about a kind is in `treatment.py`, what is done is decided in `agent/retry.py`.
 
 What may be done about each kind of failure. The table; `agent/retry.py` decides by it.
+
+Secrets taken out of what endpoints say: some quote the key that they refuse.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -20,8 +22,9 @@ from talaria.core.errors import (
     Repair,
     RequestRejected,
 )
-from talaria.providers import wording
-from talaria.providers.retry_after import reset_s, retry_after_s
+from talaria.core.secret_finder import HIDDEN
+from talaria.providers import failure_signs
+from talaria.providers.failure_signs import reset_s, retry_after_s
 
 MAX_QUOTE_CHARS = 300
 STATUS_DIGITS = 3
@@ -80,7 +83,7 @@ class _Body(msgspec.Struct):
         return self.message or "; ".join(complaint.msg for complaint in self.detail)
 
 
-def refused(
+def from_response(
     label: str,
     status: int,
     headers: Mapping[str, str],
@@ -104,7 +107,7 @@ def refused(
     return _failure(label, kind, _quoted(status, detail), wait_s=wait_s, repair=repair)
 
 
-def in_stream(label: str, error: bytes) -> ProviderFailure:
+def from_stream_error(label: str, error: bytes) -> ProviderFailure:
     """An error object inside a stream that began with 200."""
     detail = _detail(error)
     said = _said(detail)
@@ -114,7 +117,7 @@ def in_stream(label: str, error: bytes) -> ProviderFailure:
     return _failure(label, kind, told, wait_s=wait_s, repair=repair)
 
 
-def raised(label: str, fault: Exception) -> ProviderFailure | None:
+def from_exception(label: str, fault: Exception) -> ProviderFailure | None:
     """An exception of the library that a provider is written with; None if it is no failure of the transport."""
     names = {ancestor.__name__ for ancestor in type(fault).__mro__}
     if not names & TRANSPORT_ERRORS:
@@ -123,12 +126,12 @@ def raised(label: str, fault: Exception) -> ProviderFailure | None:
     return Disconnected(f"The connection to {label} failed ({type(fault).__name__}{f': {said}' if said else ''}).")
 
 
-def broken_off() -> Disconnected:
+def incomplete_answer() -> Disconnected:
     """The stream ended, and the answer had not."""
     return Disconnected("The model's answer broke off before its end.")
 
 
-def unreadable(label: str, data: bytes) -> Disconnected:
+def unreadable_answer(label: str, data: bytes) -> Disconnected:
     text = data.decode("utf-8", "replace").lstrip()
     said = "a web page, not an answer" if text.startswith("<") else f"something that is not an answer: {_clip(text)!r}"
     return Disconnected(f"{label} sent {said}.", kind="invalid_answer")
@@ -139,49 +142,49 @@ def _judge(status: int, detail: _Detail, *, is_large: bool) -> tuple[FailureKind
     said = _full_text(detail)
     if status < 400 and status != 0:
         return "format_error", None
-    if status not in (401, 402, 429) and wording.says_overflow(said):
+    if status not in (401, 402, 429) and failure_signs.says_overflow(said):
         return "context_overflow", None
     if status in _PLAIN:
         return _PLAIN[status], None
-    is_request = 400 <= status < 500 or wording.blames_the_request(said)
+    is_request = 400 <= status < 500 or failure_signs.blames_the_request(said)
     signs = _BY_WORDS.get(status, _OF_A_REQUEST if is_request else {})
     for kind, says in signs.items():
         if says(said):
             return kind, None
     if not is_request:
         return ("server_error" if status >= 500 else "unknown"), None
-    if status == 400 and is_large and wording.is_vague(detail.message):
+    if status == 400 and is_large and failure_signs.is_vague(detail.message):
         return "suspected_overflow", None
-    return "format_error", wording.repair_for(said)
+    return "format_error", failure_signs.repair_for(said)
 
 
-_BY_WORDS: dict[int, dict[FailureKind, wording.Sign]] = {
-    402: {"rate_limit": wording.says_try_again, "billing": wording.anything},
+_BY_WORDS: dict[int, dict[FailureKind, failure_signs.TextTest]] = {
+    402: {"rate_limit": failure_signs.says_try_again, "billing": failure_signs.always},
     403: {
-        "billing": wording.says_billing,
-        "content_policy_blocked": wording.says_policy,
-        "forbidden": wording.anything,
+        "billing": failure_signs.says_billing,
+        "content_policy_blocked": failure_signs.says_policy,
+        "forbidden": failure_signs.always,
     },
     404: {
-        "billing": wording.says_billing,
-        "policy_blocked": wording.says_privacy,
-        "model_not_found": wording.says_model_missing,
-        "unknown": wording.anything,
+        "billing": failure_signs.says_billing,
+        "policy_blocked": failure_signs.says_privacy,
+        "model_not_found": failure_signs.says_model_missing,
+        "unknown": failure_signs.always,
     },
     429: {
-        "long_context_tier": wording.says_long_context_tier,
-        "upstream_rate_limit": wording.says_upstream,
-        "billing": wording.wants_money,
-        "overloaded": wording.says_overload,
-        "rate_limit": wording.anything,
+        "long_context_tier": failure_signs.says_long_context_tier,
+        "upstream_rate_limit": failure_signs.says_upstream,
+        "billing": failure_signs.wants_money,
+        "overloaded": failure_signs.says_overload,
+        "rate_limit": failure_signs.always,
     },
 }
-_OF_A_REQUEST: dict[FailureKind, wording.Sign] = {
-    "auth": wording.says_bad_key,
-    "billing": wording.says_unpaid,
-    "invalid_answer": wording.says_bad_call,
-    "content_policy_blocked": wording.says_policy,
-    "model_not_found": wording.says_model_missing,
+_OF_A_REQUEST: dict[FailureKind, failure_signs.TextTest] = {
+    "auth": failure_signs.says_bad_key,
+    "billing": failure_signs.says_unpaid,
+    "invalid_answer": failure_signs.says_bad_call,
+    "content_policy_blocked": failure_signs.says_policy,
+    "model_not_found": failure_signs.says_model_missing,
 }
 """Some vendors answer 400 to a bad key or an unpaid bill, too."""
 _PLAIN: dict[int, FailureKind] = {
@@ -358,3 +361,25 @@ TREATMENTS: dict[FailureKind, Treatment] = {
     "ssl_cert_verification": Treatment(fall_back="at_once"),
     "unknown": Treatment(retry=True),
 }
+
+
+CUT = "…"
+MIN_CHARS = 6
+"""What is shorter is no secret but a placeholder, and may be part of any word."""
+
+
+def redact_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Also where a quotation was cut in the middle of one."""
+    for secret in secrets:
+        if len(secret) >= MIN_CHARS:
+            text = _without_half(text.replace(secret, HIDDEN), secret)
+    return text
+
+
+def _without_half(text: str, secret: str) -> str:
+    shown, cut, rest = text.partition(CUT)
+    if not cut:
+        return text
+    length = next((size for size in range(len(secret), MIN_CHARS - 1, -1) if shown.endswith(secret[:size])), 0)
+    kept = shown.removesuffix(secret[:length]) + HIDDEN if length else shown
+    return kept + cut + _without_half(rest, secret)

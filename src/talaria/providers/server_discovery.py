@@ -8,10 +8,10 @@ import msgspec
 
 from talaria.core.errors import TalariaError
 from talaria.net.client import HttpClient
-from talaria.net.settings import Timeouts
+from talaria.net.web_settings import Timeouts
 from talaria.providers import provider_failures
 from talaria.providers.catalog import ProviderFacts
-from talaria.providers.decoding import listed_models
+from talaria.providers.wire_parts import parse_model_list
 
 KNOCK_S = 0.2
 FAR_KNOCK_S = 1.0
@@ -49,7 +49,7 @@ async def first_model(candidates: Iterable[ProviderFacts], client: HttpClient) -
     for facts in candidates:
         try:
             async with client.get(f"{facts.base_url}/models", headers={}, timeouts=_TIMEOUTS) as response:
-                models = listed_models(await response.read(MAX_LIST_BYTES))
+                models = parse_model_list(await response.read(MAX_LIST_BYTES))
         except (TalariaError, *provider_failures.UNREADABLE):
             continue  # something else listens there
         if models:

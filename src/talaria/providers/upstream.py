@@ -104,7 +104,7 @@ class KeyPool:
         if not self._keys:
             return NO_SECRET
         awake = [key for key in self._keys if not self._rest_s(key, model) and key not in but]
-        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._asked_rest_s(key, model))
+        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._requested_rest_s(key, model))
         self._states[chosen].uses += 1
         self._last = chosen
         return chosen
@@ -115,9 +115,9 @@ class KeyPool:
 
     def other_key_in_s(self, key: Secret, model: str) -> float:
         """When the next of the other keys may be used; infinite if there are none."""
-        return min((self._asked_rest_s(other, model)[0] for other in self._keys if other != key), default=math.inf)
+        return min((self._requested_rest_s(other, model)[0] for other in self._keys if other != key), default=math.inf)
 
-    def rest(self, key: Secret, model: str, failure: ProviderFailure) -> None:
+    def cool_down(self, key: Secret, model: str, failure: ProviderFailure) -> None:
         """A key that failed is not used for a while, if there is another one."""
         if key not in self._states:
             return  # it was replaced meanwhile
@@ -181,7 +181,7 @@ class KeyPool:
         until = self._states[key].resting_until
         return max(0.0, max(until.get("", 0.0), until.get(model, 0.0)) - self._clock.monotonic())
 
-    def _asked_rest_s(self, key: Secret, model: str) -> tuple[float, float]:
+    def _requested_rest_s(self, key: Secret, model: str) -> tuple[float, float]:
         """To compare keys that rest: without what is only guessed, then with it."""
         state, rest_s = self._states[key], self._rest_s(key, model)
         is_guess = model in state.guessed and state.resting_until.get("", 0.0) <= self._clock.monotonic()
@@ -224,15 +224,15 @@ class Upstream:
             self._pools[place] = KeyPool(endpoint.keys, endpoint.rotation, self._clock, mint)
         return self._pools[place]
 
-    def rest(self, endpoint: Endpoint, seconds: float) -> None:
+    def cool_down(self, endpoint: Endpoint, seconds: float) -> None:
         """It has just refused for a limit: auxiliary calls go elsewhere for a while. Turns ask it all the same."""
         until = self._clock.monotonic() + seconds
         self._resting_until[endpoint.origin] = max(until, self._resting_until.get(endpoint.origin, 0.0))
 
-    def is_resting(self, endpoint: Endpoint) -> bool:
+    def is_cooling_down(self, endpoint: Endpoint) -> bool:
         return self._clock.monotonic() < self._resting_until.get(endpoint.origin, 0.0)
 
-    def wait_as_asked(self, endpoint: Endpoint, seconds: float) -> None:
+    def wait_as_requested(self, endpoint: Endpoint, seconds: float) -> None:
         """It named the time itself: until then turns begin elsewhere, too."""
         self._asked_wait_until[endpoint.origin] = self._clock.monotonic() + seconds
 

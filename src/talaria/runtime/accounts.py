@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from talaria.core.ids import SessionId
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, Usage
 from talaria.store.base import Spending, UsageRow
 
 

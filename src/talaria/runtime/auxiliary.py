@@ -22,8 +22,8 @@ from talaria.core.events import Event
 from talaria.core.ids import OwnerId, SessionId, new_turn_id
 from talaria.core.messages import Assistant, Message, User, user
 from talaria.core.redaction import Redactor
+from talaria.providers.base import Route
 from talaria.providers.message_history import History
-from talaria.providers.route import Route
 from talaria.providers.upstream import Upstream
 from talaria.store.base import Spending, Write
 

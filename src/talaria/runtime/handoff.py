@@ -2,7 +2,7 @@
 
 import asyncio
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import UserFacing
 from talaria.core.ids import SessionId
@@ -29,7 +29,7 @@ async def hand_off(store: Store, clock: Clock, session: SessionId, platform: str
     try:
         await _arrived(store.handoffs, clock, session)
     except asyncio.CancelledError:
-        await completed(store.handoffs.fail(session, GIVEN_UP))
+        await complete(store.handoffs.fail(session, GIVEN_UP))
         raise
 
 
@@ -39,7 +39,7 @@ async def _arrived(handoffs: Handoffs, clock: Clock, session: SessionId) -> None
         await clock.sleep(LOOK_S)
         if await _has_arrived(handoffs, session):
             return
-    reason = NOBODY if await handoffs.running(session) is None else TOO_SLOW
+    reason = NOBODY if await handoffs.find_running(session) is None else TOO_SLOW
     if not await handoffs.fail(session, reason) and await _has_arrived(handoffs, session):
         return
     raise HandoffFailed(reason)

@@ -13,7 +13,17 @@ from talaria.core.errors import Fenced, SessionBusy, StoreUnavailable
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId, pid_of
 from talaria.core.messages import User
 from talaria.runtime.transcript import Transcript, contains_undo
-from talaria.store.base import BrokenRuleError, Held, Journal, Left, NewSession, Seized, Session, Store, Write
+from talaria.store.base import (
+    BrokenRuleError,
+    Held,
+    Journal,
+    NewSession,
+    Session,
+    SessionReleased,
+    SessionSeized,
+    Store,
+    Write,
+)
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +78,14 @@ class SessionLease:
         return self._epoch is not None
 
     @property
-    def seizing(self) -> Seized:
+    def seizing(self) -> SessionSeized:
         """Written first, it takes a session that nobody holds."""
-        return Seized(self._owner)
+        return SessionSeized(self._owner)
 
     @property
-    def leaving(self) -> Left:
+    def leaving(self) -> SessionReleased:
         """Written last, it spares a `let_go`."""
-        return Left(self._leaves_mail)
+        return SessionReleased(self._leaves_mail)
 
     async def record(self, epoch: Epoch, writes: Sequence[Write]) -> None:
         """Raises `Fenced`. What is taken or given up with the writes is known here at once."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.entries import Effort, MessageAdded
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, TurnId, new_session_id
@@ -66,7 +66,7 @@ class OpenChat(ABC):
         return await self.live.own_effort(), self._host.terms().effort
 
     async def set_effort(self, effort: Effort | None) -> None:
-        await completed(self.live.set_effort(effort))  # nothing must come between the record and the view of it
+        await complete(self.live.set_effort(effort))  # nothing must come between the record and the view of it
 
     @property
     def session(self) -> SessionId:
@@ -121,7 +121,7 @@ class OpenChat(ABC):
 
     async def undo(self) -> str | None:
         self._undone = await self.live.last_turn()
-        return await completed(self.live.undo())  # nothing must come between the record and the view of it
+        return await complete(self.live.undo())  # nothing must come between the record and the view of it
 
     async def files_of_undone(self) -> str:
         kept, turn = self._checkpoints(), self._undone
@@ -129,7 +129,7 @@ class OpenChat(ABC):
 
     async def rollback(self, number: int | None, *, everything: bool) -> str:
         kept = self._checkpoints()
-        return await completed(in_thread(lambda: rolled_back(kept, number, everything=everything)))
+        return await complete(in_thread(lambda: rolled_back(kept, number, everything=everything)))
 
     async def diff(self, number: int | None) -> str:
         kept, redactor = self._checkpoints(), self.live.companions.redactor
@@ -152,7 +152,7 @@ class OpenChat(ABC):
     async def revoke(self, id: str) -> str:
         grant = await take_grant_back(self._host.store.grants, id, self._whose)
         permission = read_grant(grant.what) if grant.tool == SANDBOX else None
-        kept = await completed(self._host.close_again(permission)) if permission is not None else ()
+        kept = await complete(self._host.close_again(permission)) if permission is not None else ()
         told = f"Revoked: {describe_grant(grant)} ({place_of(grant)}). You will be asked again."
         return " ".join((told, *kept))
 

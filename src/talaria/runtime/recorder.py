@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.entries import Entry
 from talaria.core.errors import Fenced, StoreUnavailable
@@ -53,14 +53,14 @@ class Recorder:
         if self._is_closed:
             raise Fenced(f"Session {self._tenure.session} is left as it is.")
         redacted = self._redactor.value(writes)
-        await completed(self.patiently(lambda: self._write(redacted)))
+        await complete(self.patiently(lambda: self._write(redacted)))
 
     async def begin(self, *writes: Write) -> bool:
         """Seize the session and record, in one commit. False: somebody has had it meanwhile, and nothing is written.
 
         As who seizes it, it waits for no store. Raises `StoreUnavailable`.
         """
-        return await completed(self._begin((self._tenure.seizing, *self._redactor.value(writes))))
+        return await complete(self._begin((self._tenure.seizing, *self._redactor.value(writes))))
 
     async def _begin(self, writes: tuple[Write, ...]) -> bool:
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
 from talaria.core.text import show_size
-from talaria.store.permissions import Grant, Grants
+from talaria.store.permission_ports import Grant, Grants
 from talaria.tools.gate import ANYTHING, READING
 from talaria.tools.policy import BELOW
 from talaria.tools.sandbox.base import Level

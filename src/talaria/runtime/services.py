@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from talaria.agent.hooks import Equipment, Facts, Hooks, Leaving, NoHooks
-from talaria.context.base import ContextKeeper, Place
+from talaria.context.base import ContextKeeper, ConversationInfo
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Message, ToolSpec
 from talaria.core.redaction import Redactor
@@ -177,7 +177,7 @@ class SessionServices:
 
     async def succeed(self, keeper: ContextKeeper, previous: Sequence[Message], *, carry_over: bool) -> None:
         if self.keeper is not None:
-            await self.keeper.succeed(keeper, self._place(), previous, carry_over=carry_over)
+            await self.keeper.take_over(keeper, self._place(), previous, carry_over=carry_over)
 
     async def close(self, previous: Sequence[Message], reason: Leaving) -> None:
         await self._leave(previous, None, reason)
@@ -212,9 +212,9 @@ class SessionServices:
         """As `ContextKeeper.engine`."""
         return None if self.keeper is None else await self.keeper.engine(self._place())
 
-    def _place(self) -> Place:
+    def _place(self) -> ConversationInfo:
         setup = self._setup
-        return Place(self._session, setup.conversation or self._session, setup.platform, setup.route.primary)
+        return ConversationInfo(self._session, setup.conversation or self._session, setup.platform, setup.route.primary)
 
 
 def _had_shell(history: History) -> bool:

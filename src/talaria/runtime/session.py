@@ -12,7 +12,7 @@ from talaria.agent.loop import run_turn
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
 from talaria.context.base import CompactionRequest, ContextKeeper
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.entries import Effort, EffortChanged, Undone
 from talaria.core.errors import ModelCorrectable, SessionBusy
@@ -20,7 +20,7 @@ from talaria.core.events import Event, TurnBegan
 from talaria.core.ids import Epoch, InboxId, OwnerId, SessionId, TurnId, new_turn_id
 from talaria.core.messages import Assistant, ToolCall, User
 from talaria.core.redaction import Redactor
-from talaria.providers.size import prompt_tokens
+from talaria.providers.base import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime import session_config
 from talaria.runtime.lease import NEVER_HELD, SessionLease, SessionState
@@ -30,7 +30,7 @@ from talaria.runtime.session_config import Asker, SessionConfig, TurnMail, TurnO
 from talaria.runtime.transcript import Transcript
 from talaria.runtime.turn_runner import Report, RunningTurn, TurnFactory, TurnRunner, closing
 from talaria.store.base import Session, Store
-from talaria.store.mail import InboxDone, InboxTaken
+from talaria.store.chat_ports import InboxDone, InboxTaken
 from talaria.tools.approval import Gate
 from talaria.tools.base import AfterCrash
 from talaria.tools.executor import Executor
@@ -120,7 +120,7 @@ class LiveSession:
         """A turn that is on the disk; in one commit with the hold on the session, where that can be."""
         news: list[str] = []
         begin = self._beginning
-        if await completed(self._standing.begun(begin.row)):
+        if await complete(self._standing.begun(begin.row)):
             left = NEVER_HELD
         if left is not None and not self._tenure.is_held and self._is_alone:
             recorder = begin.recorder(Epoch(left + 1), observer)
@@ -128,7 +128,7 @@ class LiveSession:
             turn, opening = await begin.opening(message, recorder, letter, news, self.terms)
             if await self._closed_if_cancelled(recorder.begin(*opening), turn, recorder, letter):
                 return turn, recorder
-        recorder = begin.recorder(await completed(self._standing.hold(left, begin.row)), observer)
+        recorder = begin.recorder(await complete(self._standing.hold(left, begin.row)), observer)
         if self._view.open_turn is not None:
             await self._give_up(self._view.open_turn, recorder)
         news += self.companions.take_news(self._view.history)
@@ -148,7 +148,7 @@ class LiveSession:
             return await opening
         except asyncio.CancelledError:
             if self._tenure.is_held:
-                await completed(self._runner(turn, recorder, letter).interrupted())
+                await complete(self._runner(turn, recorder, letter).interrupted())
             raise
 
     async def resume(self, observer: Observer = ignore, letter: TurnMail | None = None) -> Report | None:
@@ -315,7 +315,7 @@ class LiveSession:
             with self.serving():
                 yield
         finally:
-            await completed(self._tenure.let_go(leaves_mail=True))
+            await complete(self._tenure.let_go(leaves_mail=True))
 
     def check_idle(self) -> None:
         """Raises `SessionBusy`."""
@@ -415,11 +415,11 @@ class LiveSession:
     async def _seized(self) -> AsyncGenerator[Epoch]:
         """The session in our hands, and its view up to date with what other processes wrote."""
         async with self._at_work() as left:
-            yield await completed(self._standing.hold(left, self._beginning.row))
+            yield await complete(self._standing.hold(left, self._beginning.row))
 
     async def _let_go(self) -> None:
         if self._tenure.is_held:
-            await completed(self._tenure.let_go())
+            await complete(self._tenure.let_go())
 
     def _executor(self, asker: Asker | None) -> Executor:
         """For code that is called meanwhile: its calls are part of the turn that runs."""

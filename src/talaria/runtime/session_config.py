@@ -13,11 +13,11 @@ import msgspec
 
 from talaria.agent.limits import Limits
 from talaria.core.entries import Effort, TurnOrigin, TurnOutcome
-from talaria.core.fs import harmless
+from talaria.core.fs import safe_file_name
 from talaria.core.ids import InboxId, SessionId, TurnId
-from talaria.providers.route import Route
+from talaria.providers.base import Route
 from talaria.store.base import Write
-from talaria.store.mail import InboxDone, InboxTaken, Outgoing
+from talaria.store.chat_ports import InboxDone, InboxTaken, Outgoing
 from talaria.tools.executor import Executor
 from talaria.tools.output import SpillLimits
 from talaria.tools.person import Person
@@ -25,7 +25,7 @@ from talaria.tools.person import Person
 
 def spill_folder(home: Path, session: SessionId) -> Path:
     """Where a session's long output is kept."""
-    return home / "spill" / harmless(session)
+    return home / "spill" / safe_file_name(session)
 
 
 class SessionConfig(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from talaria.context.gain import Compactions
+from talaria.context.base import CompactionHistory
 from talaria.core.entries import (
     Compacted,
     Effort,
@@ -16,11 +16,10 @@ from talaria.core.entries import (
     TurnOutcome,
     TurnStarted,
     Undone,
-    expanded,
+    apply_compaction,
 )
 from talaria.core.ids import SessionId, TurnId
-from talaria.core.messages import Assistant, Context, Message, ToolResult, User
-from talaria.core.usage import NO_USAGE
+from talaria.core.messages import NO_USAGE, Assistant, Context, Message, ToolResult, User
 from talaria.providers.message_history import History
 from talaria.store.base import Journal
 
@@ -48,7 +47,7 @@ class Transcript:
         """Something was read outside the project. A summary may repeat it, so this ends only with the conversation."""
         self.named: tuple[str, ...] = ()
         """Files and folders outside the project that the person named."""
-        self.compactions = Compactions()
+        self.compactions = CompactionHistory()
         self._beside = 0
         """Tokens of what is sent besides the messages, as far as the last compaction tells."""
         self.extend(without_undone(entries))
@@ -75,7 +74,7 @@ class Transcript:
                 self.last_outcome = entry.outcome
             case Compacted():
                 self._beside = max(0, entry.tokens - self.history.tokens(0))
-                self.history.rebuild(expanded(list(self.history), entry))
+                self.history.rebuild(apply_compaction(list(self.history), entry))
                 self.compactions.add(entry, at)
             case EffortChanged(effort):
                 self.effort = effort
@@ -88,7 +87,7 @@ class Transcript:
                 self.rounds += bool(message.calls)
                 usage = message.usage or NO_USAGE
                 self.usage += usage
-                self.compactions.read(usage.prompt or self.history.tokens(0) + self._beside)
+                self.compactions.record_prompt(usage.prompt or self.history.tokens(0) + self._beside)
             case ToolResult():
                 self.has_private_data |= message.is_private
             case User():

@@ -18,15 +18,14 @@ from talaria.agent.budget import Account, Budget
 from talaria.agent.interrupted import Close, Ended, close
 from talaria.agent.route_cursor import RouteCursor
 from talaria.agent.turn import Turn
-from talaria.core.aio import completed, ended
+from talaria.core.aio import complete, wait_until_done
 from talaria.core.clock import Clock
 from talaria.core.entries import MessageAdded, TurnEnded, TurnOutcome, TurnStarted
 from talaria.core.errors import Fenced, StoreUnavailable, TalariaError
 from talaria.core.events import AnswerRestarted, Notice, TextDelta, ToolBegan, ToolEnded, TurnDone
 from talaria.core.ids import Epoch, HoldId, OwnerId, SessionId, TurnId, new_turn_id
-from talaria.core.messages import Assistant, Context, Text, User
+from talaria.core.messages import Assistant, Context, Text, Usage, User
 from talaria.core.redaction import Redactor
-from talaria.core.usage import Usage
 from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
@@ -39,9 +38,9 @@ from talaria.store.base import (
     Amount,
     CallEnded,
     CallRow,
+    HoldReleased,
     Journal,
     NewSession,
-    Released,
     Spending,
     Spent,
     Totals,
@@ -87,7 +86,7 @@ class PatientSpending(msgspec.Struct, frozen=True):
     async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
         return await self.recorder.patiently(lambda: self.spending.hold(session, person, owner, decide))
 
-    async def add(self, session: SessionId, writes: Sequence[Spent | Released]) -> None:
+    async def add(self, session: SessionId, writes: Sequence[Spent | HoldReleased]) -> None:
         await self.recorder.patiently(lambda: self.spending.add(session, writes))
 
     async def usage(self, by: UsageKey, since: float = 0.0) -> Sequence[UsageRow]:
@@ -271,7 +270,7 @@ class TurnRunner:
         self._fault = fault if isinstance(fault, TalariaError) else None
         error = "" if fault is None else str(fault) if fault is self._fault else f"a bug: {fault!r}"
         try:
-            await completed(self._record_closing(outcome, shown, error))
+            await complete(self._record_closing(outcome, shown, error))
         except asyncio.CancelledError:  # impatient; it is durable all the same
             pass
         except (Fenced, StoreUnavailable) as worse:
@@ -338,14 +337,14 @@ class RunningTurn:
     async def ended(self) -> Report:
         """Whoever is cancelled while waiting for it stops it, and still waits for its end."""
         try:
-            await ended(self._task)
+            await wait_until_done(self._task)
         except asyncio.CancelledError:
             self.stop()
-            await completed(self._reported())
+            await complete(self._reported())
             raise
-        return await completed(self._reported()) if self._task.cancelled() else self._task.result()
+        return await complete(self._reported()) if self._task.cancelled() else self._task.result()
 
     async def _reported(self) -> Report:
         """Also if it was stopped before it took its first step."""
-        await ended(self._task)
+        await wait_until_done(self._task)
         return await self._runner.interrupted() if self._task.cancelled() else self._task.result()

@@ -11,12 +11,9 @@ import msgspec
 
 from talaria.core.entries import Entry, Recorded
 from talaria.core.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
-from talaria.core.messages import ToolCall, ToolResult
-from talaria.core.usage import NO_USAGE, Usage
-from talaria.store.access import Access
-from talaria.store.chats import Chats
-from talaria.store.mail import Inbox, InboxDone, InboxTaken, Outbox, Outgoing
-from talaria.store.permissions import Approvals, Grants
+from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
+from talaria.store.chat_ports import Chats, Inbox, InboxDone, InboxTaken, Outbox, Outgoing
+from talaria.store.permission_ports import Access, Approvals, Grants
 
 
 class BrokenRuleError(RuntimeError):
@@ -91,13 +88,13 @@ class Spent(msgspec.Struct, frozen=True):
     """None: no price is known."""
 
 
-class Released(msgspec.Struct, frozen=True):
+class HoldReleased(msgspec.Struct, frozen=True):
     """What was set aside for a call is free again: the call has ended, and what it used is `Spent`."""
 
     hold: HoldId
 
 
-class Seized(msgspec.Struct, frozen=True):
+class SessionSeized(msgspec.Struct, frozen=True):
     """First of a record: the session is seized with it, under the record's epoch.
 
     That must be the very next one, and the session free; else it is `Fenced`, and nothing is written.
@@ -106,13 +103,24 @@ class Seized(msgspec.Struct, frozen=True):
     owner: OwnerId
 
 
-class Left(msgspec.Struct, frozen=True):
+class SessionReleased(msgspec.Struct, frozen=True):
     """Last of a record: the session is released with it, on the terms of `Journal.release`."""
 
     leaves_mail: bool = False
 
 
-Change = CallIntended | CallStarted | CallEnded | InboxTaken | InboxDone | Outgoing | Spent | Released | Seized | Left
+Change = (
+    CallIntended
+    | CallStarted
+    | CallEnded
+    | InboxTaken
+    | InboxDone
+    | Outgoing
+    | Spent
+    | HoldReleased
+    | SessionSeized
+    | SessionReleased
+)
 Write = Entry | Change
 
 CallState = Literal["intent", "started", "done"]
@@ -154,7 +162,7 @@ class Journal(Protocol):
         """The turn's tool calls, in the model's order."""
         ...
 
-    async def interrupted(self) -> Sequence[SessionId]:
+    async def list_interrupted(self) -> Sequence[SessionId]:
         """Sessions whose turn has no end and no living owner, newest first."""
         ...
 
@@ -229,12 +237,12 @@ class Handoffs(Protocol):
 
     async def request(self, session: SessionId, platform: str) -> bool: ...
     async def state(self, session: SessionId) -> HandoffState | None: ...
-    async def pending(self) -> Sequence[SessionId]:
+    async def list_pending(self) -> Sequence[SessionId]:
         """Oldest session first."""
         ...
 
     async def claim(self, session: SessionId) -> bool: ...
-    async def running(self, session: SessionId) -> HandoffRequest | None:
+    async def find_running(self, session: SessionId) -> HandoffRequest | None:
         """None: it is not running, or not any more."""
         ...
 
@@ -253,7 +261,7 @@ class Handoffs(Protocol):
         """Its chats are about what they were about before. False: it had ended already."""
         ...
 
-    async def unsettled(self) -> Mapping[SessionId, str]:
+    async def list_unsettled(self) -> Mapping[SessionId, str]:
         """Failed ones of which something may be left to undo, and the ids of their requests."""
         ...
 
@@ -303,7 +311,7 @@ class Spending(Protocol):
         """
         ...
 
-    async def add(self, session: SessionId, writes: Sequence[Spent | Released]) -> None:
+    async def add(self, session: SessionId, writes: Sequence[Spent | HoldReleased]) -> None:
         """For calls outside of a turn; those of a turn come with `Journal.record`."""
         ...
 

@@ -7,8 +7,7 @@ import msgspec
 
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
-from talaria.store.chats import ChatRow
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import ChatRow, Inbound
 
 NOBODY = "forgotten"
 """In whose name model calls stay counted."""
@@ -26,7 +25,7 @@ class Stale(msgspec.Struct, frozen=True):
     """Of its journal."""
 
 
-class Whose(msgspec.Struct, frozen=True):
+class PersonQuery(msgspec.Struct, frozen=True):
     """Somebody on a platform, and how their traces are told from those of others."""
 
     platform: str
@@ -73,7 +72,7 @@ class PersonalData:
     """What of the chats and of the mail of all is somebody's."""
 
     def __init__(
-        self, whose: Whose, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
+        self, whose: PersonQuery, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
     ) -> None:
         self.conversations = conversations
         """That they began."""
@@ -107,7 +106,7 @@ class Forgetting(Protocol):
         """Delete it with all that belongs to it. False: it is not at rest (it runs, or mail waits), or not there."""
         ...
 
-    async def traces(self, whose: Whose) -> Traces: ...
-    async def forget(self, whose: Whose) -> Traces:
+    async def traces(self, whose: PersonQuery) -> Traces: ...
+    async def forget(self, whose: PersonQuery) -> Traces:
         """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their turn runs."""
         ...

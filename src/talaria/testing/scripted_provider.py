@@ -11,7 +11,7 @@ from talaria.core.events import TextDelta
 from talaria.core.messages import Assistant, Text
 from talaria.core.secret import Secret
 from talaria.providers.base import Delta, Endpoint, ModelRequest, WireName
-from talaria.providers.wires import wire_for
+from talaria.providers.http_provider import wire_for
 
 WIRES: tuple[WireName, ...] = ("openai_chat", "openai_responses", "anthropic_messages")
 
@@ -72,7 +72,7 @@ class ScriptedProvider:
         bodies: dict[WireName, bytes] = {}
         for name in WIRES:
             wire = wire_for(name)
-            encoded[name] = tuple(request.history.encoded(name, lambda message, w=wire: w.encode(message, origin)))
+            encoded[name] = tuple(request.history.encode(name, lambda message, w=wire: w.encode(message, origin)))
             bodies[name] = wire.body(request, self.endpoint, encoded[name])
         tools = tuple(msgspec.json.encode(tool) for tool in request.tools)
         return RenderedRequest(request.may_call, request.system, tools, encoded, bodies)

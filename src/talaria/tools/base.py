@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.errors import BadArguments
-from talaria.core.fs import harmless
+from talaria.core.fs import safe_file_name
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import FileChange, Image, Outcome, ToolCall, ToolResult, ToolSpec
 from talaria.core.redaction import Redactor
@@ -159,7 +159,7 @@ class Run(msgspec.Struct, frozen=True):
 
     def spill(self, what: str) -> Path:
         """Where to keep all of `what`."""
-        return self.scope.spill / f"{harmless(self.call)}-{what}.txt"
+        return self.scope.spill / f"{safe_file_name(self.call)}-{what}.txt"
 
 
 def decoded(arguments: str, tool: str, kind: type[T]) -> T:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from typing import TypeVar
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 
 T = TypeVar("T")
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 @asynccontextmanager
 async def in_threads(context: AbstractContextManager[T]) -> AsyncGenerator[T]:
     with ExitStack() as entering:
-        entered = await completed(in_thread(lambda: entering.enter_context(context)))
+        entered = await complete(in_thread(lambda: entering.enter_context(context)))
         leaving = entering.pop_all()
     try:
         yield entered
     finally:
-        await completed(in_thread(leaving.close))
+        await complete(in_thread(leaving.close))

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.core.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
 from talaria.core.messages import ToolCall
-from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
+from talaria.store.permission_ports import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
@@ -105,7 +105,7 @@ class PolicyGate:
             return ()
         if kind == "port" and self.has_private_data(scope):  # as the policy has it: it could leave there
             return ()
-        return tuple(granted(kind, await self._grants.valid(scope.asker, self._session), str(scope.cwd)))
+        return tuple(granted(kind, await self._grants.list_valid(scope.asker, self._session), str(scope.cwd)))
 
     async def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
@@ -211,7 +211,7 @@ class PolicyGate:
         try:
             answer = await self._awaited(person.allow(question))
         except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
-            await completed(self._approvals.decide(asked.id, is_allowed=False, by=scope.asker))
+            await complete(self._approvals.decide(asked.id, is_allowed=False, by=scope.asker))
             raise
         except Denied:
             await self._approvals.decide(asked.id, is_allowed=False, by=scope.asker)
@@ -252,7 +252,7 @@ class PolicyGate:
         """While the person may approve at all: who is no admin any more has no grants either."""
         if scope.person is not None and not scope.person.may_approve():
             return False
-        valid = await self._grants.valid(scope.asker, self._session)
+        valid = await self._grants.list_valid(scope.asker, self._session)
         if claim.permission is not None:
             permission = claim.permission
             if not is_granted(permission, valid, str(scope.cwd)):

@@ -3,14 +3,14 @@
 from typing import Any
 
 from talaria.core.errors import ModelCorrectable
-from talaria.net.urls import parse
+from talaria.net.urls import parse_url
 from talaria.tools.base import Claim, Scope
 
 
 def reaching(arguments: Any, _: Scope) -> Claim:
     """Of a tool that opens its argument `url`. What is no address has no host: it is refused when it is opened."""
     try:
-        host = parse(arguments.url).host
+        host = parse_url(arguments.url).host
     except ModelCorrectable:
         host = ""
     return Claim(hosts=(host,), is_untrusted=True)

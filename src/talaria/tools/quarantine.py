@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.core.fs import harmless
+from talaria.core.fs import safe_file_name
 from talaria.core.ids import SessionId
 from talaria.core.trees import Root
 
@@ -23,7 +23,7 @@ NOTES = "moved.txt"
 
 
 def quarantine_folder(home: Path, session: SessionId) -> Path:
-    return home / "quarantine" / harmless(session)
+    return home / "quarantine" / safe_file_name(session)
 
 
 class QuarantinedFile(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Quarantine:
         return tuple(self._moved(project, name) for name in found)
 
     def _moved(self, project: Root, name: str) -> QuarantinedFile:
-        new = f"{os.urandom(4).hex()}-{harmless(name.lstrip('.')) or 'it'}"
+        new = f"{os.urandom(4).hex()}-{safe_file_name(name.lstrip('.')) or 'it'}"
         try:
             with Root.make(self._folder.parent) as sessions, sessions.make_folder(self._folder.name, 0o700) as folder:
                 self._note(folder, new, name)

@@ -14,7 +14,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from talaria.core.errors import BadArguments
-from talaria.store.permissions import Grant
+from talaria.store.permission_ports import Grant
 from talaria.tools import shell_words
 from talaria.tools.sandbox.sandbox_settings import is_this_machine
 

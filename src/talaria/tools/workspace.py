@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import ToolFailed
 from talaria.core.trees import Root
 from talaria.tools.blocking import in_threads
@@ -350,7 +350,7 @@ class Workspace:
 
     async def tidy(self) -> None:
         """After a command: what it has changed and other programs obey moves to quarantine, until `take_held`."""
-        await completed(self._compare())
+        await complete(self._compare())
         if self._held_count > MAX_HELD:
             async with self._opening:
                 await self._leave()
@@ -362,9 +362,9 @@ class Workspace:
             return
         async with self._comparing:
             is_idle = not self._running
-            held = await completed(in_thread(policy.hold))
+            held = await complete(in_thread(policy.hold))
             self._is_settled = is_idle and not self._running
-            is_saved = await completed(self._sync_git())
+            is_saved = await complete(self._sync_git())
         for one in held:
             log.warning("in %s: %s", self.cwd, one)
         self._held += held
@@ -408,7 +408,7 @@ class Workspace:
         if git is None:
             return ()
         async with self._comparing:
-            fault = await completed(in_thread(lambda: git.save(change.file, change.changes, self._changing_everywhere)))
+            fault = await complete(in_thread(lambda: git.save(change.file, change.changes, self._changing_everywhere)))
         if self._host is not None and self._host.is_alive:
             await self._guard_again(self._host)
         return (fault,) if fault else ()
@@ -431,7 +431,7 @@ class Workspace:
         if policy is None:
             return f"{held.name} was allowed, but the shell of this session is gone. It is in {held.to}."
         try:
-            await completed(in_thread(lambda: policy.keep(held)))
+            await complete(in_thread(lambda: policy.keep(held)))
         except OSError as fault:
             return f"{held.name} was allowed, but cannot be put back: {fault.strerror}. It is in {held.to}."
         for other in filter(None, others):
@@ -525,7 +525,7 @@ class Workspace:
             host = await self._open.enter_async_context(self._sandbox.opened(view))
         finally:
             if learning is not None:
-                await completed(learning)
+                await complete(learning)
         links = await in_thread(lambda: git.redirect(view.guarded)) if git is not None else {}
         if links:
             await host.guard((), links)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, ToolFailed
-from talaria.core.fs import harmless
+from talaria.core.fs import safe_file_name
 from talaria.core.ids import SessionId
 from talaria.tools.base import Scope
 from talaria.tools.git_settings import GitSettings
@@ -142,7 +142,9 @@ class Workspaces:
         caches = partial(self._use_caches, project, settings)
         level, git = self.sandbox.level, None
         if level in ("strict", "landlock", "seatbelt"):
-            git = GitSettings(self._home.resolve() / "git" / harmless(scope.session), has_mounts=level == "strict")
+            git = GitSettings(
+                self._home.resolve() / "git" / safe_file_name(scope.session), has_mounts=level == "strict"
+            )
         workspace = Workspace(
             self.sandbox,
             project,
@@ -249,7 +251,7 @@ class Workspaces:
         try:
             idle = [session for session, one in self._readers.items() if not one.users]
             for session in idle[: max(0, len(self._readers) - MAX_OPEN)]:
-                await completed(self._readers.pop(session).close())
+                await complete(self._readers.pop(session).close())
             yield await reader.host()
         finally:
             reader.users -= 1
@@ -277,9 +279,9 @@ class Workspaces:
     async def close(self, session: SessionId) -> None:
         workspace, reader = self._all.pop(session, None), self._readers.pop(session, None)
         if workspace is not None:
-            await completed(workspace.close())
+            await complete(workspace.close())
         if reader is not None:
-            await completed(reader.close())
+            await complete(reader.close())
 
     async def aclose(self) -> None:
         for session in {*self._all, *self._readers}:

@@ -148,7 +148,7 @@ async def test_usage_has_the_old_names_and_the_buckets_on_every_wire(
 
 @pytest.mark.clause("E-06")
 def test_the_canonical_usage_derives_the_rest() -> None:
-    from talaria.context.counting import CanonicalUsage
+    from talaria.context.engine import CanonicalUsage
 
     usage = CanonicalUsage(70, 20, 30, 5, 4)
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (105, 20, 125)

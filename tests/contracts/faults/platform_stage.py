@@ -22,7 +22,7 @@ from talaria.core.secret import Secret
 from talaria.gateway.connector import Health
 from talaria.gateway.service import Gateway
 from talaria.platforms.webhook import config
-from talaria.store.mail import OutboxRow, OutboxState
+from talaria.store.chat_ports import OutboxRow, OutboxState
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, SeenMessage, Slow
@@ -264,10 +264,10 @@ class Stage:
         await self.until(self._is_settled)
 
     async def _is_settled(self) -> bool:
-        return not await self.house.store.inbox.waiting() and not await self.has_something_due()
+        return not await self.house.store.inbox.list_sessions() and not await self.has_something_due()
 
     async def has_something_due(self) -> bool:
-        return bool(await self.house.store.outbox.targets())
+        return bool(await self.house.store.outbox.list_targets())
 
     async def has_been_put_off(self) -> bool:
         """After a failure that says why."""

@@ -28,7 +28,7 @@ from talaria.testing.rules import transcript_problems
 from talaria.testing.scripted_provider import WIRES
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
 from talaria.testing.servers.model_server import Answer, ModelServer
-from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, dumped, framed
+from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, dump, frame_event
 
 LONG_NUMBER = b"9" * 5000
 """Longer than Python reads by default."""
@@ -47,11 +47,11 @@ def plain_body(number: int, kind: str) -> bytes:
     speaker = SPEAKERS[number]
     match kind:
         case "stream":
-            return b"".join(framed(speaker.events(REPLY, "m"), Faults()))
+            return b"".join(frame_event(speaker.events(REPLY, "m"), Faults()))
         case "document":
-            return dumped(speaker.document(REPLY, "m"))
+            return dump(speaker.document(REPLY, "m"))
         case _:
-            return dumped(speaker.error(400, "Something is wrong."))
+            return dump(speaker.error(400, "Something is wrong."))
 
 
 @st.composite

@@ -34,8 +34,8 @@ from talaria.core.ids import SessionId
 from talaria.gateway import preview
 from talaria.gateway.envelope import MARK, OutgoingBody, written
 from talaria.store.base import Store
-from talaria.store.mail import Outbox, OutboxRow, Outgoing
-from talaria.testing.port_proxies import OutboxProxy
+from talaria.store.chat_ports import Outbox, OutboxRow, Outgoing
+from talaria.testing.crash import OutboxProxy
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
 

@@ -7,7 +7,7 @@ from talaria.core.ids import SessionId
 from talaria.gateway.chat_keys import KeyRules, session_key
 from talaria.platforms.base import Address, ChatKind
 from talaria.store.base import Store
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 
 __all__ = ["clock", "store"]
 
@@ -59,6 +59,6 @@ async def test_a_chat_that_is_bound_to_another_conversation_takes_its_mail_along
     bound = await store.chats.get(KEY)
     assert bound is not None
     assert (bound.session, bound.address) == (TWO, "telegram:42")
-    assert [row.session for row in await store.inbox.pending(TWO)] == [TWO]
-    assert await store.inbox.pending(ONE) == []
-    assert await store.chats.of(ONE) == []
+    assert [row.session for row in await store.inbox.list_pending(TWO)] == [TWO]
+    assert await store.inbox.list_pending(ONE) == []
+    assert await store.chats.list_for(ONE) == []

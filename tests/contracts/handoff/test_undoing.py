@@ -66,7 +66,7 @@ async def test_a_chat_that_was_never_used_is_unbound_and_the_transcript_is_as_be
             house.telegram.fault("sendMessage", BLOCKED)
         assert (await terminal.request(session)).state == "failed"
         assert await house.store.chats.get(DM) is None
-        assert await house.store.chats.of(session) == []
+        assert await house.store.chats.list_for(session) == []
         assert without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
         assert not house.telegram.seen()
         house.model.say("Who are you?")

@@ -19,11 +19,11 @@ from talaria.core.messages import user
 from talaria.gateway.service import Gateway
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Store
-from talaria.store.mail import Inbox, Outgoing
+from talaria.store.chat_ports import Inbox, Outgoing
 from talaria.store.memory import MemoryStore
 from talaria.testing import Reply
+from talaria.testing.crash import InboxProxy, StoreProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import InboxProxy, StoreProxy
 from talaria.testing.servers.chat_service import Slow
 from talaria.testing.servers.scripted_replies import Faults
 

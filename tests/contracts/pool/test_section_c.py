@@ -15,7 +15,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.runtime.session_config import SessionConfig
 from talaria.runtime.session_pool import CAP, IDLE_S, SessionPool
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply

@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from talaria.core.ids import SessionId
-from talaria.store.access import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, PairingRequest
 from talaria.store.base import Store
+from talaria.store.permission_ports import LOCKED_S, MAX_FAILURES, Greeting, Locked, Member, PairingRequest
 from talaria.testing.manual_clock import ManualClock
 
 TTL_S = 600.0
@@ -42,12 +42,12 @@ async def test_who_is_let_in_is_greeted_where_they_were_told_the_code(store: Sto
     await store.access.request(there, 3)
     await store.access.request(request(clock, "43"), 3)
     assert await store.access.approve("telegram", "wrong", greeting) is None
-    assert await store.outbox.targets() == []
+    assert await store.outbox.list_targets() == []
     for _ in range(2):
         await store.access.approve("telegram", there.digest, greeting)
     await store.access.approve("telegram", "digest of 43", greeting)  # of whom it is not known where they are
-    assert await store.outbox.targets() == ["telegram:42"]
-    (row,) = await store.outbox.due("telegram:42")
+    assert await store.outbox.list_targets() == ["telegram:42"]
+    (row,) = await store.outbox.list_due("telegram:42")
     assert (row.session, row.body, row.state, row.expires_at) == ("gateway", "welcome", "pending", clock.now() + TTL_S)
 
 

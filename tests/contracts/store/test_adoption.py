@@ -4,8 +4,7 @@ import pytest
 
 from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
 from talaria.core.ids import OwnerId, SessionId, TurnId
-from talaria.core.messages import Assistant, Text, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Text, Usage, user
 from talaria.store.base import Adoption, BrokenRuleError, Held, NewSession, Store
 from talaria.testing.manual_clock import ManualClock
 
@@ -71,7 +70,7 @@ async def test_adopted_session_goes_on(store: Store, adoption: Adoption, owner: 
 
     last = (await store.journal.entries(OLD))[-1]
     assert (last.seq, last.at) == (10, clock.now())
-    assert await store.journal.interrupted() == []
+    assert await store.journal.list_interrupted() == []
 
 
 async def test_adopted_session_is_listed_by_its_own_activity(

@@ -4,7 +4,7 @@ import pytest
 
 from talaria.core.ids import ApprovalId, CallId, OwnerId, SessionId, TurnId, new_approval_id
 from talaria.store.base import BrokenRuleError, NewSession, Store
-from talaria.store.permissions import Approval, NewApproval
+from talaria.store.permission_ports import Approval, NewApproval
 from talaria.testing.manual_clock import ManualClock
 
 ANN, BOB = "ann", "bob"
@@ -57,7 +57,7 @@ async def seen(store: Store, id: ApprovalId) -> Approval:
 
 
 async def waiting(store: Store, session: SessionId | None = None) -> list[ApprovalId]:
-    return [one.id for one in await store.approvals.pending(session)]
+    return [one.id for one in await store.approvals.list_pending(session)]
 
 
 async def allow(store: Store, id: ApprovalId, by: str = ANN) -> bool:
@@ -96,7 +96,7 @@ async def test_question_is_kept_as_it_was_asked(
         decided_by=None,
         decided_at=None,
     )
-    assert await store.approvals.pending() == [await seen(store, FIRST)]
+    assert await store.approvals.list_pending() == [await seen(store, FIRST)]
 
 
 async def test_question_is_asked_once(store: Store, questions: Questions) -> None:

@@ -2,8 +2,7 @@ import pytest
 
 from talaria.core.ids import Epoch, SessionId, TurnId
 from talaria.store.base import BrokenRuleError, NewSession, Store
-from talaria.store.chats import ChatRow
-from talaria.store.mail import Inbound, InboxTaken
+from talaria.store.chat_ports import ChatRow, Inbound, InboxTaken
 
 OTHER = SessionId("session-2")
 CHAT = "agent:main:telegram:dm:42"
@@ -15,7 +14,7 @@ def inbound(message_id: str, session: SessionId, key: str = CHAT) -> Inbound:
 
 
 async def pending(store: Store, session: SessionId) -> list[str]:
-    return [mail.message_id for mail in await store.inbox.pending(session)]
+    return [mail.message_id for mail in await store.inbox.list_pending(session)]
 
 
 async def test_chat_is_about_the_session_it_was_bound_to_last(store: Store, session: SessionId) -> None:
@@ -34,7 +33,7 @@ async def test_new_mail_follows_its_chat_and_what_was_taken_stays(
 ) -> None:
     await store.inbox.accept([inbound(number, session) for number in "123"])
     await store.inbox.accept([inbound("4", session, SECOND), inbound("5", session, "")])
-    first, second, *_ = await store.inbox.pending(session)
+    first, second, *_ = await store.inbox.list_pending(session)
     await store.journal.record(session, epoch, [InboxTaken(TurnId("turn-1"), (first.id,))])
     await store.inbox.take(second.id)
     await store.inbox.finish(session, [second.id])
@@ -43,20 +42,20 @@ async def test_new_mail_follows_its_chat_and_what_was_taken_stays(
 
     assert await pending(store, session) == ["1", "4", "5"]
     assert await pending(store, OTHER) == ["3"]
-    assert await store.inbox.waiting() == [session, OTHER]
+    assert await store.inbox.list_sessions() == [session, OTHER]
 
 
 async def test_chats_of_a_session_are_listed_latest_bound_first(store: Store, session: SessionId) -> None:
     await store.inbox.accept([inbound("1", session)])
     await store.chats.bind(SECOND, session, "slack:U7")
     await store.chats.bind("elsewhere", OTHER, "slack:U8")
-    assert [chat.key for chat in await store.chats.of(session)] == [SECOND, CHAT]
+    assert [chat.key for chat in await store.chats.list_for(session)] == [SECOND, CHAT]
 
     await store.chats.bind(CHAT, session, "telegram:42")
-    assert [chat.key for chat in await store.chats.of(session)] == [CHAT, SECOND]
+    assert [chat.key for chat in await store.chats.list_for(session)] == [CHAT, SECOND]
 
     await store.chats.bind(SECOND, OTHER, "slack:U7")
-    assert [chat.key for chat in await store.chats.of(session)] == [CHAT]
+    assert [chat.key for chat in await store.chats.list_for(session)] == [CHAT]
 
 
 async def test_busy_mode_belongs_to_the_chat_whatever_it_is_about(store: Store, session: SessionId) -> None:
@@ -82,7 +81,7 @@ async def test_binding_goes_with_its_session(store: Store, session: SessionId) -
     await store.sessions.delete(session)
 
     assert await store.chats.get(CHAT) is None
-    assert await store.chats.of(OTHER) == [ChatRow(SECOND, OTHER, "slack:U7")]
+    assert await store.chats.list_for(OTHER) == [ChatRow(SECOND, OTHER, "slack:U7")]
     (row,) = await store.inbox.accept([inbound("1", SessionId("a fresh one"))])
     assert row is not None
     assert row.session == "a fresh one"

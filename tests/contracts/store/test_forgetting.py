@@ -9,18 +9,16 @@ import pytest
 from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, InboxId, OwnerId, SessionId, TurnId
-from talaria.core.messages import user
-from talaria.core.usage import Usage
-from talaria.store.access import PairingRequest
+from talaria.core.messages import Usage, user
 from talaria.store.base import Held, NewSession, Spent, Store
-from talaria.store.forgetting import Forgetting, Traces, Whose
-from talaria.store.mail import Inbound, InboxTaken, Outgoing
+from talaria.store.chat_ports import Inbound, InboxTaken, Outgoing
+from talaria.store.forgetting import Forgetting, PersonQuery, Traces
 from talaria.store.memory import MemoryStore
-from talaria.store.permissions import Grant, NewApproval
+from talaria.store.permission_ports import Grant, NewApproval, PairingRequest
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 
-ANN = Whose(
+ANN = PersonQuery(
     "telegram",
     "42",
     lambda body: body.startswith("ann:"),
@@ -193,7 +191,7 @@ async def test_all_that_is_kept_about_a_person_goes_and_is_counted(known: Forget
     assert await known.sessions.get(OWN) is None
     assert await known.journal.entries(OWN) == []
     assert await known.search.search("hello") == []
-    assert await known.outbox.due("telegram:42") == []
+    assert await known.outbox.list_due("telegram:42") == []
     assert await known.chats.get("agent:main:telegram:dm:42") is None
     assert await known.chats.home("telegram") is None
     assert await known.approvals.find("asked-42") is None
@@ -203,7 +201,7 @@ async def test_what_is_of_others_stays(known: ForgettingStore) -> None:
     await known.forgetting.forget(ANN)
 
     assert [one.id for one in await known.sessions.list()] == [GROUP]
-    assert [one.body for one in await known.inbox.pending(GROUP)] == ["bob: all", "ann: somebody else"]
+    assert [one.body for one in await known.inbox.list_pending(GROUP)] == ["bob: all", "ann: somebody else"]
     assert [one.body for one in await known.outbox.rows(GROUP)] == ["to all"]
     assert await known.chats.get("agent:main:telegram:group:-1") is not None
     assert [one.user for one in await known.access.members()] == ["43"]
@@ -228,14 +226,14 @@ async def test_chat_by_the_name_of_a_person_goes_though_the_conversation_is_anot
     told = await store.forgetting.forget(ANN)
 
     assert (told.chats, told.outbox, told.conversations) == (1, 1, ())
-    assert await store.chats.of(SessionId("local")) == []
+    assert await store.chats.list_for(SessionId("local")) == []
     assert await store.sessions.get(SessionId("local")) is not None
 
 
 async def test_chat_in_which_only_they_spoke_is_theirs_whatever_its_name(store: ForgettingStore) -> None:
     await begin(store, "local")
     key = "agent:main:slack:dm:D1"
-    ann = Whose("slack", "U1", ANN.has_said, lambda key: key.endswith(":U1"), ANN.is_private)
+    ann = PersonQuery("slack", "U1", ANN.has_said, lambda key: key.endswith(":U1"), ANN.is_private)
     await store.inbox.accept([Inbound("slack", "bot", "D1", "1", SessionId("local"), "ann: hello", key)])
     assert await store.inbox.take(InboxId(1)) is not None
     await store.inbox.finish(SessionId("local"), [InboxId(1)])
@@ -253,7 +251,7 @@ async def test_nobody_is_forgotten_while_a_turn_of_theirs_runs(known: Forgetting
     await known.journal.release(OWN, epoch, leaves_mail=True)
 
     epoch = await seized(known, GROUP, owner)
-    hers = (await known.inbox.pending(GROUP))[0]
+    hers = (await known.inbox.list_pending(GROUP))[0]
     taken = [TurnStarted(TurnId("t"), "platform"), InboxTaken(TurnId("t"), (hers.id,))]
     await known.journal.record(GROUP, epoch, taken)
     with pytest.raises(SessionBusy, match="group is answering"):
@@ -262,7 +260,7 @@ async def test_nobody_is_forgotten_while_a_turn_of_theirs_runs(known: Forgetting
 
 
 async def test_somebody_of_whom_nothing_is_kept_has_no_traces(known: ForgettingStore) -> None:
-    nobody = Whose("telegram", "99", lambda _: False, lambda _: False, lambda _: True)
+    nobody = PersonQuery("telegram", "99", lambda _: False, lambda _: False, lambda _: True)
 
     assert await known.forgetting.forget(nobody) == Traces()
     assert await known.forgetting.traces(ANN) == TRACES

@@ -2,7 +2,7 @@ import pytest
 
 from talaria.core.ids import GrantId, OwnerId, SessionId, new_grant_id
 from talaria.store.base import BrokenRuleError, NewSession, Store
-from talaria.store.permissions import Grant
+from talaria.store.permission_ports import Grant
 from talaria.testing.manual_clock import ManualClock
 
 ANN, BOB = "ann", "bob"
@@ -17,7 +17,7 @@ def grant(
 
 
 async def valid(store: Store, session: SessionId, person: str = ANN) -> list[str]:
-    return [one.id for one in await store.grants.valid(person, session)]
+    return [one.id for one in await store.grants.list_valid(person, session)]
 
 
 async def listed(store: Store) -> list[str]:
@@ -46,7 +46,7 @@ async def test_grant_is_kept_as_it_was_given(store: Store, session: SessionId, c
     await store.grants.add(given)
 
     assert await store.grants.list() == [given]
-    assert await store.grants.valid(ANN, session) == [given]
+    assert await store.grants.list_valid(ANN, session) == [given]
 
 
 async def test_grant_holds_for_its_session_or_for_every_one_oldest_first(store: Store, session: SessionId) -> None:

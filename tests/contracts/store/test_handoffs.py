@@ -4,7 +4,7 @@ from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.ids import Epoch, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, user
 from talaria.store.base import HandoffState, NewSession, Store
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 from talaria.testing.manual_clock import ManualClock
 
 
@@ -69,7 +69,7 @@ async def test_only_pending_rows_are_listed_oldest_session_first(
         await store.handoffs.request(SessionId(name), "telegram")
     await store.handoffs.claim(SessionId("b"))
 
-    assert await store.handoffs.pending() == [session, "z", "a"]
+    assert await store.handoffs.list_pending() == [session, "z", "a"]
 
 
 @pytest.mark.clause("H-06")
@@ -154,12 +154,12 @@ async def test_whole_flow_with_the_transcript_in_order(store: Store, session: Se
     await store.journal.release(session, epoch)
 
     assert await store.handoffs.request(session, "telegram")
-    assert await store.handoffs.pending() == [session]
+    assert await store.handoffs.list_pending() == [session]
     assert await store.handoffs.claim(session)
     journal = [one.entry for one in await store.journal.entries(session)]
     assert [entry.message for entry in journal if isinstance(entry, MessageAdded)] == [asked, answered]
     assert await store.handoffs.complete(session)
-    assert await store.handoffs.pending() == []
+    assert await store.handoffs.list_pending() == []
 
 
 async def test_handoffs_left_running_by_a_crash_are_pending_again(store: Store, session: SessionId) -> None:
@@ -171,7 +171,7 @@ async def test_handoffs_left_running_by_a_crash_are_pending_again(store: Store, 
     await store.handoffs.request(SessionId("pending"), "telegram")
 
     assert await store.handoffs.reclaim() == [session]
-    assert sorted(await store.handoffs.pending()) == ["pending", session]
+    assert sorted(await store.handoffs.list_pending()) == ["pending", session]
     assert await store.handoffs.reclaim() == []
 
 
@@ -186,18 +186,18 @@ KEY, OTHER = "agent:main:telegram:dm:42", "agent:main:telegram:group:-9:42"
 
 
 async def test_each_request_has_an_id_of_its_own(store: Store, session: SessionId) -> None:
-    assert await store.handoffs.running(session) is None
+    assert await store.handoffs.find_running(session) is None
     await running(store, session)
-    first = await store.handoffs.running(session)
+    first = await store.handoffs.find_running(session)
     assert first is not None
     assert (first.platform, first.address) == ("telegram", "")
     await store.handoffs.reclaim()
     await store.handoffs.claim(session)
-    assert await store.handoffs.running(session) == first
+    assert await store.handoffs.find_running(session) == first
     await store.handoffs.fail(session, "too slow")
-    assert await store.handoffs.running(session) is None
+    assert await store.handoffs.find_running(session) is None
     await running(store, session)
-    second = await store.handoffs.running(session)
+    second = await store.handoffs.find_running(session)
     assert second is not None
     assert second.id != first.id
 
@@ -215,10 +215,10 @@ async def test_a_running_handoff_binds_chats_and_keeps_them_when_it_completes(st
     await running(store, session)
     waiting = await mail(store, KEY)
     assert await store.handoffs.bind(session, [KEY, OTHER], "telegram:42") is True
-    found = await store.handoffs.running(session)
+    found = await store.handoffs.find_running(session)
     assert found is not None
     assert found.address == "telegram:42"
-    assert [row.id for row in await store.inbox.pending(session)] == [waiting.id]
+    assert [row.id for row in await store.inbox.list_pending(session)] == [waiting.id]
     await store.handoffs.complete(session)
     for key in (KEY, OTHER):
         bound = await store.chats.get(key)
@@ -244,9 +244,9 @@ async def test_a_handoff_that_fails_leaves_its_chats_as_they_were(
     bound = await store.chats.get(KEY)
     assert bound is not None
     assert (bound.session, bound.address) == ("before", "telegram:42")
-    assert [row.id for row in await store.inbox.pending(SessionId("before"))] == [waiting.id]
+    assert [row.id for row in await store.inbox.list_pending(SessionId("before"))] == [waiting.id]
     assert await store.chats.get(OTHER) is None
-    assert await store.chats.of(session) == []
+    assert await store.chats.list_for(session) == []
 
 
 @pytest.mark.clause("H-15")
@@ -257,9 +257,9 @@ async def test_what_was_said_meanwhile_in_a_chat_that_was_about_nothing_begins_a
     await store.handoffs.bind(session, [KEY], "telegram:42")
     waiting = await mail(store, KEY)
     await store.handoffs.fail(session, "blocked")
-    (new,) = await store.inbox.waiting()
+    (new,) = await store.inbox.list_sessions()
     assert new != session
-    assert [row.id for row in await store.inbox.pending(new)] == [waiting.id]
+    assert [row.id for row in await store.inbox.list_pending(new)] == [waiting.id]
     bound = await store.chats.get(KEY)
     assert bound is not None
     assert bound.session == new

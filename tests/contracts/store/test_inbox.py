@@ -5,7 +5,7 @@ import pytest
 from talaria.core.entries import TurnEnded, TurnStarted
 from talaria.core.ids import Epoch, InboxId, SessionId, TurnId
 from talaria.store.base import BrokenRuleError, NewSession, Store
-from talaria.store.mail import Cursor, Inbound, InboxDone, InboxTaken, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, InboxDone, InboxTaken, Outgoing
 from talaria.testing.manual_clock import ManualClock
 
 TURN = TurnId("turn-1")
@@ -19,7 +19,7 @@ def inbound(message_id: str, session: str = HERE, *, chat: str = "42", key: str 
 
 
 async def pending(store: Store, session: SessionId) -> list[str]:
-    return [mail.message_id for mail in await store.inbox.pending(session)]
+    return [mail.message_id for mail in await store.inbox.list_pending(session)]
 
 
 async def accepted(store: Store, inbounds: Sequence[Inbound]) -> list[SessionId | None]:
@@ -34,7 +34,7 @@ async def test_message_is_accepted_once(store: Store) -> None:
 
 async def test_message_stays_known_after_it_is_done(store: Store, session: SessionId, epoch: Epoch) -> None:
     await store.inbox.accept([inbound("1")])
-    (mail,) = await store.inbox.pending(session)
+    (mail,) = await store.inbox.list_pending(session)
     await store.journal.record(session, epoch, [InboxTaken(TURN, (mail.id,)), InboxDone((mail.id,))])
 
     assert await accepted(store, [inbound("1")]) == [None]
@@ -85,7 +85,7 @@ async def test_mail_is_kept_as_it_was_given(store: Store) -> None:
 
     await store.inbox.accept([given])
 
-    (mail,) = await store.inbox.pending(HERE)
+    (mail,) = await store.inbox.list_pending(HERE)
     assert mail == Inbound("telegram", "bot", "42", "1", HERE, "body", CHAT, mail.id, "new", None)
 
 
@@ -106,10 +106,10 @@ async def test_mail_may_arrive_before_its_session_exists(store: Store) -> None:
 
 async def test_mail_is_pending_until_done(store: Store, session: SessionId, epoch: Epoch) -> None:
     await store.inbox.accept([inbound("1"), inbound("2")])
-    first, second = await store.inbox.pending(session)
+    first, second = await store.inbox.list_pending(session)
 
     await store.journal.record(session, epoch, [TurnStarted(TURN, "platform"), InboxTaken(TURN, (first.id, second.id))])
-    assert [(mail.state, mail.turn) for mail in await store.inbox.pending(session)] == [("taken", TURN)] * 2
+    assert [(mail.state, mail.turn) for mail in await store.inbox.list_pending(session)] == [("taken", TURN)] * 2
 
     await store.journal.record(session, epoch, [TurnEnded(TURN, "completed"), InboxDone((first.id,))])
     assert await pending(store, session) == ["2"]
@@ -119,8 +119,8 @@ async def test_mail_refuses_to_be_taken_twice_done_untaken_or_by_another_session
     store: Store, session: SessionId, epoch: Epoch
 ) -> None:
     await store.inbox.accept([inbound("1"), inbound("2", OTHER)])
-    (mine,) = await store.inbox.pending(session)
-    (foreign,) = await store.inbox.pending(OTHER)
+    (mine,) = await store.inbox.list_pending(session)
+    (foreign,) = await store.inbox.list_pending(OTHER)
 
     for writes in ([InboxDone((mine.id,))], [InboxTaken(TURN, (foreign.id,))], [InboxTaken(TURN, (InboxId(999),))]):
         with pytest.raises(BrokenRuleError):
@@ -132,52 +132,52 @@ async def test_mail_refuses_to_be_taken_twice_done_untaken_or_by_another_session
 
 async def test_sessions_wait_in_the_order_of_their_oldest_mail(store: Store, session: SessionId, epoch: Epoch) -> None:
     await store.inbox.accept([inbound("1"), inbound("2", OTHER), inbound("3", "a third"), inbound("4")])
-    assert await store.inbox.waiting() == [session, OTHER, "a third"]
+    assert await store.inbox.list_sessions() == [session, OTHER, "a third"]
 
-    first, _ = await store.inbox.pending(session)
+    first, _ = await store.inbox.list_pending(session)
     await store.journal.record(session, epoch, [InboxTaken(TURN, (first.id,))])
-    assert await store.inbox.waiting() == [session, OTHER, "a third"]
+    assert await store.inbox.list_sessions() == [session, OTHER, "a third"]
 
     await store.journal.record(session, epoch, [InboxDone((first.id,))])
-    assert await store.inbox.waiting() == [OTHER, "a third", session]
+    assert await store.inbox.list_sessions() == [OTHER, "a third", session]
 
 
 async def test_nobody_waits_without_mail(store: Store, session: SessionId) -> None:
     await store.inbox.accept([inbound("1")])
-    (mail,) = await store.inbox.pending(session)
+    (mail,) = await store.inbox.list_pending(session)
     await store.inbox.take(mail.id)
     await store.inbox.finish(session, [mail.id])
 
-    assert await store.inbox.waiting() == []
+    assert await store.inbox.list_sessions() == []
 
 
 async def test_mail_is_taken_beside_a_turn_exactly_once(store: Store, session: SessionId, epoch: Epoch) -> None:
     await store.inbox.accept([inbound("1")])
-    (mail,) = await store.inbox.pending(session)
+    (mail,) = await store.inbox.list_pending(session)
 
     assert await store.inbox.take(mail.id) == HERE
     assert await store.inbox.take(mail.id) is None
     assert await store.inbox.take(InboxId(999)) is None
-    assert [(one.state, one.turn) for one in await store.inbox.pending(session)] == [("taken", None)]
+    assert [(one.state, one.turn) for one in await store.inbox.list_pending(session)] == [("taken", None)]
 
     await store.journal.record(session, epoch, [InboxTaken(TURN, (mail.id,))])
-    assert [(one.state, one.turn) for one in await store.inbox.pending(session)] == [("taken", TURN)]
+    assert [(one.state, one.turn) for one in await store.inbox.list_pending(session)] == [("taken", TURN)]
     with pytest.raises(BrokenRuleError):
         await store.journal.record(session, epoch, [InboxTaken(TurnId("another"), (mail.id,))])
 
 
 async def test_mail_that_a_turn_has_is_not_taken_beside_it(store: Store, session: SessionId, epoch: Epoch) -> None:
     await store.inbox.accept([inbound("1")])
-    (mail,) = await store.inbox.pending(session)
+    (mail,) = await store.inbox.list_pending(session)
     await store.journal.record(session, epoch, [InboxTaken(TURN, (mail.id,))])
 
     assert await store.inbox.take(mail.id) is None
-    assert (await store.inbox.pending(session))[0].turn == TURN
+    assert (await store.inbox.list_pending(session))[0].turn == TURN
 
 
 async def test_mail_is_finished_together_with_its_replies(store: Store, session: SessionId) -> None:
     await store.inbox.accept([inbound("1"), inbound("2")])
-    first, second = await store.inbox.pending(session)
+    first, second = await store.inbox.list_pending(session)
     await store.inbox.take(first.id)
     replies = [Outgoing("telegram:42", text, text, 9e9) for text in ("one", "two")]
 
@@ -185,7 +185,7 @@ async def test_mail_is_finished_together_with_its_replies(store: Store, session:
         await store.inbox.finish(session, [first.id, second.id], replies)
     with pytest.raises(BrokenRuleError):
         await store.inbox.finish(OTHER, [first.id], replies)
-    assert (await pending(store, session), await store.outbox.targets()) == (["1", "2"], [])
+    assert (await pending(store, session), await store.outbox.list_targets()) == (["1", "2"], [])
 
     await store.inbox.finish(session, [first.id], replies)
     assert await pending(store, session) == ["2"]
@@ -199,7 +199,7 @@ async def test_prune_forgets_what_was_done_before(store: Store, session: Session
     await store.inbox.accept([inbound("1"), inbound("2")])
     clock.advance(10)
     await store.inbox.accept([inbound("3")])
-    for mail in await store.inbox.pending(session):
+    for mail in await store.inbox.list_pending(session):
         await store.inbox.take(mail.id)
         if mail.message_id != "2":
             await store.inbox.finish(session, [mail.id])

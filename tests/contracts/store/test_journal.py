@@ -5,8 +5,7 @@ import pytest
 from talaria.core.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted
 from talaria.core.errors import Fenced
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId, TurnId
-from talaria.core.messages import Assistant, Image, Text, Thinking, ToolCall, ToolResult, User, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Image, Text, Thinking, ToolCall, ToolResult, Usage, User, user
 from talaria.store.base import (
     BrokenRuleError,
     CallEnded,
@@ -18,7 +17,7 @@ from talaria.store.base import (
     Store,
     Write,
 )
-from talaria.store.mail import Inbound, InboxDone, InboxTaken, Outgoing
+from talaria.store.chat_ports import Inbound, InboxDone, InboxTaken, Outgoing
 from talaria.testing.manual_clock import ManualClock
 
 TURN = TurnId("turn-1")
@@ -90,7 +89,7 @@ async def test_nothing_of_a_record_is_applied_when_one_write_breaks_a_rule(
     store: Store, session: SessionId, epoch: Epoch
 ) -> None:
     await store.inbox.accept([inbound("1")])
-    (mail,) = await store.inbox.pending(session)
+    (mail,) = await store.inbox.list_pending(session)
     before = await store.sessions.get(session)
 
     with pytest.raises(BrokenRuleError):
@@ -210,7 +209,7 @@ async def test_release_says_no_while_mail_waits_and_the_session_stays_ours(
 
     assert await store.journal.release(session, epoch) is False
 
-    (mail,) = await store.inbox.pending(session)
+    (mail,) = await store.inbox.list_pending(session)
     await store.journal.record(session, epoch, [InboxTaken(TURN, (mail.id,)), InboxDone((mail.id,))])
     assert await store.journal.release(session, epoch) is True
 
@@ -222,7 +221,7 @@ async def test_session_may_be_given_up_although_mail_waits(
 
     assert await store.journal.release(session, epoch, leaves_mail=True) is True
 
-    assert [mail.message_id for mail in await store.inbox.pending(session)] == ["1"]
+    assert [mail.message_id for mail in await store.inbox.list_pending(session)] == ["1"]
     assert await store.journal.seize(session, owner) == epoch + 1
 
 
@@ -240,10 +239,10 @@ async def test_turn_without_end_is_interrupted_once_its_owner_is_gone(
     store: Store, session: SessionId, epoch: Epoch, owner: OwnerId
 ) -> None:
     await store.journal.record(session, epoch, [STARTED])
-    assert await store.journal.interrupted() == []
+    assert await store.journal.list_interrupted() == []
 
     await store.owners.leave(owner)
-    assert await store.journal.interrupted() == [session]
+    assert await store.journal.list_interrupted() == [session]
 
 
 async def test_released_session_with_an_open_turn_is_interrupted(
@@ -252,14 +251,14 @@ async def test_released_session_with_an_open_turn_is_interrupted(
     await store.journal.record(session, epoch, [STARTED])
     await store.journal.release(session, epoch)
 
-    assert await store.journal.interrupted() == [session]
+    assert await store.journal.list_interrupted() == [session]
 
 
 async def test_ended_turn_is_not_interrupted(store: Store, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
     await store.journal.record(session, epoch, [STARTED, ENDED])
     await store.owners.leave(owner)
 
-    assert await store.journal.interrupted() == []
+    assert await store.journal.list_interrupted() == []
 
 
 async def test_interrupted_sessions_are_newest_first(store: Store, clock: ManualClock) -> None:
@@ -272,7 +271,7 @@ async def test_interrupted_sessions_are_newest_first(store: Store, clock: Manual
         await store.journal.record(SessionId(name), epoch, [STARTED])
     await store.owners.leave(owner)
 
-    assert await store.journal.interrupted() == ["b", "c", "a"]
+    assert await store.journal.list_interrupted() == ["b", "c", "a"]
 
 
 async def test_unknown_session_has_an_empty_journal(store: Store) -> None:

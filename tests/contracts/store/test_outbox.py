@@ -3,7 +3,7 @@ import pytest
 from talaria.core.entries import Noted
 from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.store.base import BrokenRuleError, Store
-from talaria.store.mail import OutboxRow, OutboxState, Outgoing
+from talaria.store.chat_ports import OutboxRow, OutboxState, Outgoing
 from talaria.testing.manual_clock import ManualClock
 
 TTL_S = 60.0
@@ -17,7 +17,7 @@ async def rows(store: Store, session: SessionId, epoch: Epoch, clock: ManualCloc
     """Three parts of a reply, written in one record."""
     parts = [Outgoing(CHAT, f"part {n}", f"key {n}", clock.now() + TTL_S) for n in range(3)]
     await store.journal.record(session, epoch, parts)
-    return list(await store.outbox.due(CHAT))
+    return list(await store.outbox.list_due(CHAT))
 
 
 def said(text: str, key: str = "key 0") -> Outgoing:
@@ -39,7 +39,7 @@ async def bring_to(store: Store, row: OutboxId, state: OutboxState) -> None:
             await store.outbox.start(row)
         case "sent":
             await store.outbox.start(row)
-            await store.outbox.sent(row, "message 7")
+            await store.outbox.mark_sent(row, "message 7")
         case "failed":
             await store.outbox.fail(row, "chat is gone")
         case "expired":
@@ -54,7 +54,7 @@ async def test_rows_are_due_in_the_order_they_were_written(
         rows[0].id, session, CHAT, "part 0", "key 0", now, now + TTL_S, "pending", 0, None, None, ""
     )
     assert [row.body for row in rows] == ["part 0", "part 1", "part 2"]
-    assert [row.body for row in await store.outbox.due(CHAT, limit=2)] == ["part 0", "part 1"]
+    assert [row.body for row in await store.outbox.list_due(CHAT, limit=2)] == ["part 0", "part 1"]
     assert await store.outbox.rows(session) == rows
 
 
@@ -63,18 +63,18 @@ async def test_targets_are_those_with_something_due_the_longest_waiting_first(st
     await store.outbox.add(session, [Outgoing(target, "x", str(n), 9e9) for n, target in enumerate(targets)])
     first, second, *_ = await store.outbox.rows(session)
     await store.outbox.start(second.id)
-    assert await store.outbox.targets() == ["slack:C1", CHAT, "email:a@example.org"]
+    assert await store.outbox.list_targets() == ["slack:C1", CHAT, "email:a@example.org"]
 
     await store.outbox.fail(first.id, "no")
-    assert await store.outbox.targets() == [CHAT, "slack:C1", "email:a@example.org"]
-    assert [row.key for row in await store.outbox.due("slack:C1")] == ["2"]
-    assert await store.outbox.due("nowhere") == []
+    assert await store.outbox.list_targets() == [CHAT, "slack:C1", "email:a@example.org"]
+    assert [row.key for row in await store.outbox.list_due("slack:C1")] == ["2"]
+    assert await store.outbox.list_due("nowhere") == []
 
 
 async def test_row_may_be_added_beside_a_turn(store: Store, session: SessionId) -> None:
     await store.outbox.add(session, [said("one", "a"), said("two", "b")])
 
-    assert [(row.session, row.body, row.state) for row in await store.outbox.due(CHAT)] == [
+    assert [(row.session, row.body, row.state) for row in await store.outbox.list_due(CHAT)] == [
         (session, "one", "pending"),
         (session, "two", "pending"),
     ]
@@ -85,7 +85,7 @@ async def test_started_row_stays_due_until_its_fate_is_known(store: Store, rows:
     assert started is not None
     assert (started.state, started.attempts) == ("started", 1)
 
-    assert list(await store.outbox.due(CHAT)) == [started, *rows[1:]]
+    assert list(await store.outbox.list_due(CHAT)) == [started, *rows[1:]]
 
 
 async def test_row_knows_when_the_wire_was_first_touched_for_it(
@@ -106,7 +106,7 @@ async def test_row_knows_when_the_wire_was_first_touched_for_it(
 async def test_sent_row_keeps_the_platforms_id_and_is_not_due(store: Store, rows: list[OutboxRow]) -> None:
     await bring_to(store, rows[0].id, "sent")
 
-    assert list(await store.outbox.due(CHAT)) == rows[1:]
+    assert list(await store.outbox.list_due(CHAT)) == rows[1:]
     sent = await seen(store)
     assert (sent.state, sent.sent_id, sent.error) == ("sent", "message 7", "")
 
@@ -117,7 +117,7 @@ async def test_deferred_row_is_pending_again_and_counts_its_attempts(store: Stor
         await store.outbox.defer(rows[0].id, "no route to host")
         assert ((await seen(store)).state, (await seen(store)).attempts) == ("pending", attempt)
 
-    due = (await store.outbox.due(CHAT))[0]
+    due = (await store.outbox.list_due(CHAT))[0]
     assert (due.id, due.error) == (rows[0].id, "no route to host")
 
 
@@ -134,7 +134,7 @@ async def test_row_that_is_due_may_fail_or_expire(store: Store, rows: list[Outbo
         ("expired", "not delivered in time"),
         ("pending", ""),
     ]
-    assert list(await store.outbox.due(CHAT)) == rows[2:]
+    assert list(await store.outbox.list_due(CHAT)) == rows[2:]
 
 
 @pytest.mark.parametrize("state", ["sent", "failed", "expired"])
@@ -146,7 +146,7 @@ async def test_row_that_is_over_is_not_started_and_has_no_other_outcome(
 
     for row in (rows[0].id, NOBODY):
         assert await store.outbox.start(row) is None
-        for step in (store.outbox.sent(row, "message 8"), store.outbox.defer(row, "why")):
+        for step in (store.outbox.mark_sent(row, "message 8"), store.outbox.defer(row, "why")):
             with pytest.raises(BrokenRuleError):
                 await step
         for step in (store.outbox.fail(row, "why"), store.outbox.expire(row)):
@@ -157,7 +157,7 @@ async def test_row_that_is_over_is_not_started_and_has_no_other_outcome(
 
 async def test_row_that_is_not_started_was_neither_sent_nor_deferred(store: Store, rows: list[OutboxRow]) -> None:
     with pytest.raises(BrokenRuleError):
-        await store.outbox.sent(rows[0].id, "message 7")
+        await store.outbox.mark_sent(rows[0].id, "message 7")
     with pytest.raises(BrokenRuleError):
         await store.outbox.defer(rows[0].id, "why")
     assert await seen(store) == rows[0]
@@ -177,7 +177,7 @@ async def test_row_past_its_time_is_due_until_somebody_says_that_it_expired(
 ) -> None:
     clock.advance(2 * TTL_S)
 
-    assert list(await store.outbox.due(CHAT)) == rows
+    assert list(await store.outbox.list_due(CHAT)) == rows
 
 
 async def test_draft_is_started_as_it_begins(store: Store, session: SessionId, clock: ManualClock) -> None:
@@ -238,12 +238,12 @@ async def test_text_that_came_while_another_was_on_the_wire_is_still_to_be_sent(
     assert draft is not None
     await store.outbox.add(session, [said("The first words.")])
 
-    await store.outbox.sent(draft.id, "message 7")
+    await store.outbox.mark_sent(draft.id, "message 7")
 
     row = await store.outbox.start(draft.id)
     assert row is not None
     assert (row.body, row.sent_id, row.attempts) == ("The first words.", "message 7", 1)
-    await store.outbox.sent(draft.id, "message 7")
+    await store.outbox.mark_sent(draft.id, "message 7")
     assert (await seen(store)).state == "sent"
 
 
@@ -255,7 +255,7 @@ async def test_text_that_came_before_the_wire_was_touched_again_is_what_is_sent(
     await store.outbox.add(session, [said("The first words.")])
 
     again = await store.outbox.start(draft.id)
-    await store.outbox.sent(draft.id, "message 7")
+    await store.outbox.mark_sent(draft.id, "message 7")
 
     assert again is not None
     assert (again.body, (await seen(store)).state) == ("The first words.", "sent")
@@ -266,7 +266,7 @@ async def test_same_text_that_came_while_it_was_on_the_wire_is_sent(store: Store
     assert draft is not None
     await store.outbox.add(session, [said("All.")])
 
-    await store.outbox.sent(draft.id, "message 7")
+    await store.outbox.mark_sent(draft.id, "message 7")
 
     assert (await seen(store)).state == "sent"
 
@@ -279,7 +279,7 @@ async def test_row_that_is_deferred_with_another_text_is_sent_with_it(
     await store.outbox.defer(rows[0].id, "busy")
 
     again = await store.outbox.start(rows[0].id)
-    await store.outbox.sent(rows[0].id, "message 7")
+    await store.outbox.mark_sent(rows[0].id, "message 7")
 
     assert again is not None
     assert (again.body, (await seen(store)).state) == ("In the end", "sent")
@@ -370,7 +370,7 @@ async def test_prune_forgets_what_was_sent_before(store: Store, rows: list[Outbo
 async def test_rows_are_counted_by_state(store: Store, session: SessionId) -> None:
     rows = [Outgoing("telegram:1", "x", key, 9e9) for key in ("a", "b", "c")]
     await store.outbox.add(session, rows)
-    first = (await store.outbox.due("telegram:1"))[0]
+    first = (await store.outbox.list_due("telegram:1"))[0]
     await store.outbox.fail(first.id, "no")
 
     found = await store.outbox.count()
@@ -419,5 +419,5 @@ async def test_another_text_that_came_before_the_start_is_the_one_to_be_sent(
     started, _ = await store.outbox.start_due(CHAT, 1, lambda _: True)
     assert started is not None
     assert started.body == "better"
-    await store.outbox.sent(rows[0].id, "message 7")
+    await store.outbox.mark_sent(rows[0].id, "message 7")
     assert (await seen(store)).state == "sent"

@@ -3,8 +3,8 @@ import pytest
 from talaria.core.entries import Noted, TurnEnded, TurnStarted
 from talaria.core.errors import Fenced, UnknownSession
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId
-from talaria.store.base import BrokenRuleError, Held, Left, Seized, Store
-from talaria.store.mail import Inbound, InboxDone, InboxTaken, Outgoing
+from talaria.store.base import BrokenRuleError, Held, SessionReleased, SessionSeized, Store
+from talaria.store.chat_ports import Inbound, InboxDone, InboxTaken, Outgoing
 
 
 async def test_every_owner_has_a_name_of_its_own(store: Store) -> None:
@@ -95,7 +95,7 @@ async def test_a_record_may_seize_a_free_session_under_the_next_epoch(
 ) -> None:
     await store.journal.release(session, epoch)
 
-    assert not await store.journal.record(session, Epoch(epoch + 1), [Seized(owner), Noted("mine at once")])
+    assert not await store.journal.record(session, Epoch(epoch + 1), [SessionSeized(owner), Noted("mine at once")])
 
     assert await store.journal.seize(session, owner) == Held(owner)
     await store.journal.record(session, Epoch(epoch + 1), [Noted("still mine")])
@@ -124,7 +124,9 @@ async def test_a_record_that_cannot_seize_writes_nothing(
             session = SessionId("nobody")
 
     with pytest.raises(Fenced):
-        await store.journal.record(session, expected, [Seized(owner), Noted("x"), Outgoing("42", "x", "key", 9e9)])
+        await store.journal.record(
+            session, expected, [SessionSeized(owner), Noted("x"), Outgoing("42", "x", "key", 9e9)]
+        )
 
     assert await written(store, session) == []
     assert await store.outbox.find("key") is None
@@ -138,7 +140,7 @@ async def test_a_record_that_breaks_a_rule_has_not_seized(
     await store.journal.release(session, epoch)
 
     with pytest.raises(BrokenRuleError):
-        await store.journal.record(session, Epoch(epoch + 1), [Seized(owner), TurnEnded(TURN, "completed")])
+        await store.journal.record(session, Epoch(epoch + 1), [SessionSeized(owner), TurnEnded(TURN, "completed")])
 
     assert await store.journal.seize(session, owner) == epoch + 1
 
@@ -146,7 +148,7 @@ async def test_a_record_that_breaks_a_rule_has_not_seized(
 async def test_a_record_may_release_the_session(store: Store, session: SessionId, epoch: Epoch) -> None:
     rival = await store.owners.join("test")
 
-    assert await store.journal.record(session, epoch, [Noted("the last word"), Left()])
+    assert await store.journal.record(session, epoch, [Noted("the last word"), SessionReleased()])
 
     with pytest.raises(Fenced):
         await store.journal.record(session, epoch, [Noted("too late")])
@@ -159,22 +161,24 @@ async def test_a_record_releases_as_release_does_when_mail_waits(
     store: Store, session: SessionId, epoch: Epoch, owner: OwnerId, leaves_mail: bool
 ) -> None:
     await store.inbox.accept([Inbound("telegram", "bot", "42", number, session, "hi") for number in "12"])
-    first, _ = await store.inbox.pending(session)
+    first, _ = await store.inbox.list_pending(session)
     opening = [TurnStarted(TURN, "platform"), InboxTaken(TURN, (first.id,))]
     await store.journal.record(session, epoch, opening)
 
-    ending = [TurnEnded(TURN, "completed"), InboxDone((first.id,)), Left(leaves_mail)]
+    ending = [TurnEnded(TURN, "completed"), InboxDone((first.id,)), SessionReleased(leaves_mail)]
     is_released = await store.journal.record(session, epoch, ending)
 
     assert is_released == leaves_mail
     assert (await store.journal.seize(session, owner) == Held(owner)) == (not leaves_mail)
-    assert [mail.message_id for mail in await store.inbox.pending(session)] == ["2"]
+    assert [mail.message_id for mail in await store.inbox.list_pending(session)] == ["2"]
 
 
 async def test_mail_that_is_done_in_a_record_does_not_keep_it_from_releasing(
     store: Store, session: SessionId, epoch: Epoch
 ) -> None:
     await store.inbox.accept([Inbound("telegram", "bot", "42", "1", session, "hi")])
-    (mail,) = await store.inbox.pending(session)
+    (mail,) = await store.inbox.list_pending(session)
 
-    assert await store.journal.record(session, epoch, [InboxTaken(TURN, (mail.id,)), InboxDone((mail.id,)), Left()])
+    assert await store.journal.record(
+        session, epoch, [InboxTaken(TURN, (mail.id,)), InboxDone((mail.id,)), SessionReleased()]
+    )

@@ -3,8 +3,7 @@ import pytest
 from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.errors import BadInput, Fenced, SessionBusy, UnknownSession
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId, TurnId
-from talaria.core.messages import Assistant, Context, Text, ToolCall, User, user
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, Assistant, Context, Text, ToolCall, Usage, User, user
 from talaria.store.base import (
     BrokenRuleError,
     CallIntended,
@@ -13,7 +12,7 @@ from talaria.store.base import (
     Session,
     Store,
 )
-from talaria.store.mail import Inbound, Outgoing
+from talaria.store.chat_ports import Inbound, Outgoing
 from talaria.testing.manual_clock import ManualClock
 
 
@@ -229,10 +228,10 @@ async def test_delete_removes_all_that_belongs_to_the_session(
     assert await store.sessions.list() == []
     assert await store.journal.entries(session) == []
     assert await store.journal.calls(session, turn("turn-1")) == []
-    assert await store.inbox.pending(session) == []
-    assert await store.journal.interrupted() == []
+    assert await store.inbox.list_pending(session) == []
+    assert await store.journal.list_interrupted() == []
     assert await store.outbox.rows(session) == []
-    assert await store.outbox.targets() == []
+    assert await store.outbox.list_targets() == []
     assert await store.search.search("needle") == []
     assert await store.handoffs.state(session) is None
     with pytest.raises(Fenced):

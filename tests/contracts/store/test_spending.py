@@ -7,12 +7,12 @@ import pytest
 from talaria.core.entries import Noted, TurnEnded
 from talaria.core.errors import Fenced
 from talaria.core.ids import Epoch, HoldId, OwnerId, SessionId, TurnId
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.store.base import (
     Amount,
     BrokenRuleError,
+    HoldReleased,
     NewSession,
-    Released,
     Spent,
     Store,
     Totals,
@@ -161,7 +161,7 @@ async def test_what_is_spent_takes_the_place_of_what_was_held(
 ) -> None:
     hold = await store.spending.hold(session, ANN, owner, always(1_000, 1.0))
 
-    await store.journal.record(session, epoch, [Noted("answered"), spent(10, 0.25), Released(hold)])
+    await store.journal.record(session, epoch, [Noted("answered"), spent(10, 0.25), HoldReleased(hold)])
 
     assert (await totals(store, session, owner)).person == Amount(10, 0.25)
     assert [one.entry for one in await store.journal.entries(session)] == [Noted("answered")]
@@ -172,7 +172,7 @@ async def test_call_outside_of_a_turn_is_released_without_an_epoch(
 ) -> None:
     hold = await store.spending.hold(session, ANN, owner, always(1_000))
 
-    await store.spending.add(session, [Spent(CHEAP, ANN, "title", Usage(10), 0.0), Released(hold)])
+    await store.spending.add(session, [Spent(CHEAP, ANN, "title", Usage(10), 0.0), HoldReleased(hold)])
 
     assert await tokens(store, session, owner) == (10, 10, 10)
 
@@ -182,14 +182,14 @@ async def test_release_frees_one_hold_only(store: Store, session: SessionId, own
     hold = await store.spending.hold(session, ANN, owner, always(2))
     await store.spending.hold(session, ANN, owner, always(4))
 
-    await store.spending.add(session, [Released(hold)])
+    await store.spending.add(session, [HoldReleased(hold)])
 
     assert await tokens(store, session, owner) == (5, 5, 5)
 
 
 async def test_releasing_what_is_not_held_does_no_harm(store: Store, session: SessionId, owner: OwnerId) -> None:
     hold = await store.spending.hold(session, ANN, owner, always(1))
-    await store.spending.add(session, [Released(hold), Released(hold), Released(HoldId(999))])
+    await store.spending.add(session, [HoldReleased(hold), HoldReleased(hold), HoldReleased(HoldId(999))])
 
     assert await tokens(store, session, owner) == (0, 0, 0)
 
@@ -198,10 +198,10 @@ async def test_late_release_does_not_free_the_hold_of_somebody_else(
     store: Store, session: SessionId, owner: OwnerId
 ) -> None:
     late = await store.spending.hold(session, ANN, owner, always(1))
-    await store.spending.add(session, [Released(late)])
+    await store.spending.add(session, [HoldReleased(late)])
     await store.spending.hold(session, ANN, owner, always(2))
 
-    await store.spending.add(session, [Released(late)])
+    await store.spending.add(session, [HoldReleased(late)])
 
     assert await tokens(store, session, owner) == (2, 2, 2)
 
@@ -213,7 +213,7 @@ async def test_record_that_breaks_a_rule_neither_spends_nor_releases(
 
     with pytest.raises(BrokenRuleError):
         await store.journal.record(
-            session, epoch, [spent(10), Released(hold), TurnEnded(TurnId("never started"), "completed")]
+            session, epoch, [spent(10), HoldReleased(hold), TurnEnded(TurnId("never started"), "completed")]
         )
 
     assert await tokens(store, session, owner) == (1, 1, 1)
@@ -243,7 +243,7 @@ async def test_holds_of_an_owner_that_left_count_for_nothing(store: Store, sessi
 async def test_what_an_owner_that_left_has_spent_still_counts(store: Store, session: SessionId, owner: OwnerId) -> None:
     other = await store.owners.join("test")
     hold = await store.spending.hold(session, ANN, other, always(90))
-    await store.spending.add(session, [spent(10), Released(hold)])
+    await store.spending.add(session, [spent(10), HoldReleased(hold)])
 
     await store.owners.leave(other)
 
@@ -294,7 +294,7 @@ async def test_deleted_session_holds_nothing(store: Store, session: SessionId, o
     await store.sessions.delete(session)
 
     assert await tokens(store, OTHER, owner) == (5, 5, 5)
-    await store.spending.add(session, [spent(1), Released(hold)])
+    await store.spending.add(session, [spent(1), HoldReleased(hold)])
     assert await tokens(store, OTHER, owner) == (5, 6, 6)
 
 

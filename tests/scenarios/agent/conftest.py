@@ -11,14 +11,14 @@ from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.events import Event
 from talaria.core.ids import OwnerId, SessionId
 from talaria.core.messages import Message
-from talaria.providers.route import Route
+from talaria.providers.base import Route
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
+from talaria.testing.crash import StoreProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import StoreProxy
 from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Tool

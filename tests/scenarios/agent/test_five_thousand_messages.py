@@ -18,16 +18,15 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Compacted, MessageAdded, Recorded
 from talaria.core.errors import Overloaded, RequestRejected
 from talaria.core.ids import CallId, Epoch, SessionId
-from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, Usage, User, user
 from talaria.providers.base import Delta, ModelRequest
+from talaria.providers.http_provider import wire_for
 from talaria.providers.upstream import Upstream
-from talaria.providers.wires import wire_for
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Write
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock, ScriptedProvider, transcript_problems
-from talaria.testing.port_proxies import JournalProxy, StoreProxy
+from talaria.testing.crash import JournalProxy, StoreProxy
 from talaria.tools.builtin.recall import recall_tools
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox
@@ -95,7 +94,7 @@ class Model(ScriptedProvider):
         super().__init__()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
-        encoded = request.history.encoded("test", self._encoded)
+        encoded = request.history.encode("test", self._encoded)
         body = wire_for(self.endpoint.wire).body(request, self.endpoint, encoded)
         tokens = int(len(body) / self.bytes_per_token)
         self.work["bytes sent"] += len(body)

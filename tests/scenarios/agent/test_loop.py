@@ -20,11 +20,10 @@ from talaria.core.errors import (
 )
 from talaria.core.events import AnswerRestarted, Event, Notice, TextDelta, TurnDone
 from talaria.core.ids import CallId, Epoch, SessionId
-from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, User, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, Usage, User, user
 from talaria.store.base import CallIntended, Write
+from talaria.testing.crash import JournalProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import JournalProxy
 from talaria.testing.rules import transcript_problems
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run, Scope
@@ -490,7 +489,7 @@ async def test_an_interruption_does_not_wait_for_a_store_that_is_not_well(scene:
         report = await asking
     assert isinstance(report.error, StoreUnavailable)
     assert ran == []
-    assert await scene.store.journal.interrupted() == ["scenario"]
+    assert await scene.store.journal.list_interrupted() == ["scenario"]
     assert (await (await scene.session(echo(ran))).resume()) is not None
     assert transcript_problems(await scene.messages()) == []
 

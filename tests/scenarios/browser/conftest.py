@@ -18,7 +18,7 @@ from aiohttp import web
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import CallId, SessionId
-from talaria.net.settings import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 from talaria.tools.base import Run, Scope, Shown, Tool
 from talaria.tools.browser import browser_process

@@ -190,7 +190,7 @@ import asyncio, sys
 from pathlib import Path
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
-from talaria.net.settings import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.tools.base import Run, Scope
 from talaria.tools.browser.browser import Browser
 from talaria.tools.browser.browser_tools import browser_tools

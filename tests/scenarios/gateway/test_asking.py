@@ -156,7 +156,7 @@ async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house
         await house.telegram.say("green, rather")
         await house.until(lambda: "As you say." in [one.text for one in house.telegram.seen()])
         assert "green, rather" in result(house)
-        assert not await house.store.inbox.waiting()
+        assert not await house.store.inbox.list_sessions()
 
 
 async def test_a_long_command_is_shown_to_its_end(house: House) -> None:

@@ -90,7 +90,7 @@ async def test_in_steer_mode_it_is_told_to_the_running_turn(house: House) -> Non
         await house.telegram.say("rather left")
         assert [one.text for one in await house.said(1)] == ["As you wish."]
         assert user_texts(house.model)[-1] == "rather left"
-        assert not await house.store.inbox.waiting()
+        assert not await house.store.inbox.list_sessions()
     assert len(house.model.requests) == 2
 
 
@@ -161,7 +161,7 @@ async def test_a_stranger_is_told_a_code_and_nothing_else(house: House) -> None:
         await asyncio.sleep(0.3)
         assert len(house.telegram.seen(user=STRANGER)) == 1
         assert await house.store.sessions.list() == []
-        assert not await house.store.inbox.waiting()
+        assert not await house.store.inbox.list_sessions()
     assert not house.model.requests
 
 

@@ -145,7 +145,7 @@ async def test_strangers_by_the_thousand_reach_nobody_and_leave_nothing(tmp_path
             finally:
                 tracemalloc.stop()
             assert await app.store.sessions.list() == []
-            assert await app.store.inbox.waiting() == []
+            assert await app.store.inbox.list_sessions() == []
             assert len(await app.store.access.requests()) == 3
             assert await app.store.inbox.cursor("square", "us") == "9900-0"
         assert model.requests == []
@@ -168,8 +168,8 @@ async def test_what_has_queued_up_is_answered_in_order_and_each_once(tmp_path: P
             await square.answered(CHATS * MESSAGES)
             sessions = await app.store.sessions.list()
         async with gateway(tmp_path, model, square, is_open=True) as app:
-            assert await app.store.inbox.waiting() == []
-            assert await app.store.outbox.targets() == []
+            assert await app.store.inbox.list_sessions() == []
+            assert await app.store.outbox.list_targets() == []
     in_order = [f"word-{number}" for number in range(MESSAGES)]
     assert len(sessions) == CHATS
     assert {chat: " ".join(texts).split() for chat, texts in square.sent.items()} == {

@@ -10,7 +10,7 @@ from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import LET_IN, MAX_PENDING, Pairing
 from talaria.gateway.service import LOOK_S
-from talaria.store.access import Member
+from talaria.store.permission_ports import Member
 
 STRANGERS = ("2001", "2002", "2003", "2004")
 
@@ -86,4 +86,4 @@ async def test_what_somebody_says_in_the_moment_they_are_let_in_is_answered(hous
 
 
 async def _is_all_sent(house: House) -> bool:
-    return not await house.store.outbox.targets()
+    return not await house.store.outbox.list_targets()

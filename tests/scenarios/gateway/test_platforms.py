@@ -15,7 +15,7 @@ from tests.scenarios.gateway.test_files import PIXEL
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import LET_IN, Pairing
-from talaria.store.access import Member
+from talaria.store.permission_ports import Member
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
 from talaria.testing.servers.discord_server import DiscordServer
@@ -205,7 +205,7 @@ async def test_what_arrives_while_it_is_being_stopped_is_kept_and_answered_by_th
 
 
 async def _is_all_sent(stage: Stage) -> bool:
-    return not await stage.house.store.outbox.targets()
+    return not await stage.house.store.outbox.list_targets()
 
 
 async def _sessions(stage: Stage) -> list[object]:

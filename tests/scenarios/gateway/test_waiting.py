@@ -19,7 +19,7 @@ from talaria.gateway.dispatcher import HELD, TOLD_AFTER_S
 from talaria.gateway.envelope import BESIDE, MARK, OutgoingBody, written
 from talaria.gateway.gateway_state import PAUSE
 from talaria.store.base import Held
-from talaria.store.mail import Outgoing
+from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
 from talaria.testing.servers.scripted_replies import Faults
@@ -56,7 +56,7 @@ async def passed(house: House, clock: Clock, seconds: float) -> None:
 
 
 async def is_waiting(house: House, session: SessionId, count: int) -> bool:
-    return len(await house.store.inbox.pending(session)) == count
+    return len(await house.store.inbox.list_pending(session)) == count
 
 
 async def test_whoever_waits_for_the_terminal_is_told_so_once(house: House, clock: QuickClock) -> None:
@@ -191,7 +191,7 @@ async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place
     async with open_store(house.home) as store:
         shown = await store.outbox.begin(BESIDE, part("0", OutgoingBody("Wor", is_draft=True)))
         assert shown is not None
-        await store.outbox.sent(shown.id, "7")
+        await store.outbox.mark_sent(shown.id, "7")
         await store.outbox.add(BESIDE, [part("0", OutgoingBody("Words.")), part("1", OutgoingBody("More."))])
         await store.outbox.start(shown.id)
     house.telegram.group(OWNER)
@@ -222,4 +222,4 @@ async def test_a_reply_that_failed_is_told_on_a_platform_that_is_connected_only_
 
 
 async def _is_due(house: House, target: str) -> bool:
-    return target in await house.store.outbox.targets()
+    return target in await house.store.outbox.list_targets()

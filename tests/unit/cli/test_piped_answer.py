@@ -10,8 +10,7 @@ from talaria.cli.answer_view import NOT_YET, VOID, PipedAnswer
 from talaria.core.entries import TurnOutcome
 from talaria.core.events import AnswerRestarted, Event, RoundEnded, TextDelta
 from talaria.core.ids import CallId, SessionId, TurnId
-from talaria.core.messages import Assistant, Text, ToolCall
-from talaria.core.usage import NO_USAGE
+from talaria.core.messages import NO_USAGE, Assistant, Text, ToolCall
 from talaria.runtime.turn_runner import Report
 
 AGAIN = AnswerRestarted("It broke off.")

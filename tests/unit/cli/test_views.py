@@ -8,8 +8,7 @@ from talaria.cli.answer_view import TextView
 from talaria.cli.output import JsonView
 from talaria.core.events import ToolBegan, ToolEnded
 from talaria.core.ids import CallId, SessionId, TurnId
-from talaria.core.messages import Outcome, ToolResult
-from talaria.core.usage import Usage
+from talaria.core.messages import Outcome, ToolResult, Usage
 from talaria.runtime.turn_runner import Report
 
 REPORT = Report(SessionId("s"), TurnId("t"), "completed", "So.", Usage(), "m")

@@ -17,14 +17,12 @@ import pytest_asyncio
 
 from talaria.compat.hermes import finder
 from talaria.compat.hermes.bound import Bound, bind, release
-from talaria.context.counting import CanonicalUsage, as_dict
-from talaria.context.engine import ContextEngine
+from talaria.context.engine import CanonicalUsage, ContextEngine, as_dict
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, Denied
 from talaria.core.ids import SessionId
-from talaria.core.messages import ToolCall
-from talaria.core.plugin_calls import Background
-from talaria.core.usage import Usage
+from talaria.core.messages import ToolCall, Usage
+from talaria.core.plugin_calls import BackgroundLoop
 from talaria.memory.base import MemoryProvider
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import gather, usable
@@ -728,7 +726,7 @@ async def test_a_hook_is_fired_from_a_thread_and_not_where_that_would_stop_the_l
 
 async def test_what_plugins_say_to_a_call_can_be_asked(alias: Import, application: Application) -> None:
     ask = alias("hermes_cli.plugins").get_pre_tool_call_directive
-    application.host.hooks.add("x", "pre_tool_call", lambda: {"action": "dance"}, Background())
+    application.host.hooks.add("x", "pre_tool_call", lambda: {"action": "dance"}, BackgroundLoop())
     await application.load({"demo": PLUGIN})
     assert await asyncio.to_thread(ask, "rm", {"path": "/"}, session_id="s1") == ("block", "not that")
     assert await asyncio.to_thread(ask, "ls", None) == (None, None)

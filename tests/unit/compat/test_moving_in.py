@@ -111,9 +111,9 @@ def test_while_a_gateway_may_use_the_files_they_stay_and_no_plugin_is_loaded(hom
 
 def test_so_it_is_while_a_chat_is_open(home: Path) -> None:
     chat = Presence(home / "run")
-    chat.enter(OwnerId("1-abcdef"))
+    chat.lock(OwnerId("1-abcdef"))
     assert "process 1" in move_in(home).obstacle
-    chat.leave_all()
+    chat.unlock_all()
     assert move_in(home).obstacle == ""
 
 

@@ -7,11 +7,10 @@ import pytest
 from talaria.context import summary
 from talaria.context.base import CompactionRequest
 from talaria.context.compactor import BuiltinCompactor
-from talaria.context.summary import fitted, pruned
-from talaria.core.dialect import transcript_problems
+from talaria.context.summary import fit, prune
 from talaria.core.ids import CallId
-from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.core.usage import Usage
+from talaria.core.message_dicts import transcript_problems
+from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, Usage, User, user
 from talaria.providers.message_history import CHARS_PER_TOKEN, History, size_tokens
 
 GOAL = "Map every milestone between Ulm and Linz."
@@ -92,13 +91,13 @@ def test_what_the_host_writes_keeps_the_goal_and_a_models_words_and_the_newest_f
 
 
 async def test_the_next_summary_takes_the_place_of_the_last_also_where_that_stands_near_the_end() -> None:
-    carrier = User((summary.wrapped("Old."), Text("And now?")))
+    carrier = User((summary.wrap("Old."), Text("And now?")))
     call = ToolCall(CallId("c1"), "look", "{}")
     output = ToolResult(CallId("c1"), "look", of_tokens(30_000))
     messages = [user(GOAL), answer(), carrier, Assistant((call,), "calls"), output]
     made = await BuiltinCompactor(Summariser()).compact(messages, CompactionRequest(31_000, 20_000))
     assert made is not None
-    assert [summary.found_in([message]) for message in made.messages if isinstance(message, User)] == [
+    assert [summary.find_summary([message]) for message in made.messages if isinstance(message, User)] == [
         f"Goal\n{GOAL}\n\nNew."
     ]
 
@@ -130,21 +129,21 @@ def test_old_images_go_before_any_text_is_clipped_and_the_newest_goes_last() -> 
     messages = [asked, *looks(True, True, True, False), long]
     image = size_tokens(messages[2]) - 58
     total = sum(map(size_tokens, messages))
-    assert fitted(messages, total) == tuple(messages)
-    without_old = fitted(messages, total - 2 * image + 20)
+    assert fit(messages, total) == tuple(messages)
+    without_old = fit(messages, total - 2 * image + 20)
     assert images_in(without_old) == [0, 0, 1, 0]
     assert without_old[-1] is long
-    clipped = fitted(messages, 6_000)
+    clipped = fit(messages, 6_000)
     assert images_in(clipped) == [0, 0, 1, 0]
     assert len(clipped[-1].text) < len(long.text)
-    assert images_in(fitted(messages, 100)) == [0, 0, 0, 0]
-    assert fitted(messages, 100)[0] is asked
+    assert images_in(fit(messages, 100)) == [0, 0, 0, 0]
+    assert fit(messages, 100)[0] is asked
 
 
 def test_an_image_in_the_middle_is_left_out_with_a_word_in_its_place() -> None:
     long = ToolResult(CallId("c1"), "look", of_tokens(500), images=(DOT,))
     short = ToolResult(CallId("c2"), "look", "a dot", images=(DOT,))
-    made = pruned([long, short])
+    made = prune([long, short])
     assert images_in(made) == [0, 0]
     assert made[0].text.endswith("x]\n[An image was here.]")
     assert made[1].text == "a dot\n[An image was here.]"
@@ -164,6 +163,6 @@ async def test_leaving_out_old_images_may_be_all_that_is_needed() -> None:
 
 def test_what_the_person_said_last_is_never_clipped() -> None:
     last = user(of_tokens(9_000))
-    made = fitted([user(of_tokens(9_000)), answer(of_tokens(9_000)), last, answer(of_tokens(9_000))], 1_000)
+    made = fit([user(of_tokens(9_000)), answer(of_tokens(9_000)), last, answer(of_tokens(9_000))], 1_000)
     assert made[2] is last
     assert [message for message in made if message is not last and len(message.text) > 2_000] == []

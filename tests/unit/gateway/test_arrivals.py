@@ -4,7 +4,7 @@ from talaria.core.ids import InboxId, SessionId
 from talaria.gateway.dispatcher import MOST_KNOWN, Arrivals
 from talaria.gateway.envelope import Principal, Received
 from talaria.platforms.base import Address, Arrival, Sender
-from talaria.store.mail import Inbound
+from talaria.store.chat_ports import Inbound
 from talaria.testing.manual_clock import ManualClock
 
 HERE = SessionId("here")

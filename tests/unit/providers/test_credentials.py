@@ -36,7 +36,7 @@ async def test_without_keys_none_is_used(clock: ManualClock) -> None:
 async def test_fill_first_stays_with_the_first_until_it_rests(clock: ManualClock) -> None:
     keys = pool(clock)
     assert await taken(keys, 3) == [A, A, A]
-    keys.rest(A, "m", BILLING)
+    keys.cool_down(A, "m", BILLING)
     assert await taken(keys, 2) == [B, B]
     clock.advance(3_601)
     assert await taken(keys, 1) == [A]
@@ -45,13 +45,13 @@ async def test_fill_first_stays_with_the_first_until_it_rests(clock: ManualClock
 async def test_round_robin_goes_around_and_passes_by_those_that_rest(clock: ManualClock) -> None:
     keys = pool(clock, "round_robin")
     assert await taken(keys, 4) == [A, B, C, A]
-    keys.rest(B, "m", BILLING)
+    keys.cool_down(B, "m", BILLING)
     assert await taken(keys, 3) == [C, A, C]
 
 
 async def test_least_used_evens_out(clock: ManualClock) -> None:
     keys = pool(clock, "least_used")
-    keys.rest(C, "m", LIMITED)
+    keys.cool_down(C, "m", LIMITED)
     assert sorted(key.reveal() for key in await taken(keys, 4)) == ["sk-a", "sk-a", "sk-b", "sk-b"]
     clock.advance(3_601)
     assert await taken(keys, 2) == [C, C]
@@ -60,7 +60,7 @@ async def test_least_used_evens_out(clock: ManualClock) -> None:
 async def test_random_uses_them_all_but_those_that_rest(clock: ManualClock) -> None:
     keys = pool(clock, "random")
     assert set(await taken(keys, 200)) == {A, B, C}
-    keys.rest(B, "m", BILLING)
+    keys.cool_down(B, "m", BILLING)
     assert set(await taken(keys, 200)) == {A, C}
 
 
@@ -79,7 +79,7 @@ async def test_how_long_a_key_rests_depends_on_the_reason(
     clock: ManualClock, failure: ProviderFailure, rests_s: float
 ) -> None:
     keys = pool(clock)
-    keys.rest(A, "m", failure)
+    keys.cool_down(A, "m", failure)
     clock.advance(rests_s - 1)
     assert await taken(keys, 1) == [B]
     clock.advance(2)
@@ -88,25 +88,25 @@ async def test_how_long_a_key_rests_depends_on_the_reason(
 
 async def test_the_limit_of_one_model_does_not_rest_the_key_for_another(clock: ManualClock) -> None:
     keys = pool(clock)
-    keys.rest(A, "big", LIMITED)
+    keys.cool_down(A, "big", LIMITED)
     assert await taken(keys, 1, "big") == [B]
     assert await taken(keys, 1, "small") == [A]
-    keys.rest(A, "big", BILLING)
+    keys.cool_down(A, "big", BILLING)
     assert await taken(keys, 1, "small") == [B]
 
 
 async def test_when_all_rest_the_one_that_wakes_soonest_is_tried(clock: ManualClock) -> None:
     keys = pool(clock)
-    keys.rest(A, "m", BILLING)
-    keys.rest(B, "m", RateLimited("Slow down.", retry_after_s=5))
-    keys.rest(C, "m", BILLING)
+    keys.cool_down(A, "m", BILLING)
+    keys.cool_down(B, "m", RateLimited("Slow down.", retry_after_s=5))
+    keys.cool_down(C, "m", BILLING)
     assert not keys.has_other({A}, "m")
     assert await taken(keys, 1) == [B]
 
 
 async def test_a_single_key_has_no_other_and_is_never_given_up(clock: ManualClock) -> None:
     keys = pool(clock, keys=(A,))
-    keys.rest(A, "m", BILLING)
+    keys.cool_down(A, "m", BILLING)
     assert not keys.has_other({A}, "m")
     assert await taken(keys, 1) == [A]
 
@@ -138,5 +138,5 @@ async def test_a_refresh_that_brings_the_same_key_does_not_help(clock: ManualClo
 
 def test_no_key_is_ever_printed(clock: ManualClock) -> None:
     keys = pool(clock)
-    keys.rest(A, "m", BILLING)
+    keys.cool_down(A, "m", BILLING)
     assert "sk-" not in f"{keys!r} {vars(keys)!r}"

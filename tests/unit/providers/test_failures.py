@@ -17,7 +17,7 @@ def said(message: str, **more: Any) -> bytes:
 
 
 def kind_of(status: int, body: bytes = b"", *, is_large: bool = False) -> FailureKind:
-    return provider_failures.refused("x:m", status, {}, body, now=NOW, is_large=is_large).kind
+    return provider_failures.from_response("x:m", status, {}, body, now=NOW, is_large=is_large).kind
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_refusal_without_a_reason_of_a_long_conversation_may_mean_its_length(b
     ],
 )
 def test_a_request_that_can_be_mended_says_how(message: str, repair: Repair | None) -> None:
-    failure = provider_failures.refused("x:m", 400, {}, said(message), now=NOW)
+    failure = provider_failures.from_response("x:m", 400, {}, said(message), now=NOW)
     assert (failure.kind, failure.repair) == ("format_error", repair)
 
 
@@ -138,7 +138,7 @@ def test_a_request_that_can_be_mended_says_how(message: str, repair: Repair | No
     ],
 )
 def test_an_error_inside_a_stream_is_as_telling_as_a_status(error: dict[str, Any], kind: FailureKind) -> None:
-    assert provider_failures.in_stream("x:m", json.dumps(error).encode()).kind == kind
+    assert provider_failures.from_stream_error("x:m", json.dumps(error).encode()).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -197,17 +197,17 @@ def test_an_error_inside_a_stream_is_as_telling_as_a_status(error: dict[str, Any
 def test_a_wait_is_understood_in_whatever_way_it_is_said(
     headers: dict[str, str], body: bytes, waits_s: float | None
 ) -> None:
-    assert provider_failures.refused("x:m", 429, headers, body, now=NOW).retry_after_s == waits_s
+    assert provider_failures.from_response("x:m", 429, headers, body, now=NOW).retry_after_s == waits_s
 
 
 def test_the_reset_of_a_limit_says_nothing_about_another_failure() -> None:
     headers = {"x-ratelimit-reset": "60", "x-ratelimit-remaining": "0"}
-    assert provider_failures.refused("x:m", 500, headers, b"", now=NOW).retry_after_s is None
+    assert provider_failures.from_response("x:m", 500, headers, b"", now=NOW).retry_after_s is None
 
 
 def test_what_the_provider_behind_an_aggregator_said_is_passed_on() -> None:
     body = said("Provider returned error", metadata={"raw": "Model m is at capacity in eu-1"})
-    assert "Model m is at capacity in eu-1" in str(provider_failures.refused("x:m", 502, {}, body, now=NOW))
+    assert "Model m is at capacity in eu-1" in str(provider_failures.from_response("x:m", 502, {}, body, now=NOW))
 
 
 @pytest.mark.parametrize(
@@ -215,4 +215,4 @@ def test_what_the_provider_behind_an_aggregator_said_is_passed_on() -> None:
     [b"\xff\xfe", b"[]", b"null", b'{"error": []}', b'{"error": {"message": 5}}', b"[" * 100_000, b'"' + b"x" * 9_000],
 )
 def test_a_body_of_any_kind_is_one_short_sentence(body: bytes) -> None:
-    assert len(str(provider_failures.refused("x:m", 500, {}, body, now=NOW))) < 400
+    assert len(str(provider_failures.from_response("x:m", 500, {}, body, now=NOW))) < 400

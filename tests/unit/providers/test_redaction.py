@@ -2,7 +2,7 @@
 
 import pytest
 
-from talaria.providers.endpoint_redaction import redacted
+from talaria.providers.provider_failures import redact_secrets
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from talaria.providers.endpoint_redaction import redacted
     ],
 )
 def test_a_secret_is_hidden_whole_or_cut(text: str, shown: str) -> None:
-    assert redacted(text, ["sk-secret-1"]) == shown
+    assert redact_secrets(text, ["sk-secret-1"]) == shown
 
 
 def test_a_placeholder_is_no_secret() -> None:
-    assert redacted("none of the keys", ["none", "", "k"]) == "none of the keys"
+    assert redact_secrets("none of the keys", ["none", "", "k"]) == "none of the keys"

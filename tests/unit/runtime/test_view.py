@@ -9,9 +9,9 @@ from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Text, user
 from talaria.runtime.transcript import MOST_RECALLED_ENTRIES, read_latest_turns
 from talaria.store.base import NewSession
-from talaria.store.memory.store import MemoryStore
+from talaria.store.memory.memory_store import MemoryStore
+from talaria.testing.crash import JournalProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import JournalProxy
 
 SESSION = SessionId("s")
 

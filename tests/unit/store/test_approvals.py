@@ -12,9 +12,8 @@ import pytest
 
 from talaria.core.ids import ApprovalId, CallId, GrantId, OwnerId, SessionId, TurnId
 from talaria.store.base import NewSession
-from talaria.store.permissions import Grant, NewApproval
-from talaria.store.sqlite.connection import SqliteConnection
-from talaria.store.sqlite.migrate import steps
+from talaria.store.permission_ports import Grant, NewApproval
+from talaria.store.sqlite.connection import SqliteConnection, steps
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 
@@ -31,7 +30,7 @@ async def test_two_processes_answer_and_use_a_question_once(home: Path, clock: M
     async with SqliteStore(home, clock) as one, SqliteStore(home, clock) as other:
         await one.sessions.create(NewSession(SESSION, "test"))
         await one.approvals.request(question(await one.owners.join("test")))
-        assert [waiting.id for waiting in await other.approvals.pending()] == [ID]
+        assert [waiting.id for waiting in await other.approvals.list_pending()] == [ID]
 
         answers = [store.approvals.decide(ID, is_allowed=True, by=PERSON) for store in (one, other) * 10]
         assert sum(await asyncio.gather(*answers)) == 1
@@ -49,7 +48,7 @@ async def test_questions_and_grants_are_there_when_the_store_is_opened_again(hom
     async with SqliteStore(home, clock) as store:
         assert await store.grants.list() == [grant]
         assert await store.approvals.find(ID) is not None
-        assert await store.approvals.pending() == []
+        assert await store.approvals.list_pending() == []
         assert await store.approvals.decide(ID, is_allowed=True, by=PERSON) is False
 
 
@@ -59,7 +58,7 @@ from pathlib import Path
 from talaria.core.clock import SystemClock
 from talaria.core.ids import ApprovalId, CallId, SessionId, TurnId
 from talaria.store.base import NewSession
-from talaria.store.permissions import NewApproval
+from talaria.store.permission_ports import NewApproval
 from talaria.store.sqlite.store import SqliteStore
 
 async def main():
@@ -95,13 +94,13 @@ async def test_killed_process_takes_its_questions_and_unused_answers_along(
     home: Path, clock: ManualClock, asker: subprocess.Popen[str]
 ) -> None:
     async with SqliteStore(home, clock) as store:
-        assert [waiting.id for waiting in await store.approvals.pending()] == [ID, UNUSED]
+        assert [waiting.id for waiting in await store.approvals.list_pending()] == [ID, UNUSED]
         assert await store.approvals.decide(UNUSED, is_allowed=True, by=PERSON)
 
         asker.kill()
         asker.wait()
 
-        assert await store.approvals.pending() == []
+        assert await store.approvals.list_pending() == []
         assert await store.approvals.decide(ID, is_allowed=True, by=PERSON) is False
         assert await store.approvals.use(UNUSED, "digest") is False
 
@@ -157,7 +156,7 @@ async def test_home_from_before_keeps_everything_and_can_ask(home: Path, clock: 
     assert all(before.values())
 
     async with SqliteStore(home, clock) as store:
-        assert await store.approvals.pending() == []
+        assert await store.approvals.list_pending() == []
         assert await store.grants.list() == []
     after = contents(path)
     for name, old in before.items():

@@ -13,11 +13,9 @@ import pytest
 from talaria.core.entries import Entry, MessageAdded, Noted
 from talaria.core.errors import StoreTooNew
 from talaria.core.ids import CallId, SessionId
-from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, user
 from talaria.store.base import Amount, NewSession, Totals, UsageRow
-from talaria.store.sqlite.connection import SqliteConnection
-from talaria.store.sqlite.migrate import LATEST, steps
+from talaria.store.sqlite.connection import LATEST, SqliteConnection, steps
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 
@@ -205,8 +203,8 @@ async def test_conversations_and_mail_from_before_platforms_are_kept(home: Path,
         assert [(session.id, session.person) for session in await store.sessions.list(person="local")] == [
             ("one", "local")
         ]
-        assert [(mail.message_id, mail.key, mail.state) for mail in await store.inbox.pending(SessionId("one"))] == [
-            ("1", "", "new")
-        ]
-        (due,) = await store.outbox.due("telegram:42")
+        assert [
+            (mail.message_id, mail.key, mail.state) for mail in await store.inbox.list_pending(SessionId("one"))
+        ] == [("1", "", "new")]
+        (due,) = await store.outbox.list_due("telegram:42")
         assert (due.body, due.created_at, due.started_at) == ("reply", 1.0, None)

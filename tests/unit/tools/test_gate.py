@@ -143,7 +143,7 @@ async def test_what_is_allowed_is_not_asked_about(gates: Gates, store: Store) ->
     ada = Ada()
     await gates.gate(ada).admit(call(), Act(Claim(command="ls")), scope())
     assert not ada.asked
-    assert not await store.approvals.pending()
+    assert not await store.approvals.list_pending()
 
 
 async def test_a_person_is_shown_what_would_run_and_why_it_is_asked(gates: Gates) -> None:

@@ -3,7 +3,7 @@ from ipaddress import ip_address
 import pytest
 
 from talaria.core.errors import BadConfig
-from talaria.net.addresses import EVERYWHERE, Allowance, allowance, is_public
+from talaria.net.urls import EVERYWHERE, Allowance, is_public, parse_allowance
 
 PRIVATE = [
     *("0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "100.127.255.255"),
@@ -71,7 +71,7 @@ def test_address_of_the_internet_is_public(address: str) -> None:
     ],
 )
 def test_listed_host_address_or_network_is_permitted(entry: str, host: str, address: str) -> None:
-    assert allowance((entry,)).permits(host, ip_address(address))
+    assert parse_allowance((entry,)).permits(host, ip_address(address))
     assert not Allowance().permits(host, ip_address(address))
 
 
@@ -79,7 +79,7 @@ def test_listed_host_address_or_network_is_permitted(entry: str, host: str, addr
     ("host", "address"), [("evil.nas.lan", "192.168.1.5"), ("nas.lan.evil", "192.168.1.5"), ("x", "192.169.0.1")]
 )
 def test_what_only_resembles_a_listed_host_gains_nothing(host: str, address: str) -> None:
-    permitted = allowance(("nas.lan", "192.168.1.6/32")).permits(host, ip_address(address))
+    permitted = parse_allowance(("nas.lan", "192.168.1.6/32")).permits(host, ip_address(address))
     assert permitted == is_public(ip_address(address))
 
 
@@ -92,5 +92,5 @@ def test_operator_may_go_everywhere() -> None:
 )
 def test_entry_that_is_none_is_told(entry: str) -> None:
     with pytest.raises(BadConfig) as told:
-        allowance((entry,))
+        parse_allowance((entry,))
     assert str(told.value) == f"web.allow_private: {entry!r} is no host name, address or network."

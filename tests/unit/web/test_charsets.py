@@ -2,13 +2,13 @@ import codecs
 
 import pytest
 
-from talaria.net.fetch import CHUNK_BYTES, charset_of, decoded
+from talaria.net.fetch import CHUNK_BYTES, charset_of, decode_body
 
 GREETING = "Grüße, мир, 世界"
 
 
 def read(body: bytes, said: str | None = None) -> str:
-    return decoded(body, charset_of(body, said))
+    return decode_body(body, charset_of(body, said))
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_programs_that_pass_for_charsets_are_not_run(said: str) -> None:
 
 def test_sign_across_the_border_of_two_chunks_stays_whole() -> None:
     text = "x" * (CHUNK_BYTES - 1) + "世界"
-    assert decoded(text.encode(), "utf-8") == text
+    assert decode_body(text.encode(), "utf-8") == text

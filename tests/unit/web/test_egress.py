@@ -15,9 +15,9 @@ import pytest
 from tests.unit.web.conftest import PRIVATE, PUBLIC, Names, Site, answer
 
 from talaria.core.errors import Denied
-from talaria.net.addresses import allowance
-from talaria.net.egress import HEAD_S, LOOKUP_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, Admit, Egress
-from talaria.net.tunnels import IDLE_S
+from talaria.net.egress import HEAD_S, LOOKUP_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, AdmitHost, Egress
+from talaria.net.proxy_requests import IDLE_S
+from talaria.net.urls import parse_allowance
 from talaria.testing.manual_clock import ManualClock
 
 LIMIT_S = 10.0
@@ -101,11 +101,11 @@ def opened(clock: ManualClock, names: Names) -> Open:
     """`async with opened() as proxy`"""
 
     @asynccontextmanager
-    async def open_one(admit: Admit | None = None, **more: Any) -> AsyncGenerator[Proxy]:
+    async def open_one(admit: AdmitHost | None = None, **more: Any) -> AsyncGenerator[Proxy]:
         proxy = Proxy()
         listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         proxy.port = listening.getsockname()[1]
-        settings: dict[str, Any] = {"allowance": allowance((PUBLIC,)), "lookup": names, **more}
+        settings: dict[str, Any] = {"allowance": parse_allowance((PUBLIC,)), "lookup": names, **more}
         async with Egress(
             listening,
             admit or proxy.admit,
@@ -237,7 +237,7 @@ async def test_name_has_one_form_for_everybody(proxy: Proxy, peer: Peer, names: 
 
 async def test_next_address_is_tried_when_the_first_does_not_answer(peer: Peer, names: Names, opened: Open) -> None:
     names.say("pages.example", ["127.0.0.9", PUBLIC])
-    async with opened(allowance=allowance(("127.0.0.0/8",))) as proxy:
+    async with opened(allowance=parse_allowance(("127.0.0.0/8",))) as proxy:
         await proxy.tunnel(f"pages.example:{peer.port}")
 
 
@@ -299,7 +299,7 @@ async def test_name_that_changes_its_address_is_dialled_where_it_was_checked(
 async def test_listed_address_may_be_reached_by_any_name_of_it(opened: Open, canary: Site, names: Names) -> None:
     names.say("nas.lan", [PRIVATE])
     canary.pages["/"] = answer(b"home")
-    async with opened(allowance=allowance((PRIVATE,))) as proxy:
+    async with opened(allowance=parse_allowance((PRIVATE,))) as proxy:
         for host in ("nas.lan", PRIVATE):
             words = f"GET http://{host}:{canary.port}/ HTTP/1.1\r\n\r\n".encode()
             assert (await proxy.say(words)).endswith(b"home")

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.web.conftest import PUBLIC, Names, Site, answer, redirect
 
 from talaria.core.errors import ToolFailed
-from talaria.net.fetch import Fetch, unpacked
-from talaria.net.settings import WebSettings
+from talaria.net.fetch import Fetch, decompress
+from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
 HTML = b"<p>Hello.</p>"
@@ -94,7 +94,7 @@ def test_bomb_costs_what_the_limit_costs(coding: str) -> None:
     for layer in coding.split(", "):
         bomb = packed(bomb, 31 if layer == "gzip" else 15)
     tracemalloc.start()
-    body, is_cut = unpacked(bomb, coding, 100_000)
+    body, is_cut = decompress(bomb, coding, 100_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (body, is_cut) == (b"\0" * 100_000, True)
@@ -103,10 +103,10 @@ def test_bomb_costs_what_the_limit_costs(coding: str) -> None:
 
 def test_packed_page_that_breaks_off_is_kept_as_far_as_it_goes() -> None:
     whole = packed(b"".join(b"%d," % number for number in range(1_000)), 31)
-    body, is_cut = unpacked(whole[:-200], "gzip", 100_000)
+    body, is_cut = decompress(whole[:-200], "gzip", 100_000)
     assert body.startswith(b"0,1,2,")
     assert is_cut
-    assert unpacked(b"", "gzip", 100) == (b"", False)
+    assert decompress(b"", "gzip", 100) == (b"", False)
 
 
 @pytest.mark.parametrize(

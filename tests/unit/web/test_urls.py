@@ -1,7 +1,7 @@
 import pytest
 
 from talaria.core.errors import ToolFailed
-from talaria.net.urls import parse
+from talaria.net.urls import parse_url
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ from talaria.net.urls import parse
     ],
 )
 def test_address_has_one_form(text: str, url: str) -> None:
-    assert str(parse(text)) == url
-    assert parse(url) == parse(text)
+    assert str(parse_url(text)) == url
+    assert parse_url(url) == parse_url(text)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_address_has_one_form(text: str, url: str) -> None:
 )
 def test_what_is_no_address_of_a_page_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(ToolFailed) as told:
-        parse(text)
+        parse_url(text)
     sentence = str(told.value)
     assert sentence.endswith(".")
     assert not set(sentence) & set("\n\r\0")
@@ -90,7 +90,7 @@ def test_what_is_no_address_of_a_page_is_refused_in_one_sentence(text: str) -> N
 
 def test_address_with_a_password_is_refused_for_that() -> None:
     with pytest.raises(ToolFailed) as told:
-        parse("http://user:pw@example.org/")
+        parse_url("http://user:pw@example.org/")
     assert str(told.value) == "An address with a user name or password in it is not fetched."
 
 
@@ -106,7 +106,7 @@ def test_address_with_a_password_is_refused_for_that() -> None:
     ],
 )
 def test_redirect_leads_from_where_it_stands(location: str, url: str) -> None:
-    assert str(parse("https://example.org/a/b?q").joined(location)) == url
+    assert str(parse_url("https://example.org/a/b?q").join(location)) == url
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_redirect_leads_from_where_it_stands(location: str, url: str) -> None:
 )
 def test_redirect_to_no_page_is_refused(location: str) -> None:
     with pytest.raises(ToolFailed):
-        parse("https://example.org/").joined(location)
+        parse_url("https://example.org/").join(location)

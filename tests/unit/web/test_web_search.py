@@ -11,7 +11,7 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import CallId, SessionId
 from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
-from talaria.net.settings import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.tools.base import Run, Scope
 from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, SearchService, WebHit, choose
 from talaria.tools.builtin.web_search.engines import Brave, DuckDuckGo, SearXNG, Tavily

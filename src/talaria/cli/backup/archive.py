@@ -20,7 +20,7 @@ import msgspec
 from talaria.cli.notices import Progress
 from talaria.config.paths import plugin_home
 from talaria.core.errors import BadInput, StoreTooNew
-from talaria.store.sqlite.migrate import LATEST
+from talaria.store.sqlite.connection import LATEST
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -39,7 +39,7 @@ from talaria.cli.output import json_option, print_json
 from talaria.core.errors import BadInput, OperatorError
 from talaria.core.trees import FOLDER as ENTERING
 from talaria.core.trees import open_in
-from talaria.store.sqlite.migrate import LATEST
+from talaria.store.sqlite.connection import LATEST
 
 PRIVATE = 0o700
 LINK = Path(PLUGIN_HOME) / "plugins"

@@ -20,7 +20,7 @@ from talaria.core.fs import read_text
 from talaria.gateway.chat_keys import KeyRules, folder_name, session_key
 from talaria.gateway.envelope import read_received
 from talaria.platforms.base import Address
-from talaria.store.forgetting import Traces, Whose
+from talaria.store.forgetting import PersonQuery, Traces
 
 MENTIONING = ("SOUL.md", "config.yaml", "memories/**/*", "logs/*")
 MAX_READ_BYTES = 16 << 20
@@ -84,7 +84,7 @@ class _Known:
         self.person = person
         self.names: set[str] = set()
         self._own = session_key(Address(platform, user), "dm", user, KeyRules()).rpartition(":")[2]
-        self.whose = Whose(platform, user, self._has_said, self._has_chat, _is_private)
+        self.whose = PersonQuery(platform, user, self._has_said, self._has_chat, _is_private)
 
     def _has_said(self, body: str) -> bool:
         try:
@@ -127,7 +127,7 @@ async def _found(settings: Settings, known: _Known) -> Findings:
     return Findings(traces, folders, tuple(known.mentions(settings.home)))
 
 
-def _folders(settings: Settings, whose: Whose, traces: Traces) -> Iterator[Path]:
+def _folders(settings: Settings, whose: PersonQuery, traces: Traces) -> Iterator[Path]:
     """Only those inside the workspace: elsewhere the agent worked where somebody else told it to."""
     workspace = Path(settings.config.gateway.workspace).expanduser().resolve()
     worked_in = [Path(folder) for folder in traces.folders]

@@ -117,7 +117,7 @@ def _alone(home: Path) -> Generator[None]:
 
 
 def _check_alone(home: Path) -> None:
-    if Presence(home / "run").living():
+    if Presence(home / "run").list_living():
         raise SessionBusy(f"Talaria runs on {home}, in a terminal or a program of yours; leave it there first.")
 
 

@@ -23,7 +23,7 @@ from talaria.gateway.replies import LIVES_S
 from talaria.platforms.loader import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
 from talaria.store.base import Store
-from talaria.store.mail import OutboxState
+from talaria.store.chat_ports import OutboxState
 
 MOST_SHOWN = 1000
 _LEFT: tuple[OutboxState, ...] = ("pending", "started", "failed", "expired")
@@ -89,7 +89,7 @@ def status(ctx: click.Context, as_json: bool) -> int:
 
 
 async def _mail(store: Store) -> gateway_view.Mail:
-    return gateway_view.Mail(len(await store.inbox.waiting()), *await due_and_failed(store.outbox))
+    return gateway_view.Mail(len(await store.inbox.list_sessions()), *await due_and_failed(store.outbox))
 
 
 @command.command("platforms", help="Every platform: whether it is set up, and what it needs.")

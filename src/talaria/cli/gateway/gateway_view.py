@@ -15,7 +15,7 @@ from talaria.gateway.connector import Health
 from talaria.gateway.envelope import read_parcel
 from talaria.gateway.gateway_status import GatewayStatus
 from talaria.platforms.loader import install_hint, manifests, missing_modules
-from talaria.store.mail import OutboxRow
+from talaria.store.chat_ports import OutboxRow
 
 SHOWN_CHARS = 60
 LEAST_FREE_BYTES = 64 << 10

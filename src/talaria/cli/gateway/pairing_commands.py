@@ -13,8 +13,8 @@ from talaria.cli.safe import visible
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError
 from talaria.gateway.authorization import LIVES_S, Pairing
-from talaria.store.access import Locked, Member, PairingRequest
 from talaria.store.base import Store
+from talaria.store.permission_ports import Locked, Member, PairingRequest
 
 command = click.Group("pairing", help="Let people in who wrote to the agent, and send them away again.")
 

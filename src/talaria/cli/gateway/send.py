@@ -27,7 +27,7 @@ from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.loader import given, is_wanted, manifests
 from talaria.platforms.splitting import units
 from talaria.store.base import Store
-from talaria.store.mail import OutboxRow, Outgoing
+from talaria.store.chat_ports import OutboxRow, Outgoing
 
 MAX_CHARS = 1900
 """Of one message: every platform takes that many."""
@@ -134,7 +134,7 @@ async def _send(
         is_running = holder(gateway_file(settings.home)) is not None
         state, error = await _awaited(store, rows, wait_s if is_running else 0)
         if state == "waiting":
-            due = await store.outbox.due(str(where))  # what was said there before goes before it
+            due = await store.outbox.list_due(str(where))  # what was said there before goes before it
             error = _obstacle(settings.home, platform, next((row.error for row in due if row.error), ""))
     return SendOutcome(str(where), state, len(rows), error)
 

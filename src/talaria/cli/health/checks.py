@@ -201,7 +201,7 @@ async def check_store(home: Path, *, is_fixing: bool) -> list[Finding]:
     try:
         async with open_store(home) as store:
             problems = await store.check()
-            waiting = await store.journal.interrupted()
+            waiting = await store.journal.list_interrupted()
             entries = await _indexed(store, home) if is_fixing and not problems else None
     except TalariaError as error:
         is_passing = isinstance(error, StoreUnavailable)

@@ -12,7 +12,7 @@ from talaria.cli.tool_outcomes import outcome
 from talaria.core.entries import Entry, MessageAdded, Recorded
 from talaria.core.errors import BadInput
 from talaria.core.messages import Assistant, Message, ToolResult, User
-from talaria.core.text import fenced
+from talaria.core.text import fence
 from talaria.store.base import Session
 
 ExportFormat = Literal["lines", "markdown", "html"]
@@ -71,8 +71,8 @@ def _message(message: Message) -> str:
         case User():
             return f"## You\n\n{message.text}"
         case Assistant():
-            calls = [f"Call of `{call.name}`:\n\n{fenced(call.arguments)}" for call in message.calls]
+            calls = [f"Call of `{call.name}`:\n\n{fence(call.arguments)}" for call in message.calls]
             return "\n\n".join(filter(None, ["## Talaria", message.text, *calls]))
         case ToolResult():
             kind = outcome(message).kind
-            return f"Result of `{message.name}`{'' if kind == 'done' else f' ({kind})'}:\n\n{fenced(message.text)}"
+            return f"Result of `{message.name}`{'' if kind == 'done' else f' ({kind})'}:\n\n{fence(message.text)}"

@@ -80,7 +80,7 @@ def _is_shared(home: Path) -> bool:
 
 def _other(home: Path) -> int | None:
     """A process that may have files of plugins open: renaming them under it would part a database from its log."""
-    known = [holder(gateway_file(home)), *map(pid_of, Presence(home / "run").living())]
+    known = [holder(gateway_file(home)), *map(pid_of, Presence(home / "run").list_living())]
     return next((pid for pid in known if pid is not None and pid != os.getpid()), None)
 
 

@@ -12,7 +12,16 @@ from talaria.compat.hermes_home.exchanges import ImportedExchange, calls, exchan
 from talaria.compat.hermes_home.hermes_database import HermesSession, MessageRow, StateFile, open_state
 from talaria.compat.hermes_home.report import Item, failed
 from talaria.core.aio import in_thread
-from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnOrigin, TurnStarted, compacted
+from talaria.core.entries import (
+    Entry,
+    MessageAdded,
+    Noted,
+    Recorded,
+    TurnEnded,
+    TurnOrigin,
+    TurnStarted,
+    encode_compaction,
+)
 from talaria.core.errors import StoreDamaged, TalariaError
 from talaria.core.ids import TurnId
 from talaria.core.messages import Message
@@ -57,7 +66,7 @@ def _shortening(whole: Sequence[ImportedExchange], live: Sequence[ImportedExchan
         return
     tokens = sum(map(size_tokens, before))
     shared = _shared(before, after)
-    yield whole[-1].said[-1][0], compacted(before, shared, summary_by="model", tokens=tokens, threshold=tokens)
+    yield whole[-1].said[-1][0], encode_compaction(before, shared, summary_by="model", tokens=tokens, threshold=tokens)
 
 
 def _messages(told: Iterable[ImportedExchange]) -> list[Message]:

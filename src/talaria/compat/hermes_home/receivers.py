@@ -9,8 +9,8 @@ from talaria.compat.hermes_home.hermes_database import HermesSession, open_read_
 from talaria.core.aio import in_thread
 from talaria.core.entries import Recorded
 from talaria.core.ids import SessionId
+from talaria.providers.base import Route
 from talaria.providers.demo import ENDPOINT as ANY_ENDPOINT
-from talaria.providers.route import Route
 from talaria.runtime import prompt
 from talaria.runtime.session_config import SessionConfig
 from talaria.store.base import Adoption, NewSession, Sessions

@@ -103,7 +103,7 @@ class Rest:
 
 @asynccontextmanager
 async def connected(api_url: str, token: str) -> AsyncGenerator[Rest]:
-    context = await in_thread(tls.context)
+    context = await in_thread(tls.make_tls_context)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=context, limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),

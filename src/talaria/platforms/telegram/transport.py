@@ -19,7 +19,7 @@ from talaria.net.urls import proxy_for
 from talaria.platforms.downloads import PIECE_BYTES
 from talaria.platforms.failures import NEVER_SENT
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     import aiohttp
 
 CONNECT_S = 10.0
@@ -118,7 +118,7 @@ class TelegramTransport(BaseRequest):
 
 @asynccontextmanager
 async def opened(base_url: str, timeout_s: float) -> AsyncGenerator[TelegramTransport]:
-    context = await in_thread(tls.context) if base_url.startswith("https:") else True
+    context = await in_thread(tls.make_tls_context) if base_url.startswith("https:") else True
     connector = aiohttp.TCPConnector(limit=0)  # how many chats are answered at once is not decided here
     async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
         yield TelegramTransport(session, context, proxy_for(base_url), timeout_s)

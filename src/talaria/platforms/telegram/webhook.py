@@ -19,7 +19,7 @@ from talaria.platforms.telegram.config import TelegramWebhookSettings
 from talaria.platforms.telegram.polling import ALLOWED_UPDATES
 from talaria.platforms.telegram.transport import mended
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     from aiohttp import web
 
 PULSE_S = 30.0
@@ -62,7 +62,7 @@ class TelegramWebhook:
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:  # noqa: ARG002  (Telegram knows)
         while True:
             try:
-                async with StallWatch(self._clock, PULSE_S) as watch, watch.waiting(PULSE_S):
+                async with StallWatch(self._clock, PULSE_S) as watch, watch.limit(PULSE_S):
                     batch = await self._waiting.get()
             except TimeoutError:
                 if not await self._is_alive():
@@ -111,7 +111,7 @@ class TelegramWebhook:
         kept = self._kept[batch.token] = asyncio.get_running_loop().create_future()
         self._waiting.put_nowait(batch)
         try:
-            async with StallWatch(self._clock, KEEP_S) as watch, watch.waiting(KEEP_S):
+            async with StallWatch(self._clock, KEEP_S) as watch, watch.limit(KEEP_S):
                 return await kept
         except TimeoutError:
             return False

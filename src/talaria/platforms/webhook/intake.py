@@ -106,7 +106,7 @@ class Intake:
         pending = _Pending(arrival, asyncio.get_running_loop().create_future())
         self._waiting.put_nowait(pending)
         try:
-            async with StallWatch(self._clock, DURABLE_S) as watch, watch.waiting(DURABLE_S):
+            async with StallWatch(self._clock, DURABLE_S) as watch, watch.limit(DURABLE_S):
                 return await pending.is_durable
         except TimeoutError:
             return False
@@ -114,7 +114,7 @@ class Intake:
     async def batch(self) -> Batch | None:
         """What has gathered. None: nothing came for a while."""
         try:
-            async with StallWatch(self._clock, math.inf) as watch, watch.waiting(PULSE_S):
+            async with StallWatch(self._clock, math.inf) as watch, watch.limit(PULSE_S):
                 gathered = [await self._waiting.get()]
         except TimeoutError:
             return None

@@ -12,7 +12,7 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, CertificateRefused, ProviderFailure
 from talaria.net.client import HttpClient, Response
-from talaria.net.settings import Timeouts
+from talaria.net.web_settings import Timeouts
 from talaria.platforms.base import AccessLost, NotTaken, Outbound, PlatformFailure, Refused, Rejected, SentId, Unsure
 from talaria.platforms.failures import NEVER_SENT, pause_s
 from talaria.platforms.webhook import config

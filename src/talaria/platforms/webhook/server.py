@@ -83,7 +83,7 @@ def _network(remote: str) -> str:
     return remote if not isinstance(address, IPv6Address) else address.exploded[:19]
 
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     from aiohttp import web
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class WebhookServer:
 
     async def _chunk(self, request: web.BaseRequest, watch: StallWatch) -> bytes:
         try:
-            async with watch.waiting(READ_S):
+            async with watch.limit(READ_S):
                 return await request.content.readany()
         except TimeoutError:
             raise Turned(408, f"The body did not come within {READ_S:.0f} s.") from None

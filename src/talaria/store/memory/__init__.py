@@ -1,5 +1,5 @@
 """The store in memory: the twin of `store.sqlite` for tests and examples. It survives nothing."""
 
-from talaria.store.memory.store import MemoryStore
+from talaria.store.memory.memory_store import MemoryStore
 
 __all__ = ["MemoryStore"]

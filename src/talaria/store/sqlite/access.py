@@ -2,30 +2,39 @@
 
 Approvals: questions to a person. A step is taken only while the question lives: in its time, its owner alive.
 Grants: what people have allowed beforehand.
+
+What is thrown away for good: old conversations, and all that is kept about somebody.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.core.ids import ApprovalId, GrantId, SessionId
-from talaria.store.access import (
+from talaria.core.ids import ApprovalId, GrantId, OwnerId, SessionId
+from talaria.store.chat_ports import ChatRow, Inbound, Outgoing
+from talaria.store.forgetting import NOBODY, PersonalData, PersonQuery, Stale, Traces
+from talaria.store.permission_ports import (
     LOCKED_S,
     MAX_FAILURES,
+    Approval,
+    ApprovalState,
+    Grant,
     Greeting,
     Locked,
     Member,
+    NewApproval,
     PairingRequest,
     Requested,
     greeting_key,
 )
-from talaria.store.mail import Outgoing
-from talaria.store.permissions import Approval, ApprovalState, Grant, NewApproval
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.mail import post
 from talaria.store.sqlite.presence import Presence
+from talaria.store.sqlite.sessions import remove
 
 # In the order of the fields of `PairingRequest` and `Member`.
 _REQUEST_COLUMNS = "platform, user, name, digest, expires_at, address"
@@ -40,7 +49,7 @@ class Access:
     async def request(self, request: PairingRequest, max_pending: int) -> Requested:
         def work(db: SqliteConnection) -> Requested:
             db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (self._clock.now(),))
-            waiting = _waiting(db, request.platform)
+            waiting = _list_requests(db, request.platform)
             if any(one.user == request.user for one in waiting):
                 return "known"
             if len(waiting) >= max_pending:
@@ -64,14 +73,14 @@ class Access:
             if locked is not None:
                 return locked
             db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (now,))
-            fitting = [one for one in _waiting(db, platform) if _is_same(one.digest, digest)]
+            fitting = [one for one in _list_requests(db, platform) if _is_same(one.digest, digest)]
             if not fitting:
                 _count_failure(db, platform, now)
                 return None
             if greeting is not None and (address := fitting[0].address):
                 said = Outgoing(address, greeting.body, greeting_key(digest), greeting.expires_at)
                 post(db, greeting.session, said, now)
-            return _let_in(db, fitting[0], now)
+            return _admit(db, fitting[0], now)
 
         return await self._database.write(work)
 
@@ -85,7 +94,7 @@ class Access:
         return gone == 1
 
 
-def _waiting(db: SqliteConnection, platform: str) -> list[PairingRequest]:
+def _list_requests(db: SqliteConnection, platform: str) -> list[PairingRequest]:
     rows = db.execute(f"SELECT {_REQUEST_COLUMNS} FROM pairing_requests WHERE platform = ? ORDER BY rowid", (platform,))
     return [PairingRequest(*row) for row in rows]
 
@@ -107,7 +116,7 @@ def _count_failure(db: SqliteConnection, platform: str, now: float) -> None:
     db.execute("INSERT INTO pairing_failures VALUES (?, ?)", (platform, now))
 
 
-def _let_in(db: SqliteConnection, request: PairingRequest, now: float) -> Member:
+def _admit(db: SqliteConnection, request: PairingRequest, now: float) -> Member:
     member = Member(request.platform, request.user, request.name, now)
     db.execute("DELETE FROM pairing_failures WHERE platform = ?", (request.platform,))
     db.execute("DELETE FROM pairing_requests WHERE platform = ? AND user = ?", (request.platform, request.user))
@@ -139,14 +148,14 @@ class Approvals:
     async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
         state: ApprovalState = "allowed" if is_allowed else "denied"
         step = "SET state = ?, decided_by = ?, decided_at = ? WHERE id = ? AND state = 'pending' AND requester = ?"
-        return await self._take(id, step, (state, by, self._clock.now(), id, by))
+        return await self._step(id, step, (state, by, self._clock.now(), id, by))
 
     async def use(self, id: ApprovalId, digest: str) -> bool:
-        return await self._take(
+        return await self._step(
             id, "SET state = 'used' WHERE id = ? AND state = 'allowed' AND digest = ?", (id, digest)
         )
 
-    async def _take(self, id: ApprovalId, step: str, values: tuple[Value, ...]) -> bool:
+    async def _step(self, id: ApprovalId, step: str, values: tuple[Value, ...]) -> bool:
         def work(db: SqliteConnection) -> bool:
             living = "SELECT owner FROM approvals WHERE id = ? AND expires_at > ?"
             row = db.execute(living, (id, self._clock.now())).fetchone()
@@ -162,18 +171,18 @@ class Approvals:
             exact = _get(db, name)
             if exact is not None or len(name) < 4:
                 return exact
-            fitting = [one for one in self._pending(db) if one.id.startswith(name.lower())]
+            fitting = [one for one in self._select_pending(db) if one.id.startswith(name.lower())]
             return fitting[0] if len(fitting) == 1 else None
 
         return await self._database.read(work)
 
-    async def pending(self, session: SessionId | None = None) -> Sequence[Approval]:
+    async def list_pending(self, session: SessionId | None = None) -> Sequence[Approval]:
         def work(db: SqliteConnection) -> list[Approval]:
-            return [one for one in self._pending(db) if session is None or one.session == session]
+            return [one for one in self._select_pending(db) if session is None or one.session == session]
 
         return await self._database.read(work)
 
-    def _pending(self, db: SqliteConnection) -> list[Approval]:
+    def _select_pending(self, db: SqliteConnection) -> list[Approval]:
         """In every session."""
         rows = db.execute(
             f"SELECT {_APPROVAL_COLUMNS} FROM approvals WHERE state = 'pending' AND expires_at > ? ORDER BY rowid",
@@ -201,16 +210,162 @@ class Grants:
             f"INSERT INTO grants ({_GRANT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", msgspec.structs.astuple(grant)
         )
 
-    async def valid(self, person: str, session: SessionId) -> Sequence[Grant]:
-        return await self._unexpired("person = ? AND (session IS NULL OR session = ?)", person, session)
+    async def list_valid(self, person: str, session: SessionId) -> Sequence[Grant]:
+        return await self._select_unexpired("person = ? AND (session IS NULL OR session = ?)", person, session)
 
     async def list(self) -> Sequence[Grant]:
-        return await self._unexpired("true")
+        return await self._select_unexpired("true")
 
-    async def _unexpired(self, chosen: str, *values: Value) -> Sequence[Grant]:
+    async def _select_unexpired(self, chosen: str, *values: Value) -> Sequence[Grant]:
         still = "expires_at IS NULL OR expires_at > ?"
         sql = f"SELECT {_GRANT_COLUMNS} FROM grants WHERE {chosen} AND ({still}) ORDER BY rowid"
         return [Grant(*row) for row in await self._database.rows(sql, (*values, self._clock.now()))]
 
     async def revoke(self, id: GrantId) -> bool:
         return await self._database.change("DELETE FROM grants WHERE id = ?", (id,)) == 1
+
+
+# In the order of the fields of `Inbound`.
+_MAIL = "platform, account, chat, message_id, session, body, key, id, state, turn"
+_AT_REST = (
+    "handoff_state IS NOT 'pending' AND handoff_state IS NOT 'running'"
+    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE session = sessions.id AND state <> 'done')"
+    " AND NOT EXISTS (SELECT 1 FROM outbox WHERE session = sessions.id AND state IN ('pending', 'started'))"
+)
+_STALE = (
+    "SELECT id, coalesce(title, preview), updated_at, message_count,"
+    " (SELECT coalesce(sum(octet_length(body)), 0) FROM entries WHERE session = sessions.id), owner FROM sessions"
+    " WHERE id NOT IN (SELECT id FROM sessions ORDER BY updated_at DESC, id DESC LIMIT ?1)"
+    f" AND (?2 IS NULL OR updated_at < ?2) AND (NOT ?3 OR message_count = 0) AND {_AT_REST}"
+    " ORDER BY updated_at, id"
+)
+
+
+class Forgetting:
+    def __init__(self, database: Database, presence: Presence) -> None:
+        self._database = database
+        self._presence = presence
+
+    async def stale(self, before: float | None = None, keep: int = 0, *, is_empty: bool = False) -> Sequence[Stale]:
+        def work(db: SqliteConnection) -> list[Stale]:
+            rows = db.execute(_STALE, (keep, before, is_empty)).fetchall()
+            return [Stale(*row) for *row, owner in rows if not self._presence.is_alive(owner)]
+
+        return await self._database.read(work)
+
+    async def discard(self, session: SessionId) -> bool:
+        def work(db: SqliteConnection) -> bool:
+            row = db.execute(f"SELECT owner FROM sessions WHERE id = ? AND {_AT_REST}", (session,)).fetchone()
+            if row is None or self._presence.is_alive(row[0]):
+                return False
+            with _overwrite_deleted(db):
+                remove(db, session)
+            return True
+
+        return await self._database.write(work)
+
+    async def traces(self, whose: PersonQuery) -> Traces:
+        return await self._database.read(lambda db: _PersonRows(db, whose).traces())
+
+    async def forget(self, whose: PersonQuery) -> Traces:
+        def work(db: SqliteConnection) -> Traces:
+            found = _PersonRows(db, whose)
+            traces = found.traces()
+            found.own.check_at_rest(lambda session: self._presence.is_alive(_owner(db, session)))
+            with _overwrite_deleted(db):
+                found.remove()
+            return traces
+
+        return await self._database.write(work)
+
+
+def _owner(db: SqliteConnection, session: SessionId) -> OwnerId | None:
+    return db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).get
+
+
+@contextmanager
+def _overwrite_deleted(db: SqliteConnection) -> Generator[None]:
+    """What is deleted inside is zeroes on the disk. Not always so: it would slow down every turn."""
+    db.pragma("secure_delete", True)
+    try:
+        yield
+    finally:
+        db.pragma("secure_delete", False)
+
+
+class _PersonRows:
+    """The rows of one person."""
+
+    def __init__(self, db: SqliteConnection, whose: PersonQuery) -> None:
+        self._db = db
+        self._whose = whose
+        mail = db.execute(f"SELECT {_MAIL} FROM inbox WHERE platform = ? ORDER BY id", (whose.platform,))
+        self.own = PersonalData(
+            whose,
+            self._column("id FROM sessions WHERE person = ? ORDER BY id", whose.person),
+            (Inbound(*row) for row in mail),
+            [ChatRow(*row) for row in db.execute("SELECT key, session, address FROM chats ORDER BY id")],
+        )
+
+    def traces(self) -> Traces:
+        own, whose = self.own, self._whose
+        there = [one.session for one in own.elsewhere if self._column("id FROM sessions WHERE id = ?", one.session)]
+        return Traces(
+            conversations=tuple(own.conversations),
+            messages=sum(self._column("message_count FROM sessions WHERE person = ?", whose.person)),
+            inbox=len(self._inbox()),
+            outbox=len(self._outbox()),
+            chats=len(own.keys),
+            approvals=len(self._column("id FROM approvals WHERE requester = ?1 OR decided_by = ?1", whose.person)),
+            grants=len(self._column("id FROM grants WHERE person = ?", whose.person)),
+            pairing=len(self._names()),
+            homes=len([one for one in self._column("address FROM homes") if one in own.addresses]),
+            spending=sum(self._column("count(*) FROM spending WHERE person = ?", whose.person)),
+            shared=tuple(dict.fromkeys(there)),
+            names=tuple(dict.fromkeys(filter(None, self._names()))),
+            folders=tuple(self._folders()),
+        )
+
+    def remove(self) -> None:
+        db, own, whose = self._db, self.own, self._whose
+        many = {
+            "DELETE FROM inbox WHERE id = ?": self._inbox(),
+            "DELETE FROM outbox WHERE id = ?": self._outbox(),
+            "DELETE FROM chats WHERE key = ?": own.keys,
+            "DELETE FROM handoff_chats WHERE key = ?": own.keys,
+            "DELETE FROM homes WHERE address = ?": own.addresses,
+        }
+        for sql, values in many.items():
+            db.executemany(sql, [(value,) for value in values])
+        for session in own.conversations:
+            remove(db, session)
+        db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (whose.person,))
+        db.execute("DELETE FROM grants WHERE person = ?", (whose.person,))
+        db.execute("DELETE FROM holds WHERE person = ?", (whose.person,))
+        db.execute("DELETE FROM home_people WHERE platform = ? AND person = ?", (whose.platform, whose.user))
+        db.execute("UPDATE spending SET person = ? WHERE person = ?", (NOBODY, whose.person))
+        for table in ("members", "pairing_requests"):
+            db.execute(f"DELETE FROM {table} WHERE platform = ? AND user = ?", (whose.platform, whose.user))
+
+    def _inbox(self) -> list[int]:
+        """What they said, and what others said in conversations of theirs."""
+        inside = [id for one in self.own.conversations for id in self._column("id FROM inbox WHERE session = ?", one)]
+        return sorted({*(one.id for one in self.own.said), *inside})
+
+    def _outbox(self) -> list[int]:
+        inside = [id for one in self.own.conversations for id in self._column("id FROM outbox WHERE session = ?", one)]
+        to_them = [id for one in self.own.addresses for id in self._column("id FROM outbox WHERE target = ?", one)]
+        return sorted({*inside, *to_them})
+
+    def _names(self) -> list[str]:
+        sql = "name FROM {} WHERE platform = ? AND user = ?"
+        where = (self._whose.platform, self._whose.user)
+        return [name for table in ("members", "pairing_requests") for name in self._column(sql.format(table), *where)]
+
+    def _folders(self) -> list[str]:
+        others = "SELECT cwd FROM sessions WHERE person <> ?1"
+        own = f"DISTINCT cwd FROM sessions WHERE person = ?1 AND cwd NOT IN ({others}) ORDER BY cwd"
+        return self._column(own, self._whose.person)
+
+    def _column(self, rest: str, *values: Value) -> list[Any]:
+        return [row[0] for row in self._db.execute(f"SELECT {rest}", values)]

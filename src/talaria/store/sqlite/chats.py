@@ -9,7 +9,7 @@ from typing import cast
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId, new_handoff_id, new_session_id
 from talaria.store.base import MAX_REASON_CHARS, HandoffRequest, HandoffState
-from talaria.store.chats import BusyMode, ChatRow
+from talaria.store.chat_ports import BusyMode, ChatRow
 from talaria.store.sqlite.connection import SqliteConnection, Value, step
 from talaria.store.sqlite.database import Database
 
@@ -27,7 +27,7 @@ class Chats:
     async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
         return await self._database.write(lambda db: bind(db, key, session, address))
 
-    async def of(self, session: SessionId) -> Sequence[ChatRow]:
+    async def list_for(self, session: SessionId) -> Sequence[ChatRow]:
         sql = f"SELECT {_COLUMNS} FROM chats WHERE session = ? ORDER BY id DESC"
         return [ChatRow(*row) for row in await self._database.rows(sql, (session,))]
 
@@ -97,7 +97,7 @@ class Handoffs:
         change, leaving = "handoff_state = 'running'", "handoff_state = 'pending'"
         return await self._database.write(lambda db: _step(db, change, leaving, (session,)))
 
-    async def running(self, session: SessionId) -> HandoffRequest | None:
+    async def find_running(self, session: SessionId) -> HandoffRequest | None:
         sql = (
             "SELECT coalesce(handoff_id, id), handoff_platform,"
             " coalesce((SELECT address FROM handoff_chats WHERE session = sessions.id LIMIT 1), '')"
@@ -142,7 +142,7 @@ class Handoffs:
 
         return await self._database.write(work)
 
-    async def unsettled(self) -> Mapping[SessionId, str]:
+    async def list_unsettled(self) -> Mapping[SessionId, str]:
         sql = "SELECT id, handoff_id FROM sessions WHERE handoff_state = 'failed' AND handoff_id IS NOT NULL"
         return dict(await self._database.rows(sql))
 
@@ -159,7 +159,7 @@ class Handoffs:
         rows = await self._database.rows(sql, (session,))
         return HandoffState(*rows[0]) if rows else None
 
-    async def pending(self) -> Sequence[SessionId]:
+    async def list_pending(self) -> Sequence[SessionId]:
         sql = "SELECT id FROM sessions WHERE handoff_state = 'pending' ORDER BY created_at, id"
         return [id for (id,) in await self._database.rows(sql)]
 

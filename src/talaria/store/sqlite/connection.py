@@ -1,11 +1,21 @@
 """The part of an apsw connection that SQL work needs, typed: rows come out as plain tuples.
 
 Steps that are guarded by the state that they leave.
+
+What SQLite says, told to a person: which file, what is wrong, what to do.
+Numbered migrations, each in one transaction with its number; a database from the future is refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import Any, Protocol
 
+import apsw
+import msgspec
+
+from talaria.core.errors import OperatorError, StoreDamaged, StoreTooNew, StoreUnavailable
 from talaria.store.base import BrokenRuleError
 
 Value = str | int | float | bytes | None
@@ -38,3 +48,86 @@ def step(db: SqliteConnection, refusal: str, sql: str, bindings: tuple[Value, ..
     db.execute(sql, bindings)
     if db.changes() != 1:
         raise BrokenRuleError(refusal)
+
+
+_UNAVAILABLE: tuple[tuple[type[apsw.Error], str], ...] = (
+    (apsw.FullError, "the disk is full; nothing is lost, and it goes on once there is space"),
+    (apsw.BusyError, "another program holds it locked; it goes on once the lock is gone"),
+    (apsw.LockedError, "another program holds it locked; it goes on once the lock is gone"),
+    (apsw.ReadOnlyError, "it cannot be written (read-only file or disk); make it writable and it goes on"),
+    (apsw.IOError, "the disk reports an error; nothing acknowledged is lost, and it goes on once the disk works"),
+    (apsw.CantOpenError, "it cannot be opened; check that the folder exists and is writable"),
+    (apsw.PermissionsError, "access was refused; check the permissions of the file and its folder"),
+    (apsw.NoMemError, "there is not enough memory"),
+)
+_DAMAGED = (apsw.CorruptError, apsw.NotADBError, msgspec.DecodeError, UnicodeDecodeError)
+
+FAULTS = (apsw.Error, msgspec.DecodeError, UnicodeDecodeError)
+"""What reading and writing may raise beside errors of ours; a row that cannot be decoded is damage too."""
+
+
+def explain(fault: Exception, path: Path) -> Exception:
+    """The same fault as one of our errors; the fault itself if it is one already, or a bug (bad SQL)."""
+    known = _known(fault, path)
+    if known is None:
+        return fault
+    known.__cause__ = fault
+    return known
+
+
+def _known(fault: Exception, path: Path) -> Exception | None:
+    if isinstance(fault, apsw.ConstraintError):
+        return BrokenRuleError(str(fault))
+    if isinstance(fault, _DAMAGED):
+        return StoreDamaged(
+            f"{path} is damaged ({fault}). It was left as it is: put a backup in its place, or move it away "
+            "to start afresh."
+        )
+    for kind, meaning in _UNAVAILABLE:
+        if isinstance(fault, kind):
+            return StoreUnavailable(f"Cannot use {path}: {meaning}.")
+    return None
+
+
+def unusable_folder(folder: Path, fault: OSError) -> OperatorError:
+    return OperatorError(
+        f"Cannot create files in {folder} ({fault.strerror}). Make it writable, or set TALARIA_HOME to another folder."
+    )
+
+
+@cache
+def steps() -> tuple[tuple[int, str], ...]:
+    """(number, SQL) of every migration, ascending."""
+    folder = resources.files("talaria.store.sqlite") / "migrations"
+    files = sorted((item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda item: item.name)
+    return tuple((int(item.name.split("_", 1)[0]), item.read_text("utf-8")) for item in files)
+
+
+def migrate(connection: SqliteConnection, path: Path) -> None:
+    """Bring the schema up to date; another process may be doing the same right now."""
+    version = int(connection.pragma("user_version"))
+    if version == LATEST:
+        return
+    if version > LATEST:
+        raise StoreTooNew(
+            f"{path} was written by a newer Talaria (schema {version}, this one knows {LATEST}). Update Talaria; "
+            "the file was not touched."
+        )
+    for number, sql in steps():
+        _apply(connection, number, sql)
+
+
+def _apply(connection: SqliteConnection, number: int, sql: str) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if int(connection.pragma("user_version")) < number:
+            connection.execute(sql)
+            connection.pragma("user_version", number)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+LATEST = 7
+"""Number of the newest migration, known without reading the folder; a test compares."""

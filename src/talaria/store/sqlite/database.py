@@ -14,9 +14,8 @@ from typing import Any, Self, TypeVar, cast
 
 import apsw
 
-from talaria.core.aio import completed, in_thread
-from talaria.store.sqlite.connection import SqliteConnection, Value
-from talaria.store.sqlite.faults import FAULTS, explain, unusable_folder
+from talaria.core.aio import complete, in_thread
+from talaria.store.sqlite.connection import FAULTS, SqliteConnection, Value, explain, unusable_folder
 from talaria.store.sqlite.writer import Job, Jobs, Work, Writer, settle
 
 T = TypeVar("T")
@@ -51,10 +50,10 @@ class Readers:
 
     def _serve(self) -> None:
         connection: SqliteConnection | None = None
-        while group := self._jobs.gathered(MAX_GROUP):
+        while group := self._jobs.take_group(MAX_GROUP):
             connection = self._look_all(group, connection)
             group.clear()  # nothing that was found is kept alive by a thread that waits
-        _closed(connection)
+        _close(connection)
 
     def _look_all(self, group: Sequence[Job[Any]], connection: SqliteConnection | None) -> SqliteConnection | None:
         for job in group:
@@ -70,7 +69,7 @@ class Readers:
             job.result = job.work(connection)
         except FAULTS as fault:
             job.error = explain(fault, self._path)
-            _closed(connection)
+            _close(connection)
             return None
         except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitter)
             job.error = fault
@@ -82,7 +81,7 @@ class Readers:
         return connection
 
 
-def _closed(connection: SqliteConnection | None) -> None:
+def _close(connection: SqliteConnection | None) -> None:
     if connection is not None:
         with suppress(apsw.Error):
             connection.close(True)
@@ -116,7 +115,7 @@ class Database:
     async def __aexit__(self, *_: object) -> None:
         self._writer.stop()
         self._readers.stop()
-        await completed(in_thread(self._close))
+        await complete(in_thread(self._close))
 
     def _close(self) -> None:
         """The WAL stays and is not checkpointed, so closing is quick, and safe beside other processes."""

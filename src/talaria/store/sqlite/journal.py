@@ -9,8 +9,7 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Entry, Recorded
 from talaria.core.errors import Fenced
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId
-from talaria.core.messages import ToolCall, ToolResult
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
 from talaria.store.base import (
     CallEnded,
     CallIntended,
@@ -18,14 +17,14 @@ from talaria.store.base import (
     CallStarted,
     Change,
     Held,
-    Left,
-    Released,
-    Seized,
+    HoldReleased,
+    SessionReleased,
+    SessionSeized,
     Spent,
     Write,
 )
-from talaria.store.mail import InboxDone, InboxTaken, Outgoing
-from talaria.store.sessions import Head, unknown
+from talaria.store.chat_ports import InboxDone, InboxTaken, Outgoing
+from talaria.store.session_rules import SessionHead, unknown_session
 from talaria.store.sqlite import mail, spending
 from talaria.store.sqlite.connection import SqliteConnection, step
 from talaria.store.sqlite.database import Database
@@ -60,7 +59,7 @@ class Journal:
     def _seize_held(self, db: SqliteConnection, session: SessionId, owner: OwnerId) -> Epoch | Held:
         row = db.execute("SELECT owner, epoch FROM sessions WHERE id = ?", (session,)).fetchone()
         if row is None:
-            raise unknown(session)
+            raise unknown_session(session)
         holder, epoch = cast("tuple[OwnerId, int]", row)
         if self._presence.is_alive(holder):
             return Held(holder)
@@ -71,7 +70,7 @@ class Journal:
         def work(db: SqliteConnection) -> bool:
             now = self._clock.now()
             match writes:
-                case [Seized(owner), *_]:
+                case [SessionSeized(owner), *_]:
                     _seize_next(db, session, epoch, owner)
                 case _:
                     pass
@@ -80,7 +79,7 @@ class Journal:
                 if not isinstance(write, Entry):
                     _apply(db, session, write, now)
             match writes:
-                case [*_, Left(leaves_mail)]:
+                case [*_, SessionReleased(leaves_mail)]:
                     return _release(db, session, epoch, leaves_mail=leaves_mail)
                 case _:
                     return False
@@ -121,7 +120,7 @@ class Journal:
 
         return await self._database.read(work)
 
-    async def interrupted(self) -> Sequence[SessionId]:
+    async def list_interrupted(self) -> Sequence[SessionId]:
         def work(db: SqliteConnection) -> list[SessionId]:
             sql = "SELECT id, owner FROM sessions WHERE open_turn IS NOT NULL ORDER BY updated_at DESC, id DESC"
             return [id for id, owner in db.execute(sql).fetchall() if not self._presence.is_alive(owner)]
@@ -190,9 +189,9 @@ def _apply(db: SqliteConnection, session: SessionId, write: Change, now: float) 
             mail.finish(db, session, ids)
         case Outgoing():
             post(db, session, write, now)
-        case Spent() | Released():
-            spending.apply(db, session, write, now)
-        case Seized() | Left():
+        case Spent() | HoldReleased():
+            spending.record_spending(db, session, write, now)
+        case SessionSeized() | SessionReleased():
             pass  # before and after all others
         case _:
             assert_never(write)
@@ -212,7 +211,7 @@ def append(
     if not entries:
         return
     last_seq, open_turn, preview, usage = row
-    head = Head(open_turn, preview)
+    head = SessionHead(open_turn, preview)
     for entry, _ in entries:
         head.add(entry)
     if head.usage is not NO_USAGE:

@@ -11,7 +11,7 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.ids import InboxId, OutboxId, SessionId, TurnId
 from talaria.store.base import BrokenRuleError
-from talaria.store.mail import Cursor, Inbound, OutboxRow, OutboxState, Outgoing
+from talaria.store.chat_ports import Cursor, Inbound, OutboxRow, OutboxState, Outgoing
 from talaria.store.sqlite.connection import SqliteConnection, Value, step
 from talaria.store.sqlite.database import Database
 
@@ -30,14 +30,14 @@ class Outbox:
         self._database = database
         self._clock = clock
 
-    async def targets(self) -> Sequence[str]:
+    async def list_targets(self) -> Sequence[str]:
         def work(db: SqliteConnection) -> list[str]:
             rows = db.execute(f"SELECT target FROM outbox WHERE {_DUE} GROUP BY target ORDER BY min(id)")
             return [str(row[0]) for row in rows]
 
         return await self._database.read(work)
 
-    async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
+    async def list_due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
         return await self._select(_DUE_TO, target, limit)
 
     async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
@@ -65,17 +65,17 @@ class Outbox:
         now = self._clock.now()
 
         def work(db: SqliteConnection) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
-            rows = _selected(db, _DUE_TO, (target, limit))
+            rows = _select(db, _DUE_TO, (target, limit))
             if not rows or rows[0].state != "pending" or not is_wanted(rows[0]):
                 return None, rows
-            return _changed(db, _START, (now, rows[0].id)), rows[1:]
+            return _change(db, _START, (now, rows[0].id)), rows[1:]
 
         return await self._database.write(work)
 
     async def _change(self, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
-        return await self._database.write(lambda db: _changed(db, sql, bindings))
+        return await self._database.write(lambda db: _change(db, sql, bindings))
 
-    async def sent(self, row: OutboxId, sent_id: str) -> None:
+    async def mark_sent(self, row: OutboxId, sent_id: str) -> None:
         await self._leave(
             "state = 'started'",
             row,
@@ -128,7 +128,7 @@ class Outbox:
         return await self._select(f"state IN ({marks}) ORDER BY id DESC LIMIT ?", *states, limit)
 
     async def _select(self, chosen: str, *values: Value) -> Sequence[OutboxRow]:
-        return await self._database.read(lambda db: _selected(db, chosen, values))
+        return await self._database.read(lambda db: _select(db, chosen, values))
 
     async def prune(self, before: float) -> int:
         def work(db: SqliteConnection) -> int:
@@ -155,11 +155,11 @@ def post(db: SqliteConnection, session: SessionId, part: Outgoing, now: float) -
             raise BrokenRuleError(f"outbox key {part.key} belongs to another session")
 
 
-def _selected(db: SqliteConnection, chosen: str, values: tuple[Value, ...]) -> Sequence[OutboxRow]:
+def _select(db: SqliteConnection, chosen: str, values: tuple[Value, ...]) -> Sequence[OutboxRow]:
     return [_row(row) for row in db.execute(f"SELECT {_OUTBOX_COLUMNS} FROM outbox WHERE {chosen}", values)]
 
 
-def _changed(db: SqliteConnection, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
+def _change(db: SqliteConnection, sql: str, bindings: tuple[Value, ...]) -> OutboxRow | None:
     """The row as it is now; None if there was nothing to change."""
     found = db.execute(f"{sql} RETURNING {_OUTBOX_COLUMNS}", bindings).fetchone()
     return _row(found) if found else None
@@ -200,7 +200,7 @@ class Inbox:
 
         return await self._database.read(work)
 
-    async def pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
+    async def list_pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
         def work(db: SqliteConnection) -> list[Inbound]:
             rows = db.execute(
                 f"SELECT {_INBOX_COLUMNS} FROM inbox WHERE session = ? AND state <> 'done' ORDER BY id LIMIT ?",
@@ -210,7 +210,7 @@ class Inbox:
 
         return await self._database.read(work)
 
-    async def waiting(self) -> Sequence[SessionId]:
+    async def list_sessions(self) -> Sequence[SessionId]:
         def work(db: SqliteConnection) -> list[SessionId]:
             rows = db.execute("SELECT session FROM inbox WHERE state <> 'done' GROUP BY session ORDER BY min(id)")
             return [SessionId(str(row[0])) for row in rows]

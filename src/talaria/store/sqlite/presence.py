@@ -8,12 +8,11 @@ import os
 import weakref
 from pathlib import Path
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.ids import OwnerId, new_owner_id
-from talaria.store.sqlite.connection import SqliteConnection
+from talaria.store.sqlite.connection import SqliteConnection, unusable_folder
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.faults import unusable_folder
 
 
 class Presence:
@@ -23,7 +22,7 @@ class Presence:
         known = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _forget(known()))
 
-    def enter(self, owner: OwnerId) -> None:
+    def lock(self, owner: OwnerId) -> None:
         if owner in self._held:
             return
         try:
@@ -40,15 +39,15 @@ class Presence:
             os.close(descriptor)
         self._held.clear()
 
-    def leave(self, owner: OwnerId) -> None:
+    def unlock(self, owner: OwnerId) -> None:
         descriptor = self._held.pop(owner, None)
         if descriptor is not None:
             self._file(owner).unlink(missing_ok=True)
             os.close(descriptor)
 
-    def leave_all(self) -> None:
+    def unlock_all(self) -> None:
         for owner in tuple(self._held):
-            self.leave(owner)
+            self.unlock(owner)
 
     def is_alive(self, owner: OwnerId | None) -> bool:
         """None is nobody."""
@@ -70,7 +69,7 @@ class Presence:
         finally:
             os.close(descriptor)
 
-    def living(self) -> list[OwnerId]:
+    def list_living(self) -> list[OwnerId]:
         """Those whose processes run."""
         return [owner for file in self._folder.glob("[0-9]*-*.lock") if self.is_alive(owner := OwnerId(file.stem))]
 
@@ -93,19 +92,19 @@ class Owners:
         owner = new_owner_id()
 
         def work(db: SqliteConnection) -> None:
-            self._presence.enter(owner)  # before the row: a row without a lock would read as a dead owner
+            self._presence.lock(owner)  # before the row: a row without a lock would read as a dead owner
             self._forget_dead(db)
             db.execute("INSERT INTO owners VALUES (?, ?, ?, ?)", (owner, kind, os.getpid(), self._clock.now()))
 
         try:
             await self._database.write(work)
         except BaseException:
-            await completed(in_thread(lambda: self._presence.leave(owner)))
+            await complete(in_thread(lambda: self._presence.unlock(owner)))
             raise
         return owner
 
     async def leave(self, owner: OwnerId) -> None:
-        await completed(in_thread(lambda: self._presence.leave(owner)))
+        await complete(in_thread(lambda: self._presence.unlock(owner)))
         await self._database.change("DELETE FROM owners WHERE id = ?", (owner,))
 
     def _forget_dead(self, db: SqliteConnection) -> None:

@@ -23,7 +23,7 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Entry
 from talaria.core.errors import StoreDamaged, StoreUnavailable, TalariaError
 from talaria.core.ids import SessionId
-from talaria.store import sessions
+from talaria.store import session_rules
 from talaria.store.base import SearchHit
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
@@ -108,10 +108,10 @@ class Search:
             self._opened = None
 
     async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[SearchHit]:
-        return await self._healed(lambda index: self._find(index, query, limit, person))
+        return await self._retry_rebuilt(lambda index: self._find(index, query, limit, person))
 
     async def rebuild(self, progress: Progress | None = None) -> int:
-        return await self._healed(lambda index: self._rebuild(index, progress))
+        return await self._retry_rebuilt(lambda index: self._rebuild(index, progress))
 
     async def discard(self) -> None:
         """Throw the index away; the next search makes it anew."""
@@ -120,9 +120,9 @@ class Search:
 
     async def catch_up(self) -> None:
         """Index what the journal has gained and lost since the last look."""
-        await self._healed(self._follow)
+        await self._retry_rebuilt(self._follow)
 
-    async def _healed(self, work: Callable[[Database], Awaitable[T]]) -> T:
+    async def _retry_rebuilt(self, work: Callable[[Database], Awaitable[T]]) -> T:
         """A damaged index is thrown away and made anew: the journal has all that it held."""
         async with self._using:
             try:
@@ -207,7 +207,7 @@ def _last_entry(db: SqliteConnection) -> int:
 def _new_entries(db: SqliteConnection, seen: int) -> list[tuple[int, str]]:
     """The id and the words of each."""
     rows = db.execute("SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?", (seen, FEED_BATCH))
-    return [(id, sessions.spaced(sessions.text(_decode(body)))) for id, body in rows]
+    return [(id, session_rules.separate_words(session_rules.text(_decode(body)))) for id, body in rows]
 
 
 def _newest(db: SqliteConnection, match: str, before: int, count: int) -> list[int]:
@@ -226,14 +226,14 @@ def _hits(db: SqliteConnection, entries: Sequence[int], query: str, person: str 
         if row is not None:
             session, title, at, body = cast("tuple[str, str | None, float, str]", row)
             entry = _decode(body)
-            piece = sessions.snippet(sessions.text(entry), query)
-            found.append(SearchHit(SessionId(session), title, at, sessions.role(entry), piece))
+            piece = session_rules.snippet(session_rules.text(entry), query)
+            found.append(SearchHit(SessionId(session), title, at, session_rules.role(entry), piece))
     return found
 
 
 def _as_match(query: str) -> str:
     """Every word as a quoted phrase."""
-    return " ".join(f'"{sessions.spaced(word).strip()}"' for word in sessions.wanted(query))
+    return " ".join(f'"{session_rules.separate_words(word).strip()}"' for word in session_rules.search_words(query))
 
 
 def _remove(path: Path) -> None:

@@ -10,9 +10,9 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Entry, Recorded
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
-from talaria.core.usage import Usage
+from talaria.core.messages import Usage
 from talaria.store.base import NewSession, Session
-from talaria.store.sessions import check_at_rest, check_title, found, free_title, preview, unknown
+from talaria.store.session_rules import check_at_rest, check_title, free_title, pick_session, preview, unknown_session
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.journal import append
@@ -37,7 +37,7 @@ class Sessions:
         def work(db: SqliteConnection) -> Session:
             check_title(new.title, partial(_holder, db))
             _insert(db, new, self._clock.now())
-            return _existing(db, new.id)
+            return _get_existing(db, new.id)
 
         return await self._database.write(work)
 
@@ -51,7 +51,7 @@ class Sessions:
             name,
             person,
         )
-        return found(name, fitting)
+        return pick_session(name, fitting)
 
     async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
         chosen, values = ("true", ()) if person is None else ("person = ?", (person,))
@@ -72,7 +72,7 @@ class Sessions:
             check_title(title, partial(_holder, db), but=session)
             db.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session))
             if db.changes() != 1:
-                raise unknown(session)
+                raise unknown_session(session)
 
         await self._database.write(work)
 
@@ -80,7 +80,7 @@ class Sessions:
         def work(db: SqliteConnection) -> None:
             row = db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).fetchone()
             if row is None:
-                raise unknown(session)
+                raise unknown_session(session)
             if self._presence.is_alive(row[0]):
                 raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
             remove(db, session)
@@ -89,10 +89,10 @@ class Sessions:
 
     async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
         def work(db: SqliteConnection) -> Session:
-            _existing(db, session)
+            _get_existing(db, session)
             check_title(title, partial(_holder, db))
             _copy(db, session, new, title, self._clock.now())
-            return _existing(db, new)
+            return _get_existing(db, new)
 
         return await self._database.write(work)
 
@@ -102,7 +102,7 @@ class Sessions:
                 return False
             _insert(db, _as_it_fits(db, new), created_at)
             append(db, new.id, [(recorded.entry, recorded.at) for recorded in journal])
-            check_at_rest(_existing(db, new.id))
+            check_at_rest(_get_existing(db, new.id))
             return True
 
         return await self._database.write(work)
@@ -167,10 +167,10 @@ def _get(db: SqliteConnection, session: SessionId) -> Session | None:
     return _session(row) if row else None
 
 
-def _existing(db: SqliteConnection, session: SessionId) -> Session:
+def _get_existing(db: SqliteConnection, session: SessionId) -> Session:
     there = _get(db, session)
     if there is None:
-        raise unknown(session)
+        raise unknown_session(session)
     return there
 
 

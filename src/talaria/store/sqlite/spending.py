@@ -10,9 +10,9 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.errors import StoreUnavailable
 from talaria.core.ids import HoldId, OwnerId, SessionId
-from talaria.core.usage import Usage
-from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
-from talaria.store.sessions import local_day
+from talaria.core.messages import Usage
+from talaria.store.base import Amount, HoldReleased, Spent, Totals, UsageKey, UsageRow
+from talaria.store.session_rules import local_day
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence
@@ -53,11 +53,11 @@ class Spending:
         dead = [(owner,) for (owner,) in holders if not self._presence.is_alive(owner)]
         db.executemany("DELETE FROM holds WHERE owner = ?", dead)
 
-    async def add(self, session: SessionId, writes: Sequence[Spent | Released]) -> None:
+    async def add(self, session: SessionId, writes: Sequence[Spent | HoldReleased]) -> None:
         def work(db: SqliteConnection) -> None:
             now = self._clock.now()
             for write in writes:
-                apply(db, session, write, now)
+                record_spending(db, session, write, now)
 
         await self._database.write(work)
 
@@ -71,11 +71,11 @@ class Spending:
         return [_usage_row(row) for row in rows]
 
 
-def apply(db: SqliteConnection, session: SessionId, write: Spent | Released, now: float) -> None:
+def record_spending(db: SqliteConnection, session: SessionId, write: Spent | HoldReleased, now: float) -> None:
     match write:
         case Spent():
             _insert_spent(db, session, write, now)
-        case Released(hold):
+        case HoldReleased(hold):
             _release(db, hold)
         case _:
             assert_never(write)

@@ -8,13 +8,12 @@ import apsw
 
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
-from talaria.store.sqlite.access import Access, Approvals, Grants
+from talaria.store.sqlite.access import Access, Approvals, Forgetting, Grants
 from talaria.store.sqlite.chats import Chats, Handoffs
+from talaria.store.sqlite.connection import migrate
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.forgetting import Forgetting
 from talaria.store.sqlite.journal import Journal
 from talaria.store.sqlite.mail import Inbox, Outbox
-from talaria.store.sqlite.migrate import migrate
 from talaria.store.sqlite.presence import Owners, Presence
 from talaria.store.sqlite.search import Feeder, Progress, Search, copy, erase
 from talaria.store.sqlite.sessions import Sessions
@@ -42,7 +41,7 @@ class SqliteStore:
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._open.push_async_callback(in_thread, self._presence.leave_all)
+        self._open.push_async_callback(in_thread, self._presence.unlock_all)
         for part in (self._database, self.search, self._feeder):
             await self._open.enter_async_context(part)
         return self

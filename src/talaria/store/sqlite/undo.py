@@ -12,10 +12,9 @@ from typing import Any
 import apsw
 
 from talaria.core.errors import StoreDamaged
-from talaria.store.sqlite.connection import SqliteConnection
+from talaria.store.sqlite.connection import SqliteConnection, explain
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.faults import explain
-from talaria.store.undo import ChangeRow, CheckpointRow, KnownFile, Packed, PathState
+from talaria.store.undo_port import ChangeRow, CheckpointRow, KnownFile, Packed, PathState
 
 _VERSION = 1
 _SCHEMA = """
@@ -59,7 +58,7 @@ class SqliteUndoStore:
                 self._connection = None
 
     @contextmanager
-    def _connected(self) -> Generator[SqliteConnection]:
+    def _connect(self) -> Generator[SqliteConnection]:
         with self._lock:
             try:
                 if self._connection is None:
@@ -71,7 +70,7 @@ class SqliteUndoStore:
     @contextmanager
     def transaction(self, *, survives_power_cut: bool = False) -> Generator[SqliteConnection]:
         """What was done in it survives a crash of this process. Within another one it is part of that."""
-        with self._connected() as connection:
+        with self._connect() as connection:
             if connection.in_transaction:
                 yield connection
                 return
@@ -86,7 +85,7 @@ class SqliteUndoStore:
 
     def version(self) -> int:
         """Changes when another process has written."""
-        with self._connected() as db:
+        with self._connect() as db:
             return int(db.pragma("data_version"))
 
     def project(self, path: str) -> int:
@@ -95,14 +94,14 @@ class SqliteUndoStore:
             return int(db.execute("SELECT id FROM project WHERE path = ?", (os.fsencode(path),)).get)
 
     def project_path(self, project: int) -> str:
-        with self._connected() as db:
+        with self._connect() as db:
             return os.fsdecode(db.execute("SELECT path FROM project WHERE id = ?", (project,)).get)
 
     # What a project holds
 
     def files(self, project: int) -> dict[str, KnownFile]:
         asked = "SELECT path, mode, size, mtime, ctime, inode, links, content FROM file WHERE project = ?"
-        with self._connected() as db:
+        with self._connect() as db:
             return {
                 os.fsdecode(path): KnownFile((mode, size, mtime, ctime, inode, links), content)
                 for path, mode, size, mtime, ctime, inode, links, content in db.execute(asked, (project,))
@@ -118,15 +117,15 @@ class SqliteUndoStore:
                 "DELETE FROM file WHERE project = ? AND path = ?", ((project, os.fsencode(path)) for path in gone)
             )
 
-    def left_out(self, project: int, since: float) -> dict[str, str]:
+    def excluded(self, project: int, since: float) -> dict[str, str]:
         """What is not recorded, and why: what is there, or was at some time since then."""
         asked = "SELECT path, reason FROM left_out WHERE project = ? AND coalesce(gone_at, ?) >= ?"
-        with self._connected() as db:
+        with self._connect() as db:
             rows = db.execute(asked, (project, since, since))
             return {os.fsdecode(path): reason for path, reason in rows}
 
-    def set_left_out(self, project: int, left_out: Mapping[str, str], now: float) -> None:
-        known = self.left_out(project, now)
+    def set_excluded(self, project: int, left_out: Mapping[str, str], now: float) -> None:
+        known = self.excluded(project, now)
         added = ((project, os.fsencode(path), why) for path, why in left_out.items() if known.get(path) != why)
         gone = ((now, project, os.fsencode(path)) for path in known if path not in left_out)
         with self.transaction() as db:
@@ -148,7 +147,7 @@ class SqliteUndoStore:
             db.execute("INSERT OR REPLACE INTO piece VALUES (?, ?, ?, ?)", (digest, number, size, piece))
 
     def has_content(self, digest: bytes) -> bool:
-        with self._connected() as db:
+        with self._connect() as db:
             return db.execute("SELECT 1 FROM piece WHERE digest = ? AND number = 0", (digest,)).fetchone() is not None
 
     def drop_content(self, digest: bytes) -> None:
@@ -160,7 +159,7 @@ class SqliteUndoStore:
         found = hashlib.sha256()
         number = 0
         while True:
-            with self._connected() as db:
+            with self._connect() as db:
                 asked = "SELECT size, content FROM piece WHERE digest = ? AND number = ?"
                 row = db.execute(asked, (digest, number)).fetchone()
             if row is None:
@@ -189,7 +188,7 @@ class SqliteUndoStore:
         if self._connection is None and not self.path.exists():
             return []  # who only asks does not make the file
         asked = f"SELECT session, number, project, turn, at, why, owner FROM checkpoint WHERE {where}"
-        with self._connected() as db:
+        with self._connect() as db:
             return [CheckpointRow(*row) for row in db.execute(asked, (value,))]
 
     def latest_checkpoint(self, session: str) -> CheckpointRow | None:
@@ -210,7 +209,7 @@ class SqliteUndoStore:
             "SELECT path, mode, size, inode, links, content, left_mode, left_content, is_sure FROM change "
             "WHERE session = ? AND number = ? ORDER BY path"
         )
-        with self._connected() as db:
+        with self._connect() as db:
             rows: list[tuple[Any, ...]] = db.execute(asked, (session, number)).fetchall()
         named = ((os.fsdecode(row[0]), row) for row in rows)
         return {path: ChangeRow(path, PathState(*row[1:6]), row[6], row[7], bool(row[8])) for path, row in named}
@@ -235,7 +234,7 @@ class SqliteUndoStore:
             "(change.path = ? OR CAST(project.path || X'2F' || change.path AS BLOB) = ?) LIMIT 1"
         )
         name = os.fsencode(path)
-        with self._connected() as db:
+        with self._connect() as db:
             return db.execute(asked, (session, name, name)).fetchone() is not None
 
     # What has to go
@@ -266,13 +265,13 @@ class SqliteUndoStore:
             db.execute(
                 "DELETE FROM piece WHERE digest NOT IN (SELECT content FROM file UNION SELECT content FROM change)"
             )
-        with self._connected() as db:
+        with self._connect() as db:
             db.execute("PRAGMA incremental_vacuum").fetchall()
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def size_bytes(self) -> int:
         """Of what is in use."""
-        with self._connected() as db:
+        with self._connect() as db:
             pages = int(db.pragma("page_count")) - int(db.pragma("freelist_count"))
             return pages * int(db.pragma("page_size"))
 

@@ -19,10 +19,9 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.core.errors import StoreDamaged, StoreUnavailable
-from talaria.store.sqlite.connection import SqliteConnection
-from talaria.store.sqlite.faults import explain
+from talaria.store.sqlite.connection import SqliteConnection, explain
 
 T = TypeVar("T")
 Work = Callable[[SqliteConnection], T]
@@ -66,7 +65,7 @@ class Jobs:
         self.is_closed = True
         self._queue.put(None)
 
-    def gathered(self, most: int) -> list[Job[Any]]:
+    def take_group(self, most: int) -> list[Job[Any]]:
         """The next and those that have gathered behind it; empty at the end of work. Waits, in a thread."""
         job = self._queue.get()
         group: list[Job[Any]] = []
@@ -123,7 +122,7 @@ class Writer:
 
     async def submit(self, work: Work[T]) -> T:
         """A cancelled caller still waits for the outcome: a commit is not an await that may be torn."""
-        return await completed(self._jobs.put(work, is_write=True))
+        return await complete(self._jobs.put(work, is_write=True))
 
     async def version(self) -> int:
         """Another number when another connection has committed. To the one that writes, its own commits are no news."""
@@ -133,16 +132,16 @@ class Writer:
         return (self._connections << 32) + int(connection.pragma("data_version"))  # each connection counts anew
 
     def _serve(self) -> None:
-        while group := self._jobs.gathered(MAX_GROUP):
-            self._look([job for job in group if not job.is_write])
+        while group := self._jobs.take_group(MAX_GROUP):
+            self._run_reads([job for job in group if not job.is_write])
             self._commit([job for job in group if job.is_write])
         if self._connection is not None:
             self._connection.close()
 
-    def _look(self, group: Sequence[Job[Any]]) -> None:
+    def _run_reads(self, group: Sequence[Job[Any]]) -> None:
         for job in group:
             try:
-                job.result = job.work(self._opened())
+                job.result = job.work(self._open())
             except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitter)
                 job.error = explain(fault, self._path)
         settle(group)
@@ -153,11 +152,11 @@ class Writer:
         try:
             connection = self._begin()
             changed = connection.total_changes()
-            if not _have_run(connection, group):
+            if not _run_together(connection, group):
                 connection.execute("ROLLBACK")
                 connection.execute("BEGIN IMMEDIATE")
                 for job in group:
-                    self._run(connection, job)
+                    self._run_apart(connection, job)
             connection.execute("COMMIT")
             if connection.total_changes() != changed:  # else the disk was not asked
                 self.trouble = ""
@@ -171,11 +170,11 @@ class Writer:
         settle(group)
 
     def _begin(self) -> SqliteConnection:
-        connection = self._opened()
+        connection = self._open()
         connection.execute("BEGIN IMMEDIATE")
         return connection
 
-    def _opened(self) -> SqliteConnection:
+    def _open(self) -> SqliteConnection:
         if self._connection is None:
             self._connection = self._connect()
             self._connections += 1
@@ -195,7 +194,7 @@ class Writer:
             with suppress(apsw.Error):  # whatever happens, this thread lives on
                 connection.close(True)
 
-    def _run(self, connection: SqliteConnection, job: Job[Any]) -> None:
+    def _run_apart(self, connection: SqliteConnection, job: Job[Any]) -> None:
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
@@ -207,7 +206,7 @@ class Writer:
         connection.execute("RELEASE job")
 
 
-def _have_run(connection: SqliteConnection, group: Sequence[Job[Any]]) -> bool:
+def _run_together(connection: SqliteConnection, group: Sequence[Job[Any]]) -> bool:
     """False: one of them refuses, and all must be run anew, apart. That is rare, so none has a savepoint yet."""
     try:
         for job in group:

@@ -15,12 +15,12 @@ def document(reply: Reply, model: str) -> JsonObject:
 
 def events(reply: Reply, model: str) -> Iterator[SseEvent]:
     """The chunks of a stream that was asked to `include_usage`; `usage=None` renders one that was not."""
-    for delta in _spoken(reply):
+    for delta in _stream_text(reply):
         yield None, _chunk(reply, model, delta)
     if reply.faults.error_in_stream is not None:
         yield None, {"error": reply.faults.error_in_stream}
         return
-    for delta in _called(reply):
+    for delta in _stream_calls(reply):
         yield None, _chunk(reply, model, delta)
     yield None, _chunk(reply, model, {}, finish_reason=reply.stop_reason)
     if reply.usage:
@@ -68,7 +68,7 @@ def _chunk(reply: Reply, model: str, delta: JsonObject, finish_reason: str | Non
     return {**_heading("chat.completion.chunk", model), "choices": [choice], **usage}
 
 
-def _spoken(reply: Reply) -> Iterator[JsonObject]:
+def _stream_text(reply: Reply) -> Iterator[JsonObject]:
     yield {"role": "assistant", "content": "", "refusal": None}
     for piece in reply.pieces(reply.thinking):
         yield {"reasoning_content": piece}
@@ -76,7 +76,7 @@ def _spoken(reply: Reply) -> Iterator[JsonObject]:
         yield {"content": piece}
 
 
-def _called(reply: Reply) -> Iterator[JsonObject]:
+def _stream_calls(reply: Reply) -> Iterator[JsonObject]:
     for index, call in enumerate(reply.calls):
         yield {"tool_calls": [{"index": index, **_call(Call(call.id, call.name, ""))}]}
         for piece in reply.pieces(call.arguments):

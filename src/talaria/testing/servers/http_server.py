@@ -56,7 +56,7 @@ class HttpResponse:
         ]
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
-    def encoded(self, part: bytes) -> bytes:
+    def encode(self, part: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(part), part) if self.is_chunked else part
 
     @property
@@ -117,7 +117,7 @@ async def send(response: HttpResponse, reader: asyncio.StreamReader, writer: asy
     await asyncio.sleep(faults.first_byte_delay_s)
     await _write(writer, response.head)
     for part in _up_to(faults.last_byte, _drops(response.parts) if faults.drip else response.parts):
-        await _write(writer, response.encoded(part))
+        await _write(writer, response.encode(part))
         await asyncio.sleep(faults.chunk_delay_s)
     if faults.stall_at is not None:
         await reader.read()

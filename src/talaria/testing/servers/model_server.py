@@ -25,9 +25,9 @@ from talaria.testing.servers.scripted_replies import (
     JsonObject,
     Reply,
     SseEvent,
-    dumped,
-    framed,
-    reporting,
+    dump,
+    frame_event,
+    report_usage,
 )
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
@@ -195,7 +195,7 @@ class ModelServer:
             return self._model_response(request, _WIRES[request.wire])
         if request.method == "GET" and request.path.removeprefix("/v1") == "/models":
             if self._listing is not None:
-                return _failed(self._listing, chat_wire)
+                return _failure_response(self._listing, chat_wire)
             return _json_response(200, chat_wire.models(self._models))
         return _json_response(404, chat_wire.error(404, f"no such route: {request.method} {request.path}"))
 
@@ -205,7 +205,7 @@ class ModelServer:
             return _json_response(400, wire.error(400, "the body is not a JSON object"))
         match self._next_answer(request, wire):
             case Failure() as failure:
-                return _failed(failure, wire)
+                return _failure_response(failure, wire)
             case Reply() as reply:
                 return _replied(reply, wire, asked)
             case str() as text:
@@ -228,15 +228,15 @@ class _Closed(Exception):
 
 
 def _json_response(status: int, body: JsonObject) -> HttpResponse:
-    return HttpResponse(status, "application/json", [dumped(body)])
+    return HttpResponse(status, "application/json", [dump(body)])
 
 
-def _failed(failure: Failure, wire: WireModule) -> HttpResponse:
+def _failure_response(failure: Failure, wire: WireModule) -> HttpResponse:
     body = failure.body
     if body is None:
         phrase = reason_phrases.get(failure.status, "Overloaded")
         body = wire.error(failure.status, f"{phrase} (scripted by ModelServer)")
-    content = body if isinstance(body, bytes) else dumped(body)
+    content = body if isinstance(body, bytes) else dump(body)
     response = HttpResponse(failure.status, "application/json", [content], headers=failure.headers)
     return _misbehaving(response, failure.faults)
 
@@ -246,10 +246,10 @@ def _replied(reply: Reply, wire: WireModule, asked: Mapping[str, Any]) -> HttpRe
     if reply.faults.duplicate_ids:
         reply = reply.with_one_call_id()
     if not asked.get("stream"):
-        response = _json_response(200, _told(wire.document(reply, model), reply.faults))
+        response = _json_response(200, _describe(wire.document(reply, model), reply.faults))
     else:
         shown = reply if wire is not chat_wire or _includes_usage(asked) else replace(reply, usage=None)
-        parts = list(framed(_all_told(wire.events(shown, model), reply.faults), reply.faults))
+        parts = list(frame_event(_all_told(wire.events(shown, model), reply.faults), reply.faults))
         response = HttpResponse(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
     return _misbehaving(replace(response, headers=reply.headers), reply.faults)
 
@@ -260,11 +260,11 @@ def _includes_usage(asked: Mapping[str, Any]) -> bool:
 
 
 def _all_told(events: Iterable[SseEvent], faults: Faults) -> Iterator[SseEvent]:
-    return ((name, data if isinstance(data, str) else _told(data, faults)) for name, data in events)
+    return ((name, data if isinstance(data, str) else _describe(data, faults)) for name, data in events)
 
 
-def _told(data: JsonObject, faults: Faults) -> JsonObject:
-    return data if faults.usage is None else reporting(faults.usage, data)
+def _describe(data: JsonObject, faults: Faults) -> JsonObject:
+    return data if faults.usage is None else report_usage(faults.usage, data)
 
 
 def _misbehaving(response: HttpResponse, faults: Faults) -> HttpResponse:

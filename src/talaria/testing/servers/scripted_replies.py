@@ -142,29 +142,29 @@ class Failure:
     faults: Faults = field(default_factory=Faults)
 
 
-def framed(events: Iterable[SseEvent], faults: Faults) -> Iterator[bytes]:
+def frame_event(events: Iterable[SseEvent], faults: Faults) -> Iterator[bytes]:
     """The events as server-sent events, in the dialect and with the gaps that `faults` asks for."""
     told = list(events)
     for number, (name, data) in enumerate(told[:-1] if faults.drops_end_marker else told):
         if faults.noise:
             yield _block([": keep-alive", "", "data:", "", "event: ping"], faults)
-        text = data if isinstance(data, str) else dumped(data).decode()
+        text = data if isinstance(data, str) else dump(data).decode()
         if number == 0:
             text = text.ljust(faults.huge_line_bytes)
         block = _block([*([f"event: {name}"] if name else []), f"data: {text}"], faults)
         yield from (block, block) if faults.twice else (block,)
 
 
-def reporting(usage: object, told: JsonObject) -> JsonObject:
+def report_usage(usage: object, told: JsonObject) -> JsonObject:
     """An event or a document, with `usage` wherever it reports one."""
     changed: dict[str, object] = {}
     for key, value in told.items():
         if isinstance(value, Mapping):
-            changed[key] = usage if key == "usage" else reporting(usage, cast("JsonObject", value))
+            changed[key] = usage if key == "usage" else report_usage(usage, cast("JsonObject", value))
     return {**told, **changed}
 
 
-def dumped(value: JsonObject) -> bytes:
+def dump(value: JsonObject) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import Denied
 from talaria.net.egress import Dial, Serve
-from talaria.net.proxy_requests import ProxyRequest, TurnedDown
+from talaria.net.proxy_requests import ProxyRefusal, ProxyRequest
 from talaria.tools.broker.commit_signing import CannotSign, find_signing_key, is_signable, sign
 from talaria.tools.broker.commits import OddPush, Push, PushHead, describe_push, read_commits
 from talaria.tools.broker.gh import GhRefused, check_gh
@@ -145,7 +145,7 @@ class CredentialBroker:
                 context = await in_thread(lambda: self._trust)
             except Denied as refusal:
                 self._around.refused(url.host, str(refusal))
-                raise TurnedDown(403, str(refusal)) from refusal
+                raise ProxyRefusal(403, str(refusal)) from refusal
 
             handling = Handling(
                 url=url,
@@ -390,7 +390,7 @@ async def _fill_credential(remote: Remote, environment: Mapping[str, str]) -> st
     except TimeoutError:
         return None
     finally:
-        await completed(end_program(process))
+        await complete(end_program(process))
     pairs = (line.partition("=") for line in told.decode("utf-8", "replace").splitlines())
     given = {name: value for name, _, value in pairs}
     if process.returncode != 0 or not given.get("password"):

@@ -15,7 +15,7 @@ import h11
 import msgspec
 
 from talaria.core.errors import Denied
-from talaria.net.proxy_requests import TurnedDown
+from talaria.net.proxy_requests import ProxyRefusal
 from talaria.net.urls import WebUrl
 from talaria.tools.broker.commits import OddPush, PushHead
 from talaria.tools.broker.relay import CHUNK_BYTES, close_writer
@@ -70,10 +70,10 @@ async def serve_git(
         async with _tls_from(client, certificate) as (reader, writer):
             try:
                 await _answer(reader, writer, dial, handling)
-            except (TurnedDown, Denied, OddPush) as refusal:
+            except (ProxyRefusal, Denied, OddPush) as refusal:
                 if isinstance(refusal, OddPush):
                     handling.refused(str(refusal))
-                status = refusal.status if isinstance(refusal, TurnedDown) else 403
+                status = refusal.status if isinstance(refusal, ProxyRefusal) else 403
                 await _refuse(writer, status, str(refusal))
     except (OSError, EOFError, TimeoutError, h11.ProtocolError):
         return  # the client has gone, or is none of git's
@@ -183,7 +183,7 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
         received += chunk
     head, end, rest = received.partition(_END)
     if not end:
-        raise TurnedDown(502, "The server did not answer by HTTP.")
+        raise ProxyRefusal(502, "The server did not answer by HTTP.")
     kept = [line for line in head.split(b"\r\n") if not line.lower().startswith((b"connection:", b"keep-alive:"))]
     return b"\r\n".join((*kept, b"Connection: close")) + _END + rest
 
@@ -237,7 +237,7 @@ async def _tls_to(
     except (OSError, TimeoutError) as fault:
         upstream.close()
         reason = getattr(fault, "verify_message", "") or getattr(fault, "reason", "") or str(fault) or "no answer"
-        raise TurnedDown(502, f"{host} cannot be trusted or does not answer: {reason}.") from fault
+        raise ProxyRefusal(502, f"{host} cannot be trusted or does not answer: {reason}.") from fault
     try:
         yield reader, writer
     finally:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 
 CHUNK_BYTES = 64 << 10
 END_S = 5.0
@@ -76,8 +76,8 @@ async def run_joined(words: Sequence[str], environment: Mapping[str, str], answe
     finally:
         passing.cancel()
         output.cancel()
-        await completed(asyncio.wait([passing, output]))
-        await completed(end_program(process))
+        await complete(asyncio.wait([passing, output]))
+        await complete(end_program(process))
 
 
 async def end_program(process: asyncio.subprocess.Process) -> None:

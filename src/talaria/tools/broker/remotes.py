@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from talaria.core.errors import ToolFailed
-from talaria.net.urls import parse
+from talaria.net.urls import parse_url
 from talaria.tools import git_files
 
 _SCP = re.compile(r"(?:(?P<user>[A-Za-z0-9._-]+)@)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*):(?P<path>(?!//)[^\s]+)")
@@ -57,7 +57,7 @@ def parse_remote(address: str, folder: Path = Path()) -> Remote | None:
         return None
     if found := _HTTPS.fullmatch(address):
         try:
-            url = parse(f"https://{found['place']}/")
+            url = parse_url(f"https://{found['place']}/")
         except ToolFailed:
             return None
         return Remote("https", url.host, found["path"], url.port, folder=folder)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
-from talaria.net.addresses import Lookup, allowance, system_lookup
-from talaria.net.settings import WebSettings
+from talaria.net.urls import Lookup, parse_allowance, system_lookup
+from talaria.net.web_settings import WebSettings
 from talaria.tools.browser import browser_process
 from talaria.tools.browser.browser_process import NO_PAGE
 
@@ -39,7 +39,7 @@ class Browser:
     def __init__(self, web: WebSettings, clock: Clock, *, lookup: Lookup = system_lookup) -> None:
         """Raises `BadConfig` for an entry of `allow_private` that is none."""
         self._timeout_s = web.timeout_s
-        self._allowance = allowance(web.allow_private)
+        self._allowance = parse_allowance(web.allow_private)
         self._clock = clock
         self._lookup = lookup
         self._running: RunningBrowser | None = None
@@ -57,7 +57,7 @@ class Browser:
     async def visiting(self, session: SessionId, *, opens: bool = False) -> AsyncGenerator["BrowserWindow"]:
         """The window of a session, for one call at a time; where there is none it is opened, or `ToolFailed` raised."""
         async with self._turns[session]:
-            seat = await completed(self._seated(session)) if opens else self._seats.get(session)
+            seat = await complete(self._seated(session)) if opens else self._seats.get(session)
             if seat is None:
                 raise ToolFailed(NO_PAGE)
             seat.used_at = self._clock.monotonic()
@@ -69,13 +69,13 @@ class Browser:
     async def close(self, session: SessionId) -> None:
         """What the session has open, cookies included; the browser itself with the last session."""
         async with self._changing:
-            await completed(self._closed([session]))
+            await complete(self._closed([session]))
 
     async def aclose(self) -> None:
         if self._tidying is not None:
             self._tidying.cancel()
         async with self._changing:
-            await completed(self._closed(list(self._seats)))
+            await complete(self._closed(list(self._seats)))
 
     async def _seated(self, session: SessionId) -> _Seat:
         from talaria.tools.browser.browser_process import answers, start  # noqa: PLC0415  (who opens no page does not pay)

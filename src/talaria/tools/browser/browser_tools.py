@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from talaria.net.urls import parse
+from talaria.net.urls import parse_url
 from talaria.tools.base import Claim, Run, Scope, Shown, Tool
 from talaria.tools.browser.browser import Browser
 from talaria.tools.function import tool
@@ -36,7 +36,7 @@ def _looking(browser: Browser) -> tuple[Tool, ...]:
         For pages that need scripts, logins or clicks; web_fetch is quicker for reading. Addresses that are not on the
         public internet are refused.
         """
-        wanted = parse(url)
+        wanted = parse_url(url)
         async with browser.visiting(run.scope.session, opens=True) as window:
             return await window.navigate(wanted, url.partition("#")[2])
 

@@ -16,9 +16,8 @@ from playwright.async_api import Browser, BrowserContext, Error, Locator, Page, 
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.core.messages import Image
-from talaria.net.addresses import Allowance, Lookup
-from talaria.net.egress import REFUSED, Egress
-from talaria.net.urls import WebUrl
+from talaria.net.egress import FORBIDDEN, Egress
+from talaria.net.urls import Allowance, Lookup, WebUrl
 from talaria.tools.base import Shown
 from talaria.tools.browser import tabs
 from talaria.tools.browser.browser_process import NO_PAGE, Notes, ended
@@ -184,7 +183,7 @@ class BrowserWindow:
             status = None
         except ToolFailed as fault:
             raise await self._explained(page, url, fault) from fault
-        if status == REFUSED and (refusal := self._refusal(url)):
+        if status == FORBIDDEN and (refusal := self._refusal(url)):
             raise refusal
         await self._loaded(page)
         return status

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
@@ -91,7 +91,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 end = await started.awaited(limit_s)
             finally:
                 answering.cancel()
-                await completed(started.killed())
+                await complete(started.killed())
                 reading.finish()
                 await workspace.tidy()
         held = await ask_about_held(workspace, run)

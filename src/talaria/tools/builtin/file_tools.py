@@ -12,8 +12,8 @@ from msgspec import structs
 
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import FileChange
-from talaria.core.pictures import MAX_BYTES, Unfit, fit
-from talaria.core.redaction import SetAside
+from talaria.core.pictures import MAX_BYTES, UnsupportedImage, prepare_image
+from talaria.core.redaction import MaskedText
 from talaria.tools import places
 from talaria.tools.base import Run, Scope, Shown, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited
@@ -109,7 +109,7 @@ def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[T
         if patched.becomes.body == patched.text.body:
             return f"[{target} stays as it is: the new text is the old one]"
         _change(target, before, patched.becomes, run, seen, changing_file)
-        diff = unified(patched.aside.hide(patched.aside.text), patched.aside.hide(patched.done.text), target.name)
+        diff = unified(patched.aside.redact(patched.aside.text), patched.aside.redact(patched.done.text), target.name)
         changes = _changes(target, before, patched.becomes.encode(), run.scope)
         return Shown(f"{_told(patched.done, target)}\n{diff}", changes=changes)
 
@@ -128,7 +128,7 @@ class Patched(NamedTuple):
 
     text: TextFile
     """As it was."""
-    aside: SetAside
+    aside: MaskedText
     done: Edited
     becomes: TextFile
 
@@ -157,12 +157,12 @@ def _text_file(target: Path, found: FileContent | None) -> FileContent:
 
 def _edited(target: Path, found: FileContent, wanted: tuple[Edit, ...], scope: Scope, *, flag: str) -> Patched:
     text = decoded(found.content)
-    aside = scope.redactor.set_aside(text.body)  # so that nobody can find out a secret piece by piece
+    aside = scope.redactor.mask(text.body)  # so that nobody can find out a secret piece by piece
     try:
         done = edited(aside.text, wanted, str(target), flag=flag)
     except ToolFailed as failure:
-        raise ToolFailed(aside.hide(str(failure))) from None
-    return Patched(text, aside, done, TextFile(aside.put_back(done.text), text.has_bom, text.has_crlf))
+        raise ToolFailed(aside.redact(str(failure))) from None
+    return Patched(text, aside, done, TextFile(aside.unmask(done.text), text.has_bom, text.has_crlf))
 
 
 def _written(content: str, before: FileContent | None) -> TextFile:
@@ -296,8 +296,8 @@ def view_image(path: Annotated[str, "Image to look at; relative to the working d
     if found is None:
         raise ToolFailed(f"Cannot read {target}: No such file or directory.")
     try:
-        image, (width, height) = fit(found.content)
-    except Unfit as fault:
+        image, (width, height) = prepare_image(found.content)
+    except UnsupportedImage as fault:
         raise ToolFailed(f"{target} {fault}.") from fault
     shown = f"{target}: {image.media_type}, {width} x {height} pixels, {len(found.content):,} bytes"
     return Shown(shown, (image,))

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, Run, Scope, Shown, Tool
@@ -92,7 +92,7 @@ async def _done(action: Action, process: BackgroundProcess, text: str, limit_s: 
             return Shown(f"Closed the input of {process.id}.")
         case "kill":
             process.is_ended_on_purpose = True
-            return Shown(f"[{process.id} has ended: {ended(await completed(process.started.killed()))}]")
+            return Shown(f"[{process.id} has ended: {ended(await complete(process.started.killed()))}]")
 
 
 def _check_running(process: BackgroundProcess) -> None:

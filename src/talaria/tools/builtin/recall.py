@@ -13,7 +13,7 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Journal, Search, SearchHit, Sessions
-from talaria.store.sessions import wanted
+from talaria.store.session_rules import search_words
 from talaria.tools.base import READS, Claim, Run, Scope, Shown, Tool
 from talaria.tools.function import tool
 
@@ -47,7 +47,7 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
         entries = await journal.entries(run.scope.session)
         if message:
             return await in_thread(lambda: _page(entries, message, max(0, offset)))
-        return await in_thread(lambda: _list(entries, wanted(query), before, _bounded(limit)))
+        return await in_thread(lambda: _list(entries, search_words(query), before, _bounded(limit)))
 
     @tool(after_crash="repeat", effect=READS, claim=Claim(is_untrusted=True))
     async def session_search(
@@ -56,7 +56,7 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
         limit: Annotated[int, _LIMIT] = USUAL_LIMIT,
     ) -> Shown:
         """Find messages in other conversations than this one, newest first."""
-        if not wanted(query):
+        if not search_words(query):
             raise BadArguments("The query of session_search has no words.")
         most = _bounded(limit)
         here = run.scope.session

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Run, Scope, Tool
@@ -154,7 +154,7 @@ async def _run_inside(wanted: SearchRequest, found: _Found, host: ToolHost) -> i
         return (await started.ended()).code
     finally:
         if started.end is None:
-            await completed(started.killed())
+            await complete(started.killed())
 
 
 async def _run_outside(wanted: SearchRequest, found: _Found) -> int:
@@ -175,7 +175,7 @@ async def _run_outside(wanted: SearchRequest, found: _Found) -> int:
     finally:
         if process.returncode is None:
             process.kill()
-            await completed(process.communicate())  # reads what is left: an end is seen only behind it
+            await complete(process.communicate())  # reads what is left: an end is seen only behind it
 
 
 def _page(found: _Found, wanted: SearchRequest) -> str:

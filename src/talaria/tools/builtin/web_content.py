@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from talaria.net.fetch import Fetched
+from talaria.net.fetch import FetchedPage
 from talaria.tools.builtin import web_pages
 from talaria.tools.builtin.html_tokens import Tag, plain, tokens
 from talaria.tools.builtin.web_text import clean
@@ -115,7 +115,7 @@ class Readable:
     is_cut: bool = False
 
 
-def readable(fetched: Fetched) -> Readable:
+def readable(fetched: FetchedPage) -> Readable:
     """For a thread. Never raises."""
     kind = _kind(fetched)
     if kind == "html":
@@ -131,7 +131,7 @@ def readable(fetched: Fetched) -> Readable:
     return Readable(f"[This is {what} of {size}; it cannot be shown as text.]")
 
 
-def _kind(fetched: Fetched) -> str:
+def _kind(fetched: FetchedPage) -> str:
     start = fetched.body[:_SNIFFED_BYTES]
     if fetched.media_type == "application/pdf" or start.startswith(b"%PDF-"):
         return "pdf"

@@ -29,7 +29,7 @@ from mcp_types import (
 )
 
 from talaria.core.messages import Image
-from talaria.core.pictures import Unfit, fit
+from talaria.core.pictures import UnsupportedImage, prepare_image
 from talaria.tools.mcp.offers import sound
 from talaria.tools.mcp.peer import ServerAnswer
 
@@ -98,8 +98,8 @@ class _Album:
         if len(self.images) == self._room:
             return "not shown"
         try:
-            image, _ = fit(base64.b64decode(data))
-        except Unfit as fault:
+            image, _ = prepare_image(base64.b64decode(data))
+        except UnsupportedImage as fault:
             return f"not shown, because it {fault}"
         except ValueError:
             return "not shown"

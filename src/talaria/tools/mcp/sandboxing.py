@@ -15,7 +15,7 @@ import msgspec
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
-from talaria.core.fs import harmless
+from talaria.core.fs import safe_file_name
 from talaria.tools.blocking import in_threads
 from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.protected import Protected
@@ -90,9 +90,9 @@ class ServerSandboxes:
 
     def _folder(self, name: str, entry: ServerEntry, *, is_configured: bool) -> Path:
         """Projects may use one name for different servers: these share no folder, nor with one of the person's."""
-        is_plain = is_configured and harmless(name) == name
+        is_plain = is_configured and safe_file_name(name) == name
         mark = "" if is_plain else hashlib.sha256(f"{name}\0{'' if is_configured else entry.cwd}".encode()).hexdigest()
-        return self.home / FOLDER / (f"{harmless(name)}.{mark[:12]}" if mark else name)
+        return self.home / FOLDER / (f"{safe_file_name(name)}.{mark[:12]}" if mark else name)
 
 
 class ConfinedServer:

@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.mcp import warden
 from talaria.tools.mcp.peer import Away
@@ -65,13 +65,13 @@ class StdioTransport:
 
     async def __aenter__(self) -> tuple[Reading, Writing]:
         try:
-            return await completed(self._start())
+            return await complete(self._start())
         except BaseException:
-            await completed(self._stop())
+            await complete(self._stop())
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        await completed(self._stop())
+        await complete(self._stop())
 
     async def _start(self) -> tuple[Reading, Writing]:
         command = await in_thread(self._located)

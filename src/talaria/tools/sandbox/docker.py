@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host_delivery import ARRIVAL, FOLDER, environment, program
@@ -77,7 +77,7 @@ class Docker:
             async with launched(launch) as host:
                 yield host
         finally:
-            await completed(self._answer("rm", "--force", name, limit_s=ASK_S))  # if it has not gone by itself
+            await complete(self._answer("rm", "--force", name, limit_s=ASK_S))  # if it has not gone by itself
 
     async def _ready(self) -> Engine:
         code, told, said = await self._answer("info", "--format", "{{json .}}", limit_s=ASK_S)
@@ -117,7 +117,7 @@ class Docker:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
-                await completed(process.wait())
+                await complete(process.wait())
         lines = said.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
         return process.returncode or 0, written.decode("utf-8", "replace"), lines[-1]
 

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from socket import socket
 from typing import TYPE_CHECKING
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
-from talaria.net.addresses import allowance
+from talaria.net.urls import parse_allowance
 from talaria.tools.hosts import is_covered
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class EgressProxy:
             yield
         finally:
             serving.cancel()
-            await completed(asyncio.wait([serving]))
+            await complete(asyncio.wait([serving]))
             listener.close()
 
     async def _serve(self, listener: socket) -> None:
@@ -64,7 +64,7 @@ class EgressProxy:
         async with Egress(
             listener,
             self.admit,
-            allowance=allowance(self._private),
+            allowance=parse_allowance(self._private),
             clock=self._clock,
             refused=self.note_refused,
             max_bytes=self._max_bytes,

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.tools.sandbox.base import Guarded
 from talaria.tools.sandbox.inside import on_the_way
 
@@ -110,7 +110,7 @@ async def _run_program(order: bytes) -> _Answer | str:
     finally:
         with suppress(ProcessLookupError):
             process.kill()
-        await completed(process.wait())
+        await complete(process.wait())
     try:
         return msgspec.convert(json.loads(said), _Answer)  # not by msgspec: names need not be UTF-8
     except (ValueError, msgspec.MsgspecError):

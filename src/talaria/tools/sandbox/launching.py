@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
@@ -146,7 +146,7 @@ async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[HostCha
             patience_s = LOST_S if channel is not None and not channel.is_alive else END_S
             let_go()
             if process is not None:
-                await completed(_ended(process, patience_s))
+                await complete(_ended(process, patience_s))
 
 
 async def _spawned(launch: Launch, theirs: int, erring: int) -> asyncio.subprocess.Process:

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.errors import ToolFailed
-from talaria.net.tunnels import Meter, Tunnel
+from talaria.net.proxy_requests import Meter, Tunnel
 
 ANSWER_S = 10.0
 CONNECT_S = 5.0
@@ -61,7 +61,7 @@ class Ports:
         task = self._inwards.pop(port, None)
         if task is not None:
             task.cancel()
-            await completed(asyncio.wait([task]))
+            await complete(asyncio.wait([task]))
 
     async def publish(self, port: int) -> int:
         """The person reaches what commands serve on this port, on this machine only. Returns under which number, the
@@ -83,7 +83,7 @@ class Ports:
         _, task = self._published.pop(port, (0, None))
         if task is not None:
             task.cancel()
-            await completed(asyncio.wait([task]))
+            await complete(asyncio.wait([task]))
 
     async def aclose(self) -> None:
         tasks = [*self._inwards.values(), *(task for _, task in self._published.values())]
@@ -92,7 +92,7 @@ class Ports:
         for task in tasks:
             task.cancel()
         if tasks:
-            await completed(asyncio.wait(tasks))
+            await complete(asyncio.wait(tasks))
         await self._end_program()
 
     async def _end_program(self) -> None:
@@ -102,7 +102,7 @@ class Ports:
         if self._program is not None:
             with suppress(ProcessLookupError):
                 self._program.kill()
-            await completed(self._program.wait())
+            await complete(self._program.wait())
             self._program = None
 
     async def _ask(self, what: str, port: int) -> list[socket.socket]:

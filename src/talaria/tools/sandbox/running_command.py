@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from talaria.core.aio import completed
+from talaria.core.aio import complete
 from talaria.tools.sandbox.host.frames import INPUT, KILL, MAX_BYTES
 
 MAX_OUTPUT_BYTES = 64 << 20
@@ -84,7 +84,7 @@ class RunningCommand:
         finally:
             self._limit = None
             if self.end is None:
-                await completed(self.killed())
+                await complete(self.killed())
 
     @contextmanager
     def pause_limit(self) -> Generator[None]:

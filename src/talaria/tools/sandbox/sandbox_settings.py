@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from talaria.core.errors import ToolFailed
-from talaria.core.fs import harmless
+from talaria.core.fs import safe_file_name
 from talaria.core.secret import says_secret, words_of
 from talaria.core.text import parse_size
 from talaria.tools.output import SpillLimits
@@ -25,7 +25,7 @@ from talaria.tools.sandbox.resource_limits import memory_of_machine
 def project_folder(home: Path, root: Path) -> Path:
     """Below Talaria's home, named after the project's root; not made yet. A project that moves gets another one."""
     digest = hashlib.sha256(str(root).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return home / "projects" / f"{harmless(root.name)[:40]}-{digest}"
+    return home / "projects" / f"{safe_file_name(root.name)[:40]}-{digest}"
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NoReturn, TypedDict
 
-from talaria.core.secret_finder import Finder, decoded, encoded
+from talaria.core.secret_finder import SecretFinder, decode_text, encode_text
 from talaria.tools.searching import tree
 from talaria.tools.searching.ignores import Above
 from talaria.tools.searching.tree import FileToRead, Identity, Private
@@ -76,7 +76,7 @@ class _Search:
     def __init__(self, wanted: SearchRequest, private: Private) -> None:
         self._wanted = wanted
         self._hidden = private.hidden
-        self._finder = Finder(wanted["secrets"]) if wanted["secrets"] else None
+        self._finder = SecretFinder(wanted["secrets"]) if wanted["secrets"] else None
         self._pattern = None if wanted["by_name"] else _compiled(wanted["pattern"])
         self._sieve = None if self._pattern is None else _sieve(wanted["pattern"])
 
@@ -89,7 +89,7 @@ class _Search:
     def _shown(self, path: str) -> str:
         if self._finder is None:
             return path
-        return decoded(self._finder.redacted(encoded(path)))
+        return decode_text(self._finder.redact(encode_text(path)))
 
     def _fits(self, path: str) -> bool:
         """By its name, or by its path below the root, where `**/` may also be nothing."""
@@ -103,7 +103,7 @@ class _Search:
     def _matches(self, file: FileToRead, path: str, pattern: re.Pattern[str]) -> Iterator[Hit]:
         content = tree.content(file, self._hidden)
         if self._finder is not None:
-            content = self._finder.redacted(content, keeps_lines=True)
+            content = self._finder.redact(content, keeps_lines=True)
         text = content.decode("utf-8", "replace")
         if self._sieve is not None and not self._sieve.search(text):
             return

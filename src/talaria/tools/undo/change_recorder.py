@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import TalariaError
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
-from talaria.store.undo import PathState, UndoStore
+from talaria.store.undo_port import PathState, UndoStore
 from talaria.tools.base import Scope
 from talaria.tools.undo.checkpoints import Checkpoints, checkpoint_folder, compare_states
 from talaria.tools.undo.project_record import Difference, Progress, ProjectRecord, Recording
@@ -68,7 +68,7 @@ class ChangeRecorder:
     ) -> Recording | str:
         """Before a call that may change these files, or, with None, anything in the project; a sentence: that cannot
         be undone, and why. Raises `OSError` and errors of ours."""
-        return await completed(in_thread(partial(self._begin, scope, paths, progress)))
+        return await complete(in_thread(partial(self._begin, scope, paths, progress)))
 
     def _begin(self, scope: Scope, paths: tuple[Path, ...] | None, progress: Progress | None) -> Recording | str:
         if self._now() - self._pruned_at > PRUNED_EVERY_S:
@@ -87,7 +87,7 @@ class ChangeRecorder:
 
     async def end(self, scope: Scope, recording: Recording) -> RecordedChanges:
         """After the call. Raises `OSError` and errors of ours."""
-        return await completed(in_thread(partial(self._end, scope, recording)))
+        return await complete(in_thread(partial(self._end, scope, recording)))
 
     def _end(self, scope: Scope, recording: Recording) -> RecordedChanges:
         record = self.project(scope.cwd)

@@ -14,11 +14,11 @@ from typing import Literal
 import msgspec
 
 from talaria.core.errors import BadInput
-from talaria.core.fs import harmless
+from talaria.core.fs import safe_file_name
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
-from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
+from talaria.store.undo_port import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
 from talaria.tools.diffs import compare, visible
 from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, own_name
 from talaria.tools.undo.restore_files import Target, put_back
@@ -30,7 +30,7 @@ _ANY_MODE = -1
 
 def checkpoint_folder(home: Path, session: SessionId) -> Path:
     """Of checkpoints that earlier versions made."""
-    return home / "checkpoints" / harmless(session)
+    return home / "checkpoints" / safe_file_name(session)
 
 
 class TurnFileChange(msgspec.Struct, frozen=True):
@@ -166,7 +166,7 @@ class Checkpoints:
                 what = "restored" if chain.wanted.mode else "removed"
                 outcomes[chain.path] = RestoreResult(chain.path, what, was_changed=was_changed, is_folder=is_folder)
         kept_as = self._put_back(number, project, targets, outcomes) if targets else None
-        left_out = {} if project.reason else self._store.left_out(project.id, self._made_at(number))
+        left_out = {} if project.reason else self._store.excluded(project.id, self._made_at(number))
         return Restored(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
 
     def _put_back(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from talaria.core.trees import Root
-from talaria.store.undo import (
+from talaria.store.undo_port import (
     ABSENT,
     PIECE_BYTES,
     ChangeRow,
@@ -264,7 +264,7 @@ class ProjectRecord:
                 elif left_out is not None and root.find(path) is not None:
                     left_out[path] = "cannot be read"
             if left_out is not None and left_out != self._left_out:
-                self._store.set_left_out(self.id, left_out, self._now())
+                self._store.set_excluded(self.id, left_out, self._now())
                 self._left_out = left_out
             differences = {
                 path: Difference(state_of(self._known.get(path)), state_of(one)) for path, one in observed.items()

@@ -9,7 +9,7 @@ import msgspec
 
 from talaria.core.errors import TalariaError
 from talaria.core.trees import Root
-from talaria.store.undo import PathState
+from talaria.store.undo_port import PathState
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -9,8 +9,7 @@ from talaria.cli.screen.screen_interface import MOST_SCREENS, ScreenFront
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
 from talaria.core.events import TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId
-from talaria.core.messages import Assistant, Text, Thinking, ToolCall, ToolResult, user
-from talaria.core.usage import Usage
+from talaria.core.messages import Assistant, Text, Thinking, ToolCall, ToolResult, Usage, user
 from talaria.store.base import Session
 from talaria.testing.manual_clock import ManualClock
 

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from talaria.compat.hermes.bound import bound
-from talaria.context.counting import CanonicalUsage
-from talaria.core.plugin_calls import fitting
+from talaria.context.engine import CanonicalUsage
+from talaria.core.plugin_calls import select_keywords
 from talaria.plugins.services import DEFAULT_S, LlmQuestion
 
 PURPOSES = {"compression": "summary"}
@@ -81,7 +81,7 @@ def call_llm(
 
 async def async_call_llm(task: str | None = None, **wishes: Any) -> Completion:
     """As `call_llm`, for a caller that has an event loop of its own, or is on the application's."""
-    return await asyncio.to_thread(call_llm, task, **fitting(call_llm, wishes))
+    return await asyncio.to_thread(call_llm, task, **select_keywords(call_llm, wishes))
 
 
 def extract_content_or_reasoning(response: Any) -> str:

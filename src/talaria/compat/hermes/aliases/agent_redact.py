@@ -4,7 +4,7 @@ much than too little."""
 import re
 
 from talaria.compat.hermes.bound import last_bound
-from talaria.providers.endpoint_redaction import HIDDEN, redacted
+from talaria.providers.provider_failures import HIDDEN, redact_secrets
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _WHOLE = re.compile(
@@ -31,7 +31,7 @@ _BEHIND = re.compile(
 
 def redact_sensitive_text(text: object, **_: object) -> str:
     """Of anything that is not text, its `str()`; of None, nothing."""
-    shown = redacted("" if text is None else str(text), _known_secrets())
+    shown = redact_secrets("" if text is None else str(text), _known_secrets())
     return _BEHIND.sub(rf"\1{HIDDEN}", _WHOLE.sub(HIDDEN, shown))
 
 

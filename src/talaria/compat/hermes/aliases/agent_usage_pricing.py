@@ -9,11 +9,11 @@ import msgspec
 
 from talaria.agent.limits import cost_usd
 from talaria.compat.hermes.aliases.hermes_cli_config import cfg_get, load_config
-from talaria.context.counting import CanonicalUsage
-from talaria.core.usage import Usage
+from talaria.context.engine import CanonicalUsage
+from talaria.core.messages import Usage
 from talaria.providers.base import Prices
 from talaria.providers.catalog import catalog
-from talaria.providers.decoding import count
+from talaria.providers.wire_parts import clamp_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def _openai(raw: object, prompt: str, output: str) -> CanonicalUsage:
     read, written = (_count(raw, name) for name in _ANTHROPIC_CACHE)
     read = _count(of_prompt, "cached_tokens") or read
     written = _count(of_prompt, "cache_write_tokens") or written
-    new = count(_count(raw, prompt) - read - written)
+    new = clamp_count(_count(raw, prompt) - read - written)
     return CanonicalUsage(new, _count(raw, output), read, written, _count(of_output, "reasoning_tokens"))
 
 
@@ -70,7 +70,7 @@ def _field(raw: object, name: str) -> Any:
 
 def _count(raw: object, name: str) -> int:
     value = _field(raw, name)
-    return count(value) if isinstance(value, int) else 0
+    return clamp_count(value) if isinstance(value, int) else 0
 
 
 def estimate_usage_cost(

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from talaria.compat.hermes.bound import last_bound
-from talaria.core.plugin_calls import PluginError, contained
+from talaria.core.plugin_calls import PluginError, contain
 from talaria.plugins.loading import loading
 from talaria.plugins.registered import PlatformEntry
 
@@ -51,7 +51,7 @@ class PlatformRegistry:
         """None if there is no such platform, or if it cannot be used here."""
         entry = self.get(name)
         try:
-            return None if entry is None else contained(lambda: _made(entry, config))
+            return None if entry is None else contain(lambda: _made(entry, config))
         except PluginError as fault:
             log.warning("the adapter of platform %s is not made: it %s", name, fault)
             return None

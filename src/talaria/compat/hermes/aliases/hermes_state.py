@@ -10,9 +10,9 @@ from talaria.compat.hermes.aliases.hermes_cli_config import get_hermes_home
 from talaria.compat.hermes.bound import bound
 from talaria.config import paths
 from talaria.core.clock import SystemClock
-from talaria.core.dialect import as_dicts
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
+from talaria.core.message_dicts import to_dicts
 from talaria.runtime.transcript import without_undone
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
@@ -64,7 +64,7 @@ class SessionDB:
         entries = self._ask(lambda store: store.journal.entries(SessionId(session_id)))
         said = [(one, one.entry.message) for one in without_undone(entries) if isinstance(one.entry, MessageAdded)]
         return [
-            {"id": recorded.seq, "session_id": session_id, "timestamp": recorded.at, **as_dicts([message])[0]}
+            {"id": recorded.seq, "session_id": session_id, "timestamp": recorded.at, **to_dicts([message])[0]}
             for recorded, message in said
         ]
 
@@ -88,7 +88,7 @@ class SessionDB:
         return msgspec.structs.asdict(found) if found else None
 
     def list_pending_handoffs(self) -> list[dict[str, Any]]:
-        ids = self._ask(lambda store: store.handoffs.pending())
+        ids = self._ask(lambda store: store.handoffs.list_pending())
         return [row for id in ids if (row := self.get_session(id)) is not None]
 
     def claim_handoff(self, session_id: str) -> bool:

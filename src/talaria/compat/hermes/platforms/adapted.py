@@ -24,7 +24,16 @@ from talaria.compat.hermes.platforms.send_outcomes import sent_id, shown
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.fs import read_bytes
-from talaria.core.plugin_calls import PluginError, as_text, contained, ends, fitting, happens, looked_at, raised
+from talaria.core.plugin_calls import (
+    PluginError,
+    as_text,
+    contain,
+    ignore_failure,
+    plugin_error,
+    select_keywords,
+    wait_for_end,
+    wait_for_event,
+)
 from talaria.platforms.base import (
     Address,
     Arrival,
@@ -49,11 +58,11 @@ async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Cloc
     """Raises `PluginError`, and nothing else. What has not returned in time is cancelled, and left alone."""
     running = asyncio.ensure_future(_contained(work))
     try:
-        is_in_time = await ends(running, seconds, clock)
+        is_in_time = await wait_for_end(running, seconds, clock)
     finally:
         if not running.done():
             running.cancel()
-            running.add_done_callback(looked_at)
+            running.add_done_callback(ignore_failure)
     if not is_in_time:
         raise PluginError(f"did not return within {seconds:.0f} seconds", has_hung=True)
     if running.cancelled():
@@ -68,7 +77,7 @@ async def _contained(work: Callable[[], Awaitable[Any]]) -> Any:
     except (asyncio.CancelledError, GeneratorExit, PluginError):
         raise
     except BaseException as fault:
-        raise raised(fault) from fault
+        raise plugin_error(fault) from fault
 
 
 HOOK_S = 10.0
@@ -195,7 +204,7 @@ class AdaptedPlatform:
         adapter = self._adapter
         adapter.set_message_handler(self._take)
         adapter.set_fatal_error_handler(lambda _: self._news.set())
-        return await adapter.connect(**fitting(adapter.connect, {"is_reconnect": True}))
+        return await adapter.connect(**select_keywords(adapter.connect, {"is_reconnect": True}))
 
     def _said(self, words: object) -> str:
         return shown(as_text(words), self._secrets)
@@ -240,7 +249,7 @@ class AdaptedPlatform:
                 continue
             self._look_at_line()
             self._news.clear()
-            has_news = await happens(self._news, PULSE_S, self._clock)
+            has_news = await wait_for_event(self._news, PULSE_S, self._clock)
             if not has_news and (self._says_connected() or not self._tells_its_state):
                 yield Batch()
 
@@ -254,8 +263,8 @@ class AdaptedPlatform:
         """Raises `NotTaken`, `Refused` if the adapter has given up."""
         adapter = self._adapter
         try:
-            why = contained(lambda: self._said(adapter.fatal_error_message) if adapter.has_fatal_error else None)
-            is_passing = contained(lambda: bool(adapter.fatal_error_retryable))
+            why = contain(lambda: self._said(adapter.fatal_error_message) if adapter.has_fatal_error else None)
+            is_passing = contain(lambda: bool(adapter.fatal_error_retryable))
         except PluginError as fault:
             why, is_passing = f"its adapter {self._said(fault)}", False
         if why is not None:
@@ -264,7 +273,7 @@ class AdaptedPlatform:
 
     def _says_connected(self) -> bool:
         try:
-            return contained(lambda: bool(self._adapter.is_connected))
+            return contain(lambda: bool(self._adapter.is_connected))
         except PluginError:
             return False
 
@@ -286,7 +295,9 @@ class AdaptedPlatform:
         facts = _facts(message.where, reply_to=message.reply_to or None)
         if message.file is None:
             send = self._adapter.send
-            result = await self._called("send", lambda: send(message.where.chat, message.text, **fitting(send, facts)))
+            result = await self._called(
+                "send", lambda: send(message.where.chat, message.text, **select_keywords(send, facts))
+            )
         else:
             result = await self._send_file(message, message.file, facts)
         sent = self._sent(result, message.key)
@@ -303,12 +314,12 @@ class AdaptedPlatform:
         if not method:
             raise Rejected(f"{self._entry.label} cannot send files like {file.name}.")
         send = getattr(self._adapter, method)
-        more = fitting(send, {**facts, "caption": message.text or None, "file_name": file.name})
+        more = select_keywords(send, {**facts, "caption": message.text or None, "file_name": file.name})
         return await self._called(method, lambda: send(message.where.chat, str(file.path), **more))
 
     async def edit(self, sent: SentId, message: Outbound) -> None:
         edit = self._adapter.edit_message
-        facts = fitting(edit, _facts(message.where))
+        facts = select_keywords(edit, _facts(message.where))
         result = await self._called("edit_message", lambda: edit(message.where.chat, sent, message.text, **facts))
         self._sent(result, message.key)
 
@@ -318,7 +329,7 @@ class AdaptedPlatform:
 
     async def show_typing(self, where: Address) -> None:
         typing = self._adapter.send_typing
-        await self._called("send_typing", lambda: typing(where.chat, **fitting(typing, _facts(where))))
+        await self._called("send_typing", lambda: typing(where.chat, **select_keywords(typing, _facts(where))))
 
     async def chat_info(self, where: Address) -> ChatInfo:
         info: object = await self._called("get_chat_info", lambda: self._adapter.get_chat_info(where.chat))

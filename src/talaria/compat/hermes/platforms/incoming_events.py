@@ -20,7 +20,7 @@ from talaria.core.errors import ToolFailed
 from talaria.core.pictures import media_type
 from talaria.core.plugin_calls import as_text
 from talaria.net.fetch import Fetch
-from talaria.net.settings import WebSettings
+from talaria.net.web_settings import WebSettings
 from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, Quoted, Sender
 
 MAX_BYTES = 20 << 20

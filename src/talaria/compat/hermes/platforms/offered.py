@@ -14,7 +14,7 @@ from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
 from talaria.compat.hermes.platforms.adapter_settings import PluginSettings, config_of, missing, secrets_in, settings_of
 from talaria.compat.hermes.platforms.send_outcomes import shown
 from talaria.core.clock import Clock
-from talaria.core.plugin_calls import PluginError, as_text, contained, within
+from talaria.core.plugin_calls import PluginError, as_text, contain, run_within
 from talaria.platforms.base import Kit, Platform, Refused
 from talaria.plugins.contributions import OfferedPlatform
 from talaria.plugins.registered import PlatformEntry
@@ -57,7 +57,7 @@ class PluginPlatform:
         if self.problem:
             raise Refused(f"{cannot}: {self.problem}.")
         try:
-            config = await within(partial(_config, self, settings), CHECK_S, kit.clock)
+            config = await run_within(partial(_config, self, settings), CHECK_S, kit.clock)
             adapter = await _made(self.entry, config, kit.clock)
         except PluginError as fault:
             self.tell("making the adapter", fault)
@@ -88,8 +88,8 @@ async def _asked(offered: OfferedPlatform, environment: Mapping[str, str], clock
 
     platform = PluginPlatform(entry, environment, tell)
     try:
-        is_usable = await within(lambda: bool(entry.check_fn()), CHECK_S, clock)
-        seed = await within(lambda: _mapping(entry.env_enablement_fn), CHECK_S, clock)
+        is_usable = await run_within(lambda: bool(entry.check_fn()), CHECK_S, clock)
+        seed = await run_within(lambda: _mapping(entry.env_enablement_fn), CHECK_S, clock)
     except PluginError as fault:
         tell("the check", fault)
         return replace(platform, problem=f"its check {fault}")
@@ -122,11 +122,11 @@ def _config(offered: PluginPlatform, settings: PluginSettings) -> PlatformConfig
 async def _made(entry: PlatformEntry, config: PlatformConfig, clock: Clock) -> object:
     """In a thread; some want to see the event loop while they are made."""
     try:
-        return await within(lambda: entry.adapter_factory(config), MAKE_S, clock)
+        return await run_within(lambda: entry.adapter_factory(config), MAKE_S, clock)
     except PluginError as fault:
         if not isinstance(fault.__cause__, RuntimeError) or "event loop" not in str(fault):
             raise
-    return contained(lambda: entry.adapter_factory(config))
+    return contain(lambda: entry.adapter_factory(config))
 
 
 def _account(offered: PluginPlatform, config: PlatformConfig) -> str:

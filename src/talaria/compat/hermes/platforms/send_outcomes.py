@@ -7,9 +7,9 @@ connection never stood) and what may have been (it was cut, or fell silent).
 from collections.abc import Sequence
 
 from talaria.compat.hermes.aliases.agent_redact import redact_sensitive_text
-from talaria.core.plugin_calls import PluginError, as_text, contained
+from talaria.core.plugin_calls import PluginError, as_text, contain
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Rejected, SentId, Unsure
-from talaria.providers.endpoint_redaction import redacted
+from talaria.providers.provider_failures import redact_secrets
 
 _MAX_SAID_CHARS = 300
 _KINDS = (
@@ -35,7 +35,7 @@ def kind_of(words: str) -> str:
 def sent_id(result: object, key: str, label: str, secrets: Sequence[str] = ()) -> SentId:
     """Raises what `Platform.send` may. A message whose name the adapter does not tell is called by our own key."""
     try:
-        return contained(lambda: _read(result, key, label, secrets))
+        return contain(lambda: _read(result, key, label, secrets))
     except PluginError as fault:
         if isinstance(fault.__cause__, PlatformFailure):
             raise fault.__cause__ from None
@@ -67,7 +67,7 @@ def _failure(result: object, label: str, secrets: Sequence[str]) -> PlatformFail
 
 def shown(words: str, secrets: Sequence[str] = ()) -> str:
     """On one line, and without secrets: these, and those that can be known by their looks."""
-    plain = redact_sensitive_text(redacted(words, secrets))
+    plain = redact_sensitive_text(redact_secrets(words, secrets))
     return " ".join(plain.split())[:_MAX_SAID_CHARS].rstrip(".")
 
 

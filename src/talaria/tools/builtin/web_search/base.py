@@ -10,9 +10,9 @@ import msgspec
 
 from talaria.core.errors import MissingCredential, ToolFailed
 from talaria.core.secret import Secret
-from talaria.net.fetch import Fetch, Fetched
-from talaria.net.settings import SearchBackend
-from talaria.net.urls import parse
+from talaria.net.fetch import Fetch, FetchedPage
+from talaria.net.urls import parse_url
+from talaria.net.web_settings import SearchBackend
 from talaria.tools.builtin.web_text import clean
 
 MAX_HITS = 20
@@ -67,7 +67,7 @@ def hits(found: Iterable[tuple[str, str, str]], limit: int) -> list[WebHit]:
     return kept
 
 
-def decoded(answer: Fetched, type: type[T], service: str) -> T:
+def decoded(answer: FetchedPage, type: type[T], service: str) -> T:
     """Raises `ToolFailed`, also for an answer that is a refusal."""
     check(answer, service)
     try:
@@ -76,7 +76,7 @@ def decoded(answer: Fetched, type: type[T], service: str) -> T:
         raise ToolFailed(f"The answer of {service} cannot be read.") from fault
 
 
-def check(answer: Fetched, service: str) -> None:
+def check(answer: FetchedPage, service: str) -> None:
     match answer.status:
         case 200:
             return
@@ -90,7 +90,7 @@ def check(answer: Fetched, service: str) -> None:
 
 def _address(url: str) -> str:
     try:
-        return str(parse(url))
+        return str(parse_url(url))
     except ToolFailed:
         return ""
 

@@ -1,5 +1,8 @@
 """What comes in from platforms and what goes out to them. A message is new → taken → done; a reply is
-pending → started → sent, and `started` is on the disk before the wire is touched."""
+pending → started → sent, and `started` is on the disk before the wire is touched.
+
+Which conversation a chat is about, and where to turn to when nobody has asked.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
@@ -73,11 +76,11 @@ class Inbox(Protocol):
         ...
 
     async def cursor(self, platform: str, account: str) -> str | None: ...
-    async def pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
+    async def list_pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
         """Accepted and not done, oldest first."""
         ...
 
-    async def waiting(self) -> Sequence[SessionId]:
+    async def list_sessions(self) -> Sequence[SessionId]:
         """Sessions with mail that is not done, oldest mail first."""
         ...
 
@@ -116,11 +119,11 @@ class OutboxRow(msgspec.Struct, frozen=True):
 
 
 class Outbox(Protocol):
-    async def targets(self) -> Sequence[str]:
+    async def list_targets(self) -> Sequence[str]:
         """Those to which something is pending or started, the longest waiting first."""
         ...
 
-    async def due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
+    async def list_due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
         """Pending and started rows for it, in the order in which they were written."""
         ...
 
@@ -148,7 +151,7 @@ class Outbox(Protocol):
         """
         ...
 
-    async def sent(self, row: OutboxId, sent_id: str) -> None: ...
+    async def mark_sent(self, row: OutboxId, sent_id: str) -> None: ...
     async def defer(self, row: OutboxId, error: str) -> None:
         """The wire surely did not take it: back to pending."""
         ...
@@ -182,3 +185,45 @@ class Outbox(Protocol):
     async def prune(self, before: float) -> int:
         """Forget what was sent before; how many."""
         ...
+
+
+BusyMode = Literal["queue", "steer", "interrupt"]
+
+
+class ChatRow(msgspec.Struct, frozen=True):
+    key: str
+    """`agent:main:telegram:dm:42`."""
+    session: SessionId
+    address: str
+    """Where replies to it go; empty until something was said there."""
+    busy_mode: BusyMode | None = None
+    """None: as the settings say."""
+
+
+class Chats(Protocol):
+    async def get(self, key: str) -> ChatRow | None: ...
+    async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
+        """From now on the chat is about this session; its mail that is still new follows. The session it was before."""
+        ...
+
+    async def list_for(self, session: SessionId) -> Sequence[ChatRow]:
+        """The chats that are about it, the latest bound first."""
+        ...
+
+    async def move(self, key: str, to_key: str, address: str, to: str) -> None:
+        """A chat is called otherwise now: `key`, and those of its people, begin with `to_key`; `address` is `to`.
+
+        A chat that has the new key already keeps it.
+        """
+        ...
+
+    async def set_busy_mode(self, key: str, mode: BusyMode | None) -> None: ...
+    async def home(self, platform: str) -> str | None:
+        """The address that a person has chosen."""
+        ...
+
+    async def home_person(self, platform: str) -> str:
+        """The id of whoever chose that address; empty: nobody has, or it is not known."""
+        ...
+
+    async def set_home(self, platform: str, address: str, person: str = "") -> None: ...

@@ -1,7 +1,6 @@
 """The port of the undo store: what projects hold, what turns changed in them, and the content to put back.
 
-Content is kept once under its SHA-256, in compressed pieces. All methods block.
-"""
+Content is kept once under its SHA-256, in compressed pieces. All methods block."""
 
 import hashlib
 import zlib
@@ -96,11 +95,11 @@ class UndoStore(Protocol):
 
     def update_files(self, project: int, found: Mapping[str, KnownFile], gone: Iterable[str]) -> None: ...
 
-    def left_out(self, project: int, since: float) -> dict[str, str]:
+    def excluded(self, project: int, since: float) -> dict[str, str]:
         """What is not recorded, and why: what is there, or was at some time since then."""
         ...
 
-    def set_left_out(self, project: int, left_out: Mapping[str, str], now: float) -> None: ...
+    def set_excluded(self, project: int, left_out: Mapping[str, str], now: float) -> None: ...
 
     def add_content(self, packed: Packed) -> None: ...
 

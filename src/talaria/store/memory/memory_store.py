@@ -1,20 +1,15 @@
 """The store in memory as one thing to open and close.
 
-Owners in memory: alive while they are listed.
-"""
+Owners in memory: alive while they are listed."""
 
 from typing import Self
 
 from talaria.core.clock import Clock
 from talaria.core.ids import OwnerId, new_owner_id
-from talaria.store.memory.access import Access, Approvals, Grants
-from talaria.store.memory.chats import Chats, Handoffs
-from talaria.store.memory.forgetting import Forgetting
-from talaria.store.memory.journal import Journal
-from talaria.store.memory.mail import Inbox, Outbox
-from talaria.store.memory.sessions import Search, Sessions
-from talaria.store.memory.spending import Spending
-from talaria.store.memory.tables import MemoryDatabase
+from talaria.store.memory.memory_access import Access, Approvals, Forgetting, Grants
+from talaria.store.memory.memory_journal import Journal, Search, Sessions
+from talaria.store.memory.memory_mail import Chats, Handoffs, Inbox, Outbox
+from talaria.store.memory.memory_tables import MemoryDatabase, Spending
 
 
 class Owners:

@@ -1,7 +1,6 @@
 """How long to wait for the other side.
 
-What the settings say about the web. Apart from `fetch.py`, so that whoever reads settings loads nothing else.
-"""
+What the settings say about the web. Apart from `fetch.py`, so that whoever reads settings loads nothing else."""
 
 from typing import Annotated, Literal
 

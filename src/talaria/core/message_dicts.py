@@ -4,8 +4,7 @@ What comes back unchanged is the message it was made of, with everything that th
 new, and is made to fit in: engines cut where they like, so what their cuts leave loose is dropped, the sides take
 turns, and there is something to answer. What no cut explains is `Illegal`.
 
-What endpoints demand of a conversation. Pure.
-"""
+What endpoints demand of a conversation. Pure."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,11 +78,11 @@ GO_ON = user("[Go on with the last request.]", author="host")
 LEFT_OUT = user("[What was said before this was left out to make room.]", author="host")
 
 
-class Illegal(Exception):
+class IllegalTranscript(Exception):
     """`str()` of it says what is wrong with a transcript."""
 
 
-def as_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[dict[str, Any]]:
+def to_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[dict[str, Any]]:
     """New ones each time: whoever gets them may change them. `with_context`: also what the host has added."""
     return [_as_dict(message, with_context=with_context) for message in messages]
 
@@ -91,25 +90,25 @@ def as_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[
 def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
     """`before` is what they were made of. Raises `Illegal` for what no endpoint would take."""
     if not isinstance(dicts, list | tuple):
-        raise Illegal(f"it returned {type(dicts).__name__} in place of a list of messages")
+        raise IllegalTranscript(f"it returned {type(dicts).__name__} in place of a list of messages")
     is_idle = bool(before) and isinstance(before[-1], Assistant)
     known = {call.id for message in before if isinstance(message, Assistant) for call in message.calls}
-    messages = list(_placed(_mended(list(_read(cast("Sequence[object]", dicts), before)), known)))
-    made = tuple(_closed(messages) if is_idle else _answerable(messages, before))
+    messages = list(_alternate_sides(_drop_loose_ends(list(_read(cast("Sequence[object]", dicts), before)), known)))
+    made = tuple(_attach_last_note(messages) if is_idle else _end_with_request(messages, before))
     problems = transcript_problems(made, is_idle=is_idle)
     if problems:
-        raise Illegal("; ".join(problems))
+        raise IllegalTranscript("; ".join(problems))
     return made
 
 
-def question(dicts: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[Message, ...]]:
+def parse_question(dicts: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[Message, ...]]:
     """What somebody wants to ask a model: the system prompt, and the conversation. Raises `Illegal`."""
     given = list(dicts)
     system = [_text(one.get("content")) for one in given if one.get("role") == "system"]
     said = [_new(one, {}) for one in given if one.get("role") != "system"]
-    messages = tuple(_placed(message for message in said if message is not None))
+    messages = tuple(_alternate_sides(message for message in said if message is not None))
     if not messages or isinstance(messages[-1], Assistant):
-        raise Illegal("there is nothing to answer")
+        raise IllegalTranscript("there is nothing to answer")
     return "\n\n".join(system), messages
 
 
@@ -156,7 +155,7 @@ def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Messag
 
 def _mapping(given: object) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise Illegal(f"a message is a {type(given).__name__}")
+        raise IllegalTranscript(f"a message is a {type(given).__name__}")
     return cast("Mapping[str, Any]", given)
 
 
@@ -196,7 +195,7 @@ def _new(shown: Mapping[str, Any], names: Mapping[str, str]) -> Message | None:
             id = _encodable(shown.get("tool_call_id") or "")
             return ToolResult(CallId(id), names.get(id) or _encodable(shown.get("name") or ""), text or "-")
         case role:
-            raise Illegal(f"a message has the role {role!r}")
+            raise IllegalTranscript(f"a message has the role {role!r}")
 
 
 def _longer(shown: Mapping[str, Any], before: Sequence[Message], start: int) -> User | None:
@@ -218,7 +217,7 @@ def _new_call(call: Any) -> ToolCall:
         written = arguments if isinstance(arguments, str) else json.dumps(arguments)
         return ToolCall(CallId(_encodable(call["id"])), _encodable(function["name"]), _encodable(written))
     except (KeyError, TypeError, AttributeError) as fault:
-        raise Illegal("a tool call is not of the usual form") from fault
+        raise IllegalTranscript("a tool call is not of the usual form") from fault
 
 
 def _text(content: object) -> str:
@@ -232,7 +231,7 @@ def _encodable(text: object) -> str:
     return str(text).encode("utf-8", "replace").decode()
 
 
-def _mended(messages: Sequence[Message], known: AbstractSet[CallId]) -> Iterator[Message]:
+def _drop_loose_ends(messages: Sequence[Message], known: AbstractSet[CallId]) -> Iterator[Message]:
     """Without what a cut leaves loose: results whose call is gone, calls whose results are. `known` are the calls that
     there were before: of others it is not the cut that is to blame."""
     missing: set[CallId] = set()
@@ -267,7 +266,7 @@ def _with_calls(answer: Assistant, kept: AbstractSet[CallId]) -> Assistant | Non
     return msgspec.structs.replace(answer, parts=parts)
 
 
-def _answerable(messages: Sequence[Message], before: Sequence[Message]) -> Iterator[Message]:
+def _end_with_request(messages: Sequence[Message], before: Sequence[Message]) -> Iterator[Message]:
     """A turn is open: what it is about must be there, and stand at the end."""
     yield from messages
     if messages and not isinstance(messages[-1], Assistant):
@@ -276,7 +275,7 @@ def _answerable(messages: Sequence[Message], before: Sequence[Message]) -> Itera
     yield asked[-1] if asked and asked[-1] not in messages else GO_ON
 
 
-def _closed(messages: list[Message]) -> Sequence[Message]:
+def _attach_last_note(messages: list[Message]) -> Sequence[Message]:
     """No turn is open: a note at the end goes to the last message of the person's side."""
     *rest, last = messages or [GO_ON]
     place = next((place for place in reversed(range(len(rest))) if isinstance(rest[place], User)), None)
@@ -284,10 +283,10 @@ def _closed(messages: list[Message]) -> Sequence[Message]:
         return messages
     carrier = rest[place]
     assert isinstance(carrier, User)  # noqa: S101  (looked for)
-    return [*rest[:place], _joined(last, carrier), *rest[place + 1 :]]
+    return [*rest[:place], _join(last, carrier), *rest[place + 1 :]]
 
 
-def _placed(messages: Iterable[Message]) -> Iterator[Message]:
+def _alternate_sides(messages: Iterable[Message]) -> Iterator[Message]:
     """So that the sides take turns, wherever an engine has cut and whatever it has put in."""
     before: Message | None = None
     for is_user, run in groupby(messages, lambda message: isinstance(message, User)):
@@ -301,23 +300,23 @@ def _placed(messages: Iterable[Message]) -> Iterator[Message]:
 def _merged(run: Sequence[User]) -> Iterator[User]:
     """Messages of one side: all up to the person's last are one, and so are notes in a row."""
     last = max((place for place, message in enumerate(run) if message.author == "person"), default=0)
-    before = reduce(_joined, run[: last + 1])
+    before = reduce(_join, run[: last + 1])
     for message in run[last + 1 :]:
         if before.author == message.author == "host":
-            before = _joined(before, message)
+            before = _join(before, message)
         else:
             yield before
             before = message
     yield before
 
 
-def _joined(before: User, message: User) -> User:
+def _join(before: User, message: User) -> User:
     """One message of the person, if either is; a note becomes what the host adds to it."""
     if before.author == message.author:
         return msgspec.structs.replace(before, parts=(*before.parts, *message.parts))
-    return User((*_added(before), *_added(message)), "person")
+    return User((*_as_context(before), *_as_context(message)), "person")
 
 
-def _added(message: User) -> Iterator[Text | Context | Image]:
+def _as_context(message: User) -> Iterator[Text | Context | Image]:
     for part in message.parts:
         yield Context(part.text) if message.author == "host" and isinstance(part, Text) else part

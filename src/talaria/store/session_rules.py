@@ -1,8 +1,7 @@
 """What holds for a session wherever it is kept: its titles, the name that finds it, what entries make of its row.
 
 What lists and search results show of a journal, and the text that a search looks at. Shared by all stores.
-The day that people would say a moment belongs to. Shared by all stores.
-"""
+The day that people would say a moment belongs to. Shared by all stores."""
 
 import re
 import time
@@ -14,14 +13,13 @@ import msgspec
 from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
 from talaria.core.errors import BadInput, UnknownSession
 from talaria.core.ids import SessionId, TurnId
-from talaria.core.messages import User
-from talaria.core.usage import NO_USAGE, Usage
+from talaria.core.messages import NO_USAGE, Usage, User
 from talaria.store.base import BrokenRuleError, Session
 
 PREVIEW_CHARS = 80
 SNIPPET_CHARS = 160
 
-_SCRIPTS_WITHOUT_SPACES = re.compile("([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f])")
+_SCRIPTS_WITHOUT_SPACES = "([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f])"
 
 
 def preview(entry: Entry) -> str:
@@ -41,12 +39,12 @@ def text(entry: Entry) -> str:
     return entry.message.text if isinstance(entry, MessageAdded) else ""
 
 
-def spaced(words: str) -> str:
+def separate_words(words: str) -> str:
     """Scripts that do not part words with spaces are indexed sign by sign, and found as phrases."""
-    return _SCRIPTS_WITHOUT_SPACES.sub(r" \1 ", words)
+    return re.sub(_SCRIPTS_WITHOUT_SPACES, r" \1 ", words)
 
 
-def wanted(query: str) -> list[str]:
+def search_words(query: str) -> list[str]:
     """The words that a person looks for; nothing they type is search syntax."""
     return query.replace('"', " ").replace("\0", " ").split()
 
@@ -54,22 +52,22 @@ def wanted(query: str) -> list[str]:
 def snippet(whole: str, query: str) -> str:
     """The surroundings of the query's first word."""
     flat = " ".join(whole.split())
-    words = wanted(query)
+    words = search_words(query)
     at = flat.lower().find(words[0].lower()) if words else -1
     start = max(0, at - SNIPPET_CHARS // 3)
     piece = flat[start : start + SNIPPET_CHARS]
     return f"{'…' if start else ''}{piece}{'…' if start + SNIPPET_CHARS < len(flat) else ''}"
 
 
-Holder = Callable[[str], SessionId | None]
+FindByTitle = Callable[[str], SessionId | None]
 """Which session has this title."""
 
 
-def unknown(session: SessionId) -> UnknownSession:
+def unknown_session(session: SessionId) -> UnknownSession:
     return UnknownSession(f"There is no session {session}.")
 
 
-def found(name: str, fitting: Sequence[Session]) -> Session:
+def pick_session(name: str, fitting: Sequence[Session]) -> Session:
     """Of those that fit a name, the one it means; first the one with that id, then the one with that title."""
     match fitting:
         case [session, *others] if not others or name in (session.id, session.title):
@@ -80,7 +78,7 @@ def found(name: str, fitting: Sequence[Session]) -> Session:
             raise UnknownSession(f"{name!r} fits more than one session; give more of its id.")
 
 
-def check_title(title: str | None, holder: Holder, but: SessionId | None = None) -> None:
+def check_title(title: str | None, holder: FindByTitle, but: SessionId | None = None) -> None:
     if title is None:
         return
     if not title.strip():
@@ -90,7 +88,7 @@ def check_title(title: str | None, holder: Holder, but: SessionId | None = None)
         raise BadInput(f"The title {title!r} is taken by session {taken_by}; choose another.")
 
 
-def free_title(wanted: str | None, holder: Holder) -> str | None:
+def free_title(wanted: str | None, holder: FindByTitle) -> str | None:
     """`wanted`, with a number behind it if another session is called so; None if it says nothing."""
     if wanted is None or not wanted.strip():
         return None
@@ -104,7 +102,7 @@ def check_at_rest(session: Session) -> None:
         raise BrokenRuleError(f"turn {session.open_turn} has not ended")
 
 
-class Head(msgspec.Struct):
+class SessionHead(msgspec.Struct):
     """What a session's row tells of its journal."""
 
     open_turn: TurnId | None
