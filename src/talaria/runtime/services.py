@@ -128,7 +128,7 @@ class SessionServices:
             self._redactor,
             asker.id,
             setup.spill_limits,
-            named=tuple(map(Path, view.named)),
+            named_paths=tuple(map(Path, view.named)),
             has_private_data=view.has_private_data,
         )
         return Executor(self.toolbox, self._gate, scope, self._belongings.recorder)

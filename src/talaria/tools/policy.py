@@ -14,7 +14,7 @@ import msgspec
 
 from talaria.tools import shell_words
 from talaria.tools.base import Claim
-from talaria.tools.hosts import is_covered
+from talaria.tools.hosts import host_matches
 from talaria.tools.protected import Protected
 from talaria.tools.repositories import find_enclosing
 from talaria.tools.sandbox_permissions import Permission
@@ -138,26 +138,28 @@ class Policy:
         if doubt.kind == "reading":
             return self._about_reading(request, doubt.reason)
         if doubt.kind == "deleting":
-            is_revealing = request.is_privy and request.claim.has_way_out
+            is_revealing = request.is_privy and request.claim.can_exfiltrate
             return Verdict("ask", doubt.reason, "once" if request.is_tainted or is_revealing else "session", "deleting")
         return Verdict("ask", doubt.reason, _longest(request), doubt.kind)
 
     @staticmethod
     def looks_at_files(claim: Claim) -> bool:
         """Whether to decide about such a call takes a look at the disk: then not on the loop."""
-        return bool(claim.writes) or (claim.command is not None and shell_words.may_delete(claim.command, claim.place))
+        return bool(claim.writes) or (
+            claim.command is not None and shell_words.may_delete(claim.command, claim.workdir)
+        )
 
     def _deletion(self, request: PolicyRequest) -> _Doubt | None:
         """With any other doubt about the same call: the yes to a deletion is a yes to all of it."""
         claim = request.claim
-        if claim.command is None or not shell_words.may_delete(claim.command, claim.place):
+        if claim.command is None or not shell_words.may_delete(claim.command, claim.workdir):
             return None
         from talaria.tools.deletions import find_losses  # noqa: PLC0415  (most conversations delete nothing)
 
         around = find_enclosing(request.project, self._protected.may_be_shared)  # commands can write all of it
         project = around.root if around is not None else request.project
         reason = find_losses(
-            claim.command, claim.language, claim.place, project, self._protected.person, self._created_here
+            claim.command, claim.language, claim.workdir, project, self._protected.person, self._created_here
         )
         if reason is None:
             return None
@@ -171,7 +173,7 @@ class Policy:
         claim = request.claim
         read, folder = claim.reads[0], claim.folder or claim.reads[0].parent
         is_shared = self._protected.may_be_shared(folder)
-        may_last = (is_shared or folder != read) and not claim.has_way_out
+        may_last = (is_shared or folder != read) and not claim.can_exfiltrate
         covers = f"{folder}{BELOW}" if is_shared else str(read)
         remedy = (
             "To allow it beforehand, the person can list the folder as `terminal.read` in config.yaml, or add the rule "
@@ -240,7 +242,7 @@ class Policy:
         for path in claim.reads:
             if self._protected.is_private(path, request.project) and not self._is_named(path, request):
                 yield _Doubt(f"{path} is outside the project", "reading")
-        if claim.has_way_out and request.is_privy:
+        if claim.can_exfiltrate and request.is_privy:
             how = "it can tell others something" if claim.is_confined else "it runs outside of any sandbox"
             yield _Doubt(f"{how}, and files from outside the project were read in this conversation", "revealing")
         if not claim.is_confined:
@@ -254,7 +256,7 @@ class Policy:
 
 def _longest(request: PolicyRequest) -> Lasting:
     """A yes for good only to what is the same again: not to what strangers may have asked for, or a script may hide."""
-    if request.is_privy and request.claim.has_way_out:
+    if request.is_privy and request.claim.can_exfiltrate:
         is_acting = request.claim.sends or not request.claim.is_confined
         return "once" if request.is_tainted and is_acting else "session"
     if request.is_tainted:
@@ -279,7 +281,7 @@ def _covers(rule: str, request: PolicyRequest, *, is_allowing: bool) -> bool:
     touched = (
         [_is_in(path, what, request.project) for path in paths]
         if paths
-        else [is_covered(one, what) for one in claim.hosts]
+        else [host_matches(one, what) for one in claim.hosts]
     )
     return bool(touched) and judge(touched)
 

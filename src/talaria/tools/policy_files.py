@@ -259,11 +259,11 @@ class PolicyFiles:
         if events is None or not events.is_complete:
             if events is not None:
                 events.is_complete = True
-                events.take()
+                events.take_names()
             for start in self._starts:
                 yield from self._walk(start)
             return
-        for name in events.take():
+        for name in events.take_names():
             found = self._find(name)
             if found is None:
                 continue

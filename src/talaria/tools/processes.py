@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.core.text import show_size
-from talaria.tools.base import Shown
-from talaria.tools.output import Output
+from talaria.tools.base import RichResult
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.running_command import ExitStatus, RunningCommand, SandboxCommand
 
 MAX_RUNNING = 16
@@ -26,7 +26,7 @@ class BackgroundProcess:
     id: str
     command: SandboxCommand
     started: RunningCommand
-    output: Output
+    output: CapturedOutput
     is_ended_on_purpose: bool = False
     """So its end is no news."""
     _polled_bytes: int = 0
@@ -92,11 +92,11 @@ def outcome_of(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0) 
     return Outcome("done" if is_done else "failed", words, output_chars=output_chars)
 
 
-def with_output(output: str, end: ExitStatus | None, limit_s: int, more: str = "") -> Shown:
+def with_output(output: str, end: ExitStatus | None, limit_s: int, more: str = "") -> RichResult:
     """The result of a command: what it printed, how it ended, and what is to be said of it besides."""
     ours = f"\n[{ended(end, limit_s)}]{more}"
     text = f"{output}{ours}".lstrip("\n")
-    return Shown(text, outcome=outcome_of(end, limit_s, max(0, len(text) - len(ours))))
+    return RichResult(text, outcome=outcome_of(end, limit_s, max(0, len(text) - len(ours))))
 
 
 def _exit_words(code: int) -> str:
@@ -124,7 +124,7 @@ class Processes:
     def all(self) -> tuple[BackgroundProcess, ...]:
         return tuple(self._all.values())
 
-    def add(self, command: SandboxCommand, started: RunningCommand, output: Output) -> BackgroundProcess:
+    def add(self, command: SandboxCommand, started: RunningCommand, output: CapturedOutput) -> BackgroundProcess:
         self._count += 1
         process = BackgroundProcess(f"p{self._count}", command, started, output)
         self._all[process.id] = process

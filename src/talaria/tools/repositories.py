@@ -114,7 +114,7 @@ def _work_tree(git: Path, name: str) -> Path | None:
         content = read_file(git / name, git_files.MAX_CONFIG_BYTES)
     except OSError:
         return None
-    named = _named(str(git), dict(git_files.entries(content)).get("core.worktree", ""))
+    named = _named(str(git), dict(git_files.parse_config(content)).get("core.worktree", ""))
     return Path(named).resolve() if named is not None else None
 
 
@@ -146,7 +146,7 @@ class _Settings(NamedTuple):
 def _summary(content: bytes) -> _Settings:
     found: dict[str, str] = {}
     includes: dict[str, None] = {}
-    for key, value in git_files.entries(content):
+    for key, value in git_files.parse_config(content):
         section, _, rest = key.partition(".")
         if section in ("include", "includeif") and rest.rpartition(".")[2] == "path":
             includes[value] = None

@@ -62,7 +62,7 @@ async def ask_to_open(
     claim = Claim(
         hosts=permission.what if permission.kind == "network" else (),
         writes=(Path(permission.what[0]),) if permission.kind == "write" else (),
-        place=place,
+        workdir=place,
         is_untrusted=permission.brings_strange_words,
         permission=permission,
     )
@@ -158,7 +158,7 @@ class Asking:
         self.given = tuple([permission for permission in needs if not await self._is_granted(permission)])
         tools = self._run.tools
         writes, ports, published = [
-            [*((await tools.granted(kind)) if tools is not None else ()), *workspace.consent.given(kind)]
+            [*((await tools.list_grants(kind)) if tools is not None else ()), *workspace.consent.given(kind)]
             for kind in ("write", "port", "publish")
         ]
         await workspace.share(await in_thread(lambda: _there(writes)))
@@ -175,13 +175,13 @@ class Asking:
         person, tools = self._run.scope.person, self._run.tools
         if self.may_ask and person is not None and person.may_approve():
             return True
-        given = (*await tools.granted("fetch"), *await tools.granted("push")) if tools is not None else ()
+        given = (*await tools.list_grants("fetch"), *await tools.list_grants("push")) if tools is not None else ()
         return any(words[0] == address for words in given)
 
     async def _is_granted(self, permission: Permission) -> bool:
         """For longer than this command: then it counts until it is revoked."""
         tools = self._run.tools
-        return tools is not None and is_covered(permission, await tools.granted(permission.kind))
+        return tools is not None and is_covered(permission, await tools.list_grants(permission.kind))
 
     async def allow(
         self,

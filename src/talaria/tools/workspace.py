@@ -322,7 +322,7 @@ class Workspace:
         if not lost:
             return True
         git = self._git
-        links = await in_thread(lambda: git.redirect(lost)) if git is not None else {}
+        links = await in_thread(lambda: git.link_copies(lost)) if git is not None else {}
         guarded = await host.guard(lost, links)
         if guarded.stopped:
             names = ", ".join(map(str, lost))
@@ -378,8 +378,8 @@ class Workspace:
         if git is None or not await in_thread(lambda: git.may_have_changed):
             return False
         synced = await in_thread(lambda: git.sync(self._changing_everywhere))
-        self._warnings += synced.told
-        self._addresses += synced.asked
+        self._warnings += synced.messages
+        self._addresses += synced.to_ask
         return bool(synced.saved)
 
     def intercept(
@@ -499,7 +499,7 @@ class Workspace:
         assert project is not None  # noqa: S101
         git = self._git
         if git is not None and await in_thread(lambda: git.prepare(view.top)):
-            view = git.let_see(view)
+            view = git.add_to_policy(view)
         self.cwd = str(view.project)
         self._guarded = view.guarded
         self._shared = tuple(place for place in self._shared if place in view.shared)
@@ -526,7 +526,7 @@ class Workspace:
         finally:
             if learning is not None:
                 await completed(learning)
-        links = await in_thread(lambda: git.redirect(view.guarded)) if git is not None else {}
+        links = await in_thread(lambda: git.link_copies(view.guarded)) if git is not None else {}
         if links:
             await host.guard((), links)
         if host.listener is not None:

@@ -229,7 +229,7 @@ class Alone(OpenGate):
     def __init__(self, granted: Mapping[Kind, str] | None = None) -> None:
         self._granted = granted or {}
 
-    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         return ((self._granted[kind],),) if kind in self._granted else ()
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:

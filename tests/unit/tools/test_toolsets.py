@@ -16,7 +16,7 @@ from talaria.tools.base import Run, Scope, Tool
 from talaria.tools.builtin.clarify import clarify
 from talaria.tools.builtin.todo import todo
 from talaria.tools.executor import Executor
-from talaria.tools.function import SchemaTool, spec_of
+from talaria.tools.function import SchemaTool, parse_schema
 from talaria.tools.registry import EVERYTHING, OTHERS, Switches, Toolbox, toolset_of
 
 
@@ -26,7 +26,7 @@ def named(name: str, toolset: str = "") -> Tool:
     async def handle(arguments: object, run: Run) -> str:
         return f"{name} ran"
 
-    return SchemaTool(spec_of({"name": name}), handle, toolset=toolset)
+    return SchemaTool(parse_schema({"name": name}), handle, toolset=toolset)
 
 
 def plain(name: str) -> Tool:

@@ -59,7 +59,7 @@ def make_broker(
         settings=settings,
         environment=environment,
         reading=reading,
-        trust=git.trust,
+        trust=git.trust_certificate,
         refused=way_out.note,
         admit=way_out.admit,
     )

@@ -12,12 +12,12 @@ from talaria.core.aio import completed, in_thread
 from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
-from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Shown, Tool
+from talaria.tools.base import EXCLUSIVE, Claim, RichResult, Run, Scope, Tool
 from talaria.tools.blocked import describe_blocked
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
-from talaria.tools.live import shown_live
-from talaria.tools.output import Output
+from talaria.tools.live import show_live
+from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
 from talaria.tools.sandbox.host import script
@@ -53,7 +53,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         return Claim(
             command=arguments.code,
             language="python",
-            place=workspaces.place(scope),
+            workdir=workspaces.place(scope),
             is_confined=workspaces.is_confined,
             reveals=workspaces.can_send(scope),
             is_untrusted=workspaces.brings_strange_words(scope),
@@ -64,7 +64,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         code: Annotated[str, "The script."],
         run: Run,
         timeout_s: Annotated[int, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}."] = 300,
-    ) -> Shown:
+    ) -> RichResult:
         """Run a Python script where `terminal` runs commands, and answer what it prints.
 
         For work with many steps: these functions are there, take the parameters of the tools by name, and return their
@@ -74,14 +74,14 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             raise BadArguments(f"A script has at most {MAX_CODE_BYTES:,} bytes.")
         workspace = await workspaces.open(run.scope)
         reading = _Reading(
-            Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits), os.urandom(16).hex()
+            CapturedOutput(run.spill_file("output"), run.scope.redactor, run.scope.spill_limits), os.urandom(16).hex()
         )
         command = SandboxCommand(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
         limit_s = max(1, min(timeout_s, MAX_TIMEOUT_S))
         async with AsyncExitStack() as around:
             asking = around.enter_context(workspace.consent.attend(run, code, workspace.cwd))
             await asking.open(workspace, ())
-            sink = await around.enter_async_context(shown_live(reading, reading.output, run.live))
+            sink = await around.enter_async_context(show_live(reading, reading.output, run.live))
             asking.started = started = await workspace.start(command, sink)
             answering = asyncio.create_task(_answers(started, reading, run), name="calls of a script")
             try:
@@ -109,7 +109,7 @@ def _question(arguments: Any) -> Proposal:
 class _Reading:
     """The output of a script, without the lines that are calls. Also a command's `Sink`."""
 
-    def __init__(self, output: Output, mark: str) -> None:
+    def __init__(self, output: CapturedOutput, mark: str) -> None:
         self.output = output
         self.mark = mark
         self.calls: asyncio.Queue[bytes] = asyncio.Queue()

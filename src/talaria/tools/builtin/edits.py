@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.diffs import visible
+from talaria.tools.diffs import replace_surrogates
 
 MAX_COMPARED_LINES = 5_000
 MAX_COMPARED_CHARS = 200
@@ -186,4 +186,6 @@ def _lines(numbers: Sequence[int]) -> str:
 
 def _hint(text: str, old: str) -> str:
     found = nearest(text, old)
-    return f" The nearest is line {found[0]}:\n{found[0]}|{visible(found[1])[:_SHOWN_CHARS]}" if found else ""
+    return (
+        f" The nearest is line {found[0]}:\n{found[0]}|{replace_surrogates(found[1])[:_SHOWN_CHARS]}" if found else ""
+    )

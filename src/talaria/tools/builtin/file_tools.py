@@ -15,11 +15,11 @@ from talaria.core.messages import FileChange
 from talaria.core.pictures import MAX_BYTES, Unfit, fit
 from talaria.core.redaction import SetAside
 from talaria.tools import places
-from talaria.tools.base import Run, Scope, Shown, Tool
+from talaria.tools.base import RichResult, Run, Scope, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited
 from talaria.tools.builtin.located import Plan, changing, located, project_name
 from talaria.tools.builtin.pages import ReadFiles, Sight, TextFile, decoded, is_binary, read_page, too_large
-from talaria.tools.diffs import compare, unified
+from talaria.tools.diffs import compare_contents, unified_diff
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
 from talaria.tools.places import FileContent
@@ -59,7 +59,7 @@ def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[T
         """Read a text file. Each line is shown behind its number."""
         target = Path(path)
         try:
-            with places.opened(target) as file:
+            with places.open_file(target) as file:
                 page, sight = read_page(file, target, offset, limit, run.scope.redactor)
         except OSError as fault:
             raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
@@ -73,17 +73,17 @@ def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[T
         path: Annotated[str, "File to write; folders on the way are made."],
         content: Annotated[str, "The whole new content."],
         run: Run,
-    ) -> Shown:
+    ) -> RichResult:
         """Write a file, replacing what it held. Its byte order mark and CRLF line ends are kept."""
         target = Path(path)
-        before = _found(target, MAX_REPLACED_BYTES, "write", run.expects)
+        before = _found(target, MAX_REPLACED_BYTES, "write", run.expected_fingerprint)
         sight = seen.find(run.scope.session, target)
         if before is not None and sight is not None and not sight.is_of(before):
             raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
         becomes = _written(content, before)
         _change(target, before, becomes, run, seen, changing_file)
         text = f"Wrote {len(becomes.encode()):,} bytes to {target}."
-        return Shown(text, changes=_changes(target, before, becomes.encode(), run.scope))
+        return RichResult(text, changes=_changes(target, before, becomes.encode(), run.scope))
 
     @changing(_plan_patch)
     @located("writes", "Change", _unasked)
@@ -95,7 +95,7 @@ def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[T
         old: Annotated[str | None, "For a single edit instead of `edits`: the text to replace."] = None,
         new: Annotated[str | None, "For a single edit: what stands there afterwards."] = None,
         replace_all: Annotated[bool, "For a single edit: replace every occurrence."] = False,
-    ) -> str | Shown:
+    ) -> str | RichResult:
         """Replace pieces of text in a file and show the change.
 
         Each piece must occur exactly once unless all are meant. If it does not occur, whole lines are also found
@@ -103,15 +103,15 @@ def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[T
         """
         target = Path(path)
         wanted = _wanted(edits, old, new, is_for_all=replace_all)
-        before = _found(target, MAX_CHANGED_BYTES, "read", run.expects)
+        before = _found(target, MAX_CHANGED_BYTES, "read", run.expected_fingerprint)
         sight = seen.find(run.scope.session, target)
         patched = _patched(target, before, sight, wanted, run.scope, flag="all" if edits else "replace_all")
         if patched.becomes.body == patched.text.body:
             return f"[{target} stays as it is: the new text is the old one]"
         _change(target, before, patched.becomes, run, seen, changing_file)
-        diff = unified(patched.aside.hide(patched.aside.text), patched.aside.hide(patched.done.text), target.name)
+        diff = unified_diff(patched.aside.hide(patched.aside.text), patched.aside.hide(patched.done.text), target.name)
         changes = _changes(target, before, patched.becomes.encode(), run.scope)
-        return Shown(f"{_told(patched.done, target)}\n{diff}", changes=changes)
+        return RichResult(f"{_told(patched.done, target)}\n{diff}", changes=changes)
 
     return read_file, write_file, patch
 
@@ -187,7 +187,9 @@ def _plan_write(arguments: Any, scope: Scope) -> Plan:
         return Plan(structs.replace(whole, note=note), expects)
     if before is not None and before.content == content:
         return Plan(structs.replace(whole, note="the file already holds exactly this"), expects)
-    change = compare(project_name(target, scope), before and before.content, content, scope.redactor, is_whole=True)
+    change = compare_contents(
+        project_name(target, scope), before and before.content, content, scope.redactor, is_whole=True
+    )
     if before is None:
         return Plan(structs.replace(whole, changes=(change,)), expects)
     if not change.diff:
@@ -216,7 +218,7 @@ def _plan_patch(arguments: Any, scope: Scope) -> Plan:
     except (ToolFailed, BadArguments):
         note = "these edits do not apply to the file as it is now, so nothing would be changed"
         return Plan(Proposal(headline, listed, "edits", note=note), expects)
-    change = compare(project_name(target, scope), found.content, content, scope.redactor, is_whole=True)
+    change = compare_contents(project_name(target, scope), found.content, content, scope.redactor, is_whole=True)
     if not change.diff:
         return Plan(Proposal(headline, listed, "edits", note=change.note or "the file would stay as it is"), expects)
     return Plan(_difference(headline, change), expects)
@@ -246,16 +248,16 @@ def _changes(target: Path, before: FileContent | None, content: bytes, scope: Sc
     """For people."""
     name = project_name(target, scope)
     if before is None:
-        return (compare(name, None, content, scope.redactor),)
+        return (compare_contents(name, None, content, scope.redactor),)
     if not before.is_whole:
         note = f"too large to compare, {len(content):,} bytes now"
         return (FileChange(name, "changed", note=note),)
-    return () if before.content == content else (compare(name, before.content, content, scope.redactor),)
+    return () if before.content == content else (compare_contents(name, before.content, content, scope.redactor),)
 
 
 def _found(target: Path, limit_bytes: int, what: str, expects: str | None = None) -> FileContent | None:
     try:
-        found = places.read(target, limit_bytes)
+        found = places.read_file(target, limit_bytes)
     except OSError as fault:
         raise ToolFailed(f"Cannot {what} {target}: {fault.strerror}.") from fault
     if expects is not None and places.fingerprint(found) != expects:
@@ -271,8 +273,8 @@ def _change(
     content = becomes.encode()
     try:
         with changing(target, content):
-            places.write(target, content, before)
-        stamp = places.stamp(target)
+            places.write_file(target, content, before)
+        stamp = places.find_stamp(target)
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
     if stamp is not None:
@@ -286,11 +288,11 @@ def _told(done: Edited, target: Path) -> str:
 
 @located("reads", "Look at")
 @tool(after_crash="repeat")
-def view_image(path: Annotated[str, "Image to look at; relative to the working directory, or absolute."]) -> Shown:
+def view_image(path: Annotated[str, "Image to look at; relative to the working directory, or absolute."]) -> RichResult:
     """Look at an image: a PNG, JPEG, GIF or WebP file, such as a screenshot."""
     target = Path(path)
     try:
-        found = places.read(target, MAX_BYTES + 1)
+        found = places.read_file(target, MAX_BYTES + 1)
     except OSError as fault:
         raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
     if found is None:
@@ -300,4 +302,4 @@ def view_image(path: Annotated[str, "Image to look at; relative to the working d
     except Unfit as fault:
         raise ToolFailed(f"{target} {fault}.") from fault
     shown = f"{target}: {image.media_type}, {width} x {height} pixels, {len(found.content):,} bytes"
-    return Shown(shown, (image,))
+    return RichResult(shown, (image,))

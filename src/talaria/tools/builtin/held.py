@@ -13,7 +13,7 @@ from talaria.core.messages import FileChange, ToolCall
 from talaria.core.redaction import Redactor
 from talaria.core.trees import Root, read_file
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
-from talaria.tools.diffs import compare
+from talaria.tools.diffs import compare_contents
 from talaria.tools.person import Proposal
 from talaria.tools.policy_files import MAX_FILE_BYTES, HeldChange
 from talaria.tools.sandbox_grants import ask_to_open
@@ -112,7 +112,7 @@ def _compared(
     modes: tuple[int | None, int | None] = (None, None),
 ) -> FileChange:
     """What is not text can at least be told from anything else."""
-    change = compare(name, before, content, redactor, modes=modes, is_whole=True)
+    change = compare_contents(name, before, content, redactor, modes=modes, is_whole=True)
     if b"\0" not in content + (before or b""):
         return change
     return msgspec.structs.replace(change, note=f"{change.note}; SHA-256 {hashlib.sha256(content).hexdigest()}")

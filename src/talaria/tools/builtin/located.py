@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from talaria.core.messages import ToolSpec
-from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown
+from talaria.tools.base import AfterCrash, Claim, Effect, RichResult, Run, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
 from talaria.tools.person import ARGUMENTS, Proposal, pretty_json
 
@@ -112,8 +112,8 @@ class ChangingInvocation:
         self._expects = plan.expects
         return plan.proposal
 
-    async def run(self, run: Run) -> str | Shown:
-        return await self._given.run(msgspec.structs.replace(run, expects=self._expects))
+    async def run(self, run: Run) -> str | RichResult:
+        return await self._given.run(msgspec.structs.replace(run, expected_fingerprint=self._expects))
 
 
 def changing(plan: PlanOf) -> Callable[[LocatedTool], ChangingTool]:

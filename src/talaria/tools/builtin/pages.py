@@ -19,7 +19,7 @@ import msgspec
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
-from talaria.tools.places import FileContent, Stamp, stamp_of
+from talaria.tools.places import FileContent, FileStamp, make_stamp
 
 _BOM = b"\xef\xbb\xbf"
 _SNIFFED_BYTES = 8192
@@ -58,7 +58,7 @@ MAX_FILES = 512
 
 
 class Sight(msgspec.Struct, frozen=True):
-    stamp: Stamp
+    stamp: FileStamp
     sha256: str
 
     def is_of(self, found: FileContent) -> bool:
@@ -174,7 +174,7 @@ def read_page(file: BinaryIO, path: Path, start: int, most: int, redactor: Redac
         window.add(stream.add(decoder.decode(chunk)))
     window.add(stream.add(decoder.decode(b"", final=True)) + stream.end())
     window.close()
-    return window.text(), Sight(stamp_of(known), sha.hexdigest())
+    return window.text(), Sight(make_stamp(known), sha.hexdigest())
 
 
 def _chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:

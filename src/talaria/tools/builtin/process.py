@@ -8,7 +8,7 @@ import msgspec
 from talaria.core.aio import completed
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, Run, Scope, Shown, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, RichResult, Run, Scope, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
@@ -40,7 +40,7 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         id: Annotated[str, "Of the process, as `terminal` told it; not for list."] = "",
         text: Annotated[str, "For write; end it with a newline to send a line."] = "",
         timeout_s: Annotated[int, f"For wait: seconds, at most {MAX_WAIT_S}."] = 60,
-    ) -> str | Shown:
+    ) -> str | RichResult:
         """Look after the background processes of this conversation. They end with it."""
         if len(text) > MAX_TEXT_CHARS:
             raise BadArguments(f"At most {MAX_TEXT_CHARS:,} characters can be written at once.")
@@ -74,7 +74,7 @@ def _effect(arguments: Any, _: Scope) -> Effect:
             return EXCLUSIVE
 
 
-async def _done(action: Action, process: BackgroundProcess, text: str, limit_s: float) -> Shown:
+async def _done(action: Action, process: BackgroundProcess, text: str, limit_s: float) -> RichResult:
     match action:
         case "poll" | "list":
             return _told(process.news(), process, process.state)
@@ -85,14 +85,14 @@ async def _done(action: Action, process: BackgroundProcess, text: str, limit_s: 
         case "write":
             _check_running(process)
             process.started.write(text.encode("utf-8", "replace"))
-            return Shown(f"Wrote {len(text):,} characters to {process.id}.")
+            return RichResult(f"Wrote {len(text):,} characters to {process.id}.")
         case "close":
             _check_running(process)
             process.close_input()
-            return Shown(f"Closed the input of {process.id}.")
+            return RichResult(f"Closed the input of {process.id}.")
         case "kill":
             process.is_ended_on_purpose = True
-            return Shown(f"[{process.id} has ended: {ended(await completed(process.started.killed()))}]")
+            return RichResult(f"[{process.id} has ended: {ended(await completed(process.started.killed()))}]")
 
 
 def _check_running(process: BackgroundProcess) -> None:
@@ -100,7 +100,7 @@ def _check_running(process: BackgroundProcess) -> None:
         raise ToolFailed(f"{process.id} has ended: {process.state}.")
 
 
-async def _waited(process: BackgroundProcess, limit_s: float) -> Shown:
+async def _waited(process: BackgroundProcess, limit_s: float) -> RichResult:
     try:
         async with asyncio.timeout(limit_s):
             await process.started.ended()
@@ -109,12 +109,12 @@ async def _waited(process: BackgroundProcess, limit_s: float) -> Shown:
     return _told(process.news(), process, process.state)
 
 
-def _told(output: str, process: BackgroundProcess, state: str) -> Shown:
+def _told(output: str, process: BackgroundProcess, state: str) -> RichResult:
     end = process.started.end
     text = f"{output}\n[{state}]".lstrip("\n")
     how = Outcome("done", "still running") if end is None else outcome_of(end)
     chars = max(0, len(text) - len(f"\n[{state}]"))
-    return Shown(text, outcome=msgspec.structs.replace(how, output_chars=chars))
+    return RichResult(text, outcome=msgspec.structs.replace(how, output_chars=chars))
 
 
 def _line(process: BackgroundProcess) -> str:

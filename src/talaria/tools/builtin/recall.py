@@ -14,7 +14,7 @@ from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Journal, Search, SearchHit, Sessions
 from talaria.store.sessions import wanted
-from talaria.tools.base import READS, Claim, Run, Scope, Shown, Tool
+from talaria.tools.base import READS, Claim, RichResult, Run, Scope, Tool
 from talaria.tools.function import tool
 
 USUAL_LIMIT = 10
@@ -54,7 +54,7 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
         query: Annotated[str, "Words that a message must all contain."],
         run: Run,
         limit: Annotated[int, _LIMIT] = USUAL_LIMIT,
-    ) -> Shown:
+    ) -> RichResult:
         """Find messages in other conversations than this one, newest first."""
         if not wanted(query):
             raise BadArguments("The query of session_search has no words.")
@@ -62,11 +62,11 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
         here = run.scope.session
         hits = await _elsewhere(search, query, most + 1, here, await _seen_by(sessions, run.scope))
         if not hits:
-            return Shown("[no other conversation has a message with all these words]")
+            return RichResult("[no other conversation has a message with all these words]")
         more = "[there are more; narrow the search]\n" if len(hits) > most else ""
         found = "\n\n".join(map(_hit, hits[:most]))
         text = f"{found}\n\n{more}[a person opens a conversation with `talaria -r ID`]"
-        return Shown(text, is_private=await _has_private_data(journal, {hit.session for hit in hits}))
+        return RichResult(text, is_private=await _has_private_data(journal, {hit.session for hit in hits}))
 
     return recall, session_search
 

@@ -14,7 +14,7 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Run, Scope, Tool
 from talaria.tools.builtin.located import is_outside, located
-from talaria.tools.diffs import visible
+from talaria.tools.diffs import replace_surrogates
 from talaria.tools.function import tool
 from talaria.tools.protected import OPEN_IN_HOME, Protected
 from talaria.tools.sandbox.base import ToolHost
@@ -190,7 +190,7 @@ def _page(found: _Found, wanted: SearchRequest) -> str:
         shown += lines
         count, last = count + 1, path
     notes = _notes(found, count, wanted["skip"] + count)
-    return visible("\n".join([*shown, *notes])) if shown else "[nothing found]"
+    return replace_surrogates("\n".join([*shown, *notes])) if shown else "[nothing found]"
 
 
 def _notes(found: _Found, count: int, following: int) -> Iterator[str]:

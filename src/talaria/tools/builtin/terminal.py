@@ -10,13 +10,13 @@ import msgspec
 from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Shown, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, RichResult, Run, Scope, Tool
 from talaria.tools.blocked import describe_blocked
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
-from talaria.tools.live import shown_live
-from talaria.tools.output import Output
+from talaria.tools.live import show_live
+from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
 from talaria.tools.processes import with_output
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
@@ -41,7 +41,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         leaving = _leaves_sandbox(_needs(arguments.needs, arguments.command, scope, workspaces))
         return Claim(
             command=arguments.command,
-            place=_place(arguments.workdir, scope, workspaces),
+            workdir=_place(arguments.workdir, scope, workspaces),
             is_confined=workspaces.is_confined and leaving is None,
             reveals=workspaces.can_send(scope) or leaving is not None,
             is_untrusted=workspaces.brings_strange_words(scope) or leaving is not None,
@@ -71,7 +71,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             "out unless a command was blocked, or surely would be.",
         ] = None,
         reason: Annotated[str | None, "Why it needs that, in one short sentence for the person."] = None,
-    ) -> str | Shown:
+    ) -> str | RichResult:
         """Run a shell command and wait for its end; answers its output and exit code.
 
         The folder, environment variables and functions it leaves are there for the next command. Other processes that
@@ -89,7 +89,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             has_input=background,
             size=SIZE if pty else None,
         )
-        output = Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits)
+        output = CapturedOutput(run.spill_file("output"), run.scope.redactor, run.scope.spill_limits)
         if background:
             return await _begun(workspace, wanted, output, run, opening, reason or "")
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
@@ -98,7 +98,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 asking = around.enter_context(workspace.consent.attend(run, wanted.command, workspace.cwd))
                 if not is_outside:
                     await asking.open(workspace, opening, reason or "")
-                sink = await around.enter_async_context(shown_live(output, output, run.live))
+                sink = await around.enter_async_context(show_live(output, output, run.live))
                 if is_outside:
                     start = await around.enter_async_context(workspace.leave_sandbox(os.environ))
                 else:
@@ -197,8 +197,13 @@ def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
 
 
 async def _begun(
-    workspace: Workspace, wanted: SandboxCommand, output: Output, run: Run, needs: Sequence[Permission], reason: str
-) -> Shown:
+    workspace: Workspace,
+    wanted: SandboxCommand,
+    output: CapturedOutput,
+    run: Run,
+    needs: Sequence[Permission],
+    reason: str,
+) -> RichResult:
     workspace.processes.check_room()
     with workspace.consent.attend(run, wanted.command, workspace.cwd) as asking:
         await asking.open(workspace, needs, reason)
@@ -210,4 +215,4 @@ async def _begun(
     process = workspace.processes.add(wanted, started, output)
     told = f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
     told += await _published(workspace, needs)
-    return Shown(told, outcome=Outcome("done", f"started in the background as {process.id}"))
+    return RichResult(told, outcome=Outcome("done", f"started in the background as {process.id}"))

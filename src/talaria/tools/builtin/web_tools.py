@@ -12,7 +12,7 @@ from talaria.net.settings import WebSettings
 from talaria.tools.base import INDEPENDENT, Claim, Run, Tool
 from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, WebHit, choose
 from talaria.tools.function import tool
-from talaria.tools.hosts import reaching
+from talaria.tools.hosts import claim_host
 
 if TYPE_CHECKING:
     from talaria.tools.builtin.web_content import Readable
@@ -30,7 +30,7 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
     backend = choose(fetch, environment, settings.search_backend)
     kept: OrderedDict[_Key, str] = OrderedDict()
 
-    @tool(after_crash="repeat", effect=INDEPENDENT, claim=reaching)
+    @tool(after_crash="repeat", effect=INDEPENDENT, claim=claim_host)
     async def web_fetch(
         url: Annotated[str, "The address, with https:// or http://."],
         run: Run,

@@ -19,7 +19,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
 from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
-from talaria.tools.diffs import compare, visible
+from talaria.tools.diffs import compare_contents, replace_surrogates
 from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, own_name
 from talaria.tools.undo.restore_files import Target, put_back
 from talaria.tools.undo.shelf import OldCheckpoints, SavedFile
@@ -278,7 +278,7 @@ def compare_states(
     """For people: files as a diff, links and modes as a note."""
     kind = "created" if not before.mode else "deleted" if not after.mode else "changed"
     notes = [
-        f"{'was ' if state is before else ''}a link to {visible(os.fsdecode(state.content))}"
+        f"{'was ' if state is before else ''}a link to {replace_surrogates(os.fsdecode(state.content))}"
         for state in (before, after)
         if stat.S_ISLNK(state.mode) and not before.is_like(after)
     ]
@@ -296,7 +296,7 @@ def compare_states(
         return FileChange(path, kind, note="; ".join([*notes, sizes]))
     if texts == [None, None] or before.content == after.content:
         return FileChange(path, kind, note="; ".join(notes))
-    change = compare(path, texts[0], texts[1], redactor)
+    change = compare_contents(path, texts[0], texts[1], redactor)
     note = "; ".join(filter(None, [*notes, change.note]))
     return msgspec.structs.replace(change, kind=kind, note=note)
 
