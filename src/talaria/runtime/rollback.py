@@ -10,7 +10,7 @@ from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
 from talaria.tools.diffs import replace_surrogates
-from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, Restored, RestoreResult
+from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, RestoreReport, RestoreResult
 
 T = TypeVar("T")
 LISTED = 20
@@ -97,7 +97,7 @@ def listing(found: Sequence[Checkpoint]) -> Iterator[str]:
         yield f"[{len(found) - LISTED} older ones are there, too]"
 
 
-def told(restored: Restored, again: str, everything: str = "all") -> Iterator[str]:
+def told(restored: RestoreReport, again: str, everything: str = "all") -> Iterator[str]:
     yield f"Back to before checkpoint {restored.number}:"
     needing = ("failed", "left")
     shown = [
@@ -118,14 +118,14 @@ def told(restored: Restored, again: str, everything: str = "all") -> Iterator[st
         files = "file was" if left == 1 else "files were"
         yield f"{left:,} {files} left alone. To put everything back: {again} {restored.number} {everything}"
     yield from _unrecorded(restored)
-    if restored.kept_as is not None:
-        yield f"What was replaced is kept: {again} {restored.kept_as} undoes this."
+    if restored.saved_as is not None:
+        yield f"What was replaced is kept: {again} {restored.saved_as} undoes this."
 
 
 _COUNTED = {"restored": "restored", "removed": "removed", "same": "as they were", "left": "left", "failed": "failed"}
 
 
-def _unrecorded(restored: Restored) -> Iterator[str]:
+def _unrecorded(restored: RestoreReport) -> Iterator[str]:
     """What cannot be restored, because it was never recorded."""
     if restored.unrecorded:
         yield f"What commands changed here is not recorded: {restored.unrecorded}."

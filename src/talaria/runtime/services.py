@@ -107,7 +107,7 @@ class SessionServices:
         equipment = await self.hooks.equip(self.facts())
         of_keeper = () if self.keeper is None else await self.keeper.open(self._place())
         brought = (*equipment.tools, *of_keeper)
-        self.toolbox = self._own.joined(brought) if brought else self._own
+        self.toolbox = self._own.with_tools(brought) if brought else self._own
         self._equipment = equipment
 
     @property

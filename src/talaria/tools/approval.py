@@ -8,7 +8,7 @@ import msgspec
 from talaria.core.errors import Denied
 from talaria.core.messages import ToolCall
 from talaria.tools.base import Claim, Invocation, Scope
-from talaria.tools.sandbox_permissions import Kind
+from talaria.tools.sandbox_permissions import PermissionKind
 
 
 class Gate(Protocol):
@@ -26,7 +26,7 @@ class Gate(Protocol):
         """What such a call brings is now before the model in this turn."""
         ...
 
-    async def list_grants(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         """As `Calls.granted`."""
         ...
 
@@ -75,7 +75,7 @@ class OpenGate:
     def track(self, claim: Claim, scope: Scope) -> None:  # noqa: ARG002
         return None
 
-    async def list_grants(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002
+    async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002
         return ()
 
     def has_private_data(self, scope: Scope) -> bool:  # noqa: ARG002

@@ -14,7 +14,7 @@ from talaria.core.messages import FileChange, Image, Outcome, ToolCall, ToolResu
 from talaria.core.redaction import Redactor
 from talaria.tools.output import SpillLimits
 from talaria.tools.person import Person, Proposal
-from talaria.tools.sandbox_permissions import Kind, Permission
+from talaria.tools.sandbox_permissions import Permission, PermissionKind
 
 T = TypeVar("T")
 AfterCrash = Literal["repeat", "keyed", "once"]
@@ -130,7 +130,7 @@ class ToolCaller(Protocol):
         `Denied`."""
         ...
 
-    async def list_grants(self, kind: Kind) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: PermissionKind) -> tuple[tuple[str, ...], ...]:
         """What the person has opened in the sandbox, for as long as they said: the words of each permission."""
         ...
 

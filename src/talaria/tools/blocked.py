@@ -65,7 +65,7 @@ _AT_LANDLOCK = (
 
 def describe_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
-    lines = [f"{host} was blocked: {_explain_refusal(reason)}" for host, reason in workspace.way_out.take_refused()]
+    lines = [f"{host} was blocked: {_explain_refusal(reason)}" for host, reason in workspace.egress.take_refused()]
     if code != 0 and workspace.is_confined:
         lines += _find_probably_blocked(output[-SCANNED_CHARS:], workspace)
     return "".join(f"\n[sandbox: {line}]" for line in lines)

@@ -17,7 +17,7 @@ from talaria.tools.approval import Gate, digest
 from talaria.tools.base import NOTHING, PRIVATE, Invocation, LiveOutput, RichResult, Run, Scope, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
-from talaria.tools.sandbox_permissions import Kind
+from talaria.tools.sandbox_permissions import PermissionKind
 
 if TYPE_CHECKING:
     from talaria.tools.undo.change_recorder import ChangeRecorder, RecordedChanges
@@ -100,7 +100,7 @@ class Executor:
             await self._gate.admit(call, invocation, scope)
         self._gate.track(invocation.claim, scope)
 
-    async def list_grants(self, kind: Kind) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: PermissionKind) -> tuple[tuple[str, ...], ...]:
         return await self._gate.list_grants(kind, self._scope)
 
     def remember(self, calls: Iterable[ToolCall]) -> None:

@@ -22,8 +22,15 @@ from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, ApprovalOutcome, ApprovalRequest, digest
 from talaria.tools.base import Claim, Invocation, Scope, decode_arguments
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
-from talaria.tools.policy import BELOW, Policy, PolicyRequest, Verdict
-from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted, stays_inside
+from talaria.tools.policy import EVERYTHING_BELOW, Policy, PolicyRequest, Verdict
+from talaria.tools.sandbox_permissions import (
+    EVERYWHERE,
+    SANDBOX,
+    PermissionKind,
+    is_granted,
+    select_grants,
+    stays_inside,
+)
 
 log = logging.getLogger(__name__)
 
@@ -100,12 +107,12 @@ class PolicyGate:
         await self._decide(call, invocation, scope)
         await self._ask(call, invocation, scope, Verdict("ask", doubt, "once"))
 
-    async def list_grants(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         if scope.person is not None and not scope.person.may_approve():
             return ()
         if kind == "port" and self.has_private_data(scope):  # as the policy has it: it could leave there
             return ()
-        return tuple(granted(kind, await self._grants.valid(scope.asker, self._session), str(scope.cwd)))
+        return tuple(select_grants(kind, await self._grants.valid(scope.asker, self._session), str(scope.cwd)))
 
     async def _decide(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
@@ -114,9 +121,9 @@ class PolicyGate:
             invocation.claim,
             scope.cwd,
             is_tainted=bool(scope.turn) and scope.turn == self._tainted_turn,
-            is_privy=self.has_private_data(scope),
+            has_private_data=self.has_private_data(scope),
             spill=scope.spill,
-            named=scope.named_paths,
+            named_paths=scope.named_paths,
         )
         decide = partial(self._policy.decide, request)
         verdict = await in_thread(decide) if self._policy.looks_at_files(request.claim) else decide()
@@ -366,11 +373,11 @@ class Coverage(msgspec.Struct, frozen=True):
 
 def describe_coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
     if verdict.kind == "reading":
-        is_folder = verdict.covers.endswith(BELOW)
-        words = f"everything in {verdict.covers.removesuffix(BELOW)}" if is_folder else "this file"
+        is_folder = verdict.covers.endswith(EVERYTHING_BELOW)
+        words = f"everything in {verdict.covers.removesuffix(EVERYTHING_BELOW)}" if is_folder else "this file"
         return Coverage(READING, verdict.covers, verdict.covers, words)
     if claim.permission is not None:
-        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.in_short)
+        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.short_description)
     # a yes from before anything private was read is not a yes to letting it leave
     knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:
@@ -387,4 +394,5 @@ def describe_coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverag
 
 
 def _path_is_covered(path: Path, what: str) -> bool:
-    return path.is_relative_to(what.removesuffix(BELOW)) if what.endswith(BELOW) else str(path) == what
+    folder = what.removesuffix(EVERYTHING_BELOW)
+    return path.is_relative_to(folder) if folder != what else str(path) == what

@@ -58,7 +58,7 @@ async def try_policy(
             with suppress(ToolFailed):
                 await (await workspace.start(SandboxCommand(command=command), output)).awaited(TIME_S)
             output.close()
-            await workspace.tidy()
+            await workspace.quarantine_changes()
 
         try:
             await run("; ".join(_append(path) for path in (_DEEP, _NAMED)))
